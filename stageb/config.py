@@ -1,0 +1,79 @@
+"""The config that every loop shares: which model, which devices, where the run's folder lies.
+
+Plain frozen dataclasses of the standard library. Values are checked here, where they enter; a wrong one raises
+``ConfigError`` with its key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from stageb.errors import ConfigError
+
+
+def require(holds: bool, key: str, value: object, remedy: str) -> None:
+    """Raise ``ConfigError`` for ``key`` unless ``holds``."""
+    if not holds:
+        raise ConfigError(key, value, remedy)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A language model and how to load it."""
+
+    engine: str = "transformers"
+    """The engine's name in the registry: transformers, or scripted (a deterministic fake)."""
+    model_name_or_path: str = "stageb-tiny"
+    """A folder or hub name of a causal or vision-language checkpoint; stageb-tiny is the model in the package."""
+    torch_dtype: str = "auto"
+    """float32, bfloat16, float16, or auto: the checkpoint's own on a GPU, float32 on a CPU."""
+    device_map: str | None = None
+    """auto spreads one model over the devices of a single process; ignored where several ranks run."""
+    attn_implementation: str | None = None
+    """sdpa, eager, flash_attention_2, ...; null leaves the choice to transformers."""
+    trust_remote_code: bool = False
+    """Run code that the checkpoint brings. Off unless you trust its author with this machine."""
+    chat_template_kwargs: dict[str, Any] = field(default_factory=lambda: {"enable_thinking": False})
+    """Variables handed to the tokenizer's chat template."""
+
+    def __post_init__(self) -> None:
+        dtypes = ("auto", "float32", "bfloat16", "float16")
+        require(self.torch_dtype in dtypes, "model.torch_dtype", self.torch_dtype, f"choose one of {', '.join(dtypes)}")
+        require(bool(self.model_name_or_path), "model.model_name_or_path", self.model_name_or_path, "name a model")
+
+
+@dataclass(frozen=True)
+class FabricConfig:
+    """How Lightning Fabric launches and places ranks."""
+
+    accelerator: str = "auto"
+    """cpu, cuda, mps or auto."""
+    devices: int | str | list[int] = "auto"
+    """A count, a list of indices, or auto: every GPU, or one process on a CPU."""
+    num_nodes: int = 1
+    """Machines that take part."""
+    strategy: str = "auto"
+    """ddp gives every device a rank with a whole copy of the model; auto means ddp where there are several devices."""
+    precision: str | None = None
+    """Fabric's precision plugin for modules that it sets up; frozen models take model.torch_dtype instead."""
+    timeout_s: float = 600.0
+    """Seconds without a sign of life (a finished micro-batch, a heartbeat) after which a rank is taken for hung."""
+
+    def __post_init__(self) -> None:
+        require(self.num_nodes >= 1, "fabric.num_nodes", self.num_nodes, "at least 1")
+        require(self.timeout_s > 0, "fabric.timeout_s", self.timeout_s, "a number of seconds above 0")
+
+
+@dataclass(frozen=True)
+class OutputConfig:
+    """Where a run's folder lies: ``{root}/{run_name}``."""
+
+    root: str = "out"
+    """The folder that holds runs."""
+    run_name: str = "run"
+    """This run's folder under root; one path component."""
+
+    def __post_init__(self) -> None:
+        plain = self.run_name not in ("", ".", "..") and not set(self.run_name) & set("/\\\0")
+        require(plain, "output.run_name", self.run_name, "one path component, without / or \\")

@@ -1,0 +1,78 @@
+"""What a language model is to stageb: the one Protocol at the model boundary, and the plain data that crosses it.
+
+The standard library alone is imported here, so prompts, configs and the command line can speak of requests without
+loading torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A chat of one turn. ``system`` holds what many prompts share (instructions, guidance), ``user`` what is its own."""
+
+    system: str
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """How to sample one answer. ``temperature`` 0 is greedy: the most probable token, the lowest id on a tie."""
+
+    temperature: float = 0.7
+    top_p: float = 1.0
+    top_k: int = 0  # 0: no limit
+    max_new_tokens: int = 96
+    repetition_penalty: float = 1.0  # as in CTRL (Keskar et al. 2019, section 4.1), over prompt and answer
+    seed: int = 0  # goes into the stream of every sample drawn with this decode setting
+    stop: tuple[str, ...] = ()  # the answer ends before the first of these strings
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt and the streams of its samples: ``keys[i]`` (see ``seeds.stream``) decides every draw of sample ``i``."""
+
+    prompt: Prompt
+    decode: Decode
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled answer, without the stop string or the end-of-turn token."""
+
+    text: str
+    tokens: int  # new tokens that the model made, the closing one included
+    finish: Finish  # "stop": the model or a stop string ended it; "length": max_new_tokens did
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """A language model that answers requests.
+
+    The contract, which ``tests/engines/contract.py`` checks for every engine in the registry:
+
+    - ``generate`` returns one tuple per request, in the requests' order, with one completion per key, in the keys' order.
+    - A completion depends on (model, prompt, decode, key) alone: not on the other requests of the call, not on their
+      order, not on earlier calls, not on any global random state. (On real hardware the numbers under it may move in
+      their last bits with a batch's shape; callers who need equal bytes hand over equal batches: canonical micro-batches,
+      ``stageb/guidance/rollout.py``.)
+    - ``count_tokens`` returns the length in tokens of each prompt as ``generate`` would feed it, in order.
+    - An empty sequence gives an empty list. Nothing given is changed.
+    - Errors travel: ``EngineError`` (or what the library beneath raised) leaves the call; nothing becomes ``None``, and no
+      request is dropped.
+    """
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        """Length of each prompt in tokens, template and generation prompt included."""
+        ...
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """Answer every request."""
+        ...

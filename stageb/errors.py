@@ -1,0 +1,78 @@
+"""The tree of errors. Each says what was wrong, where, and the remedy; the command line prints it in one piece.
+
+``StagebError`` is what a caller catches. ``exit_code`` is what a shell sees: 2 for input that a person can mend before
+any work starts, 1 for a run that broke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class StagebError(Exception):
+    """Base of every error that stageb raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(StagebError):
+    """Something that the user gave cannot be used; nothing was started and nothing was written."""
+
+    exit_code = 2
+
+
+class ConfigError(InputError):
+    """A config value is wrong: names its key, its value and the remedy."""
+
+    def __init__(self, key: str, value: object, remedy: str) -> None:
+        super().__init__(f"config: {key}: {value!r}: {remedy}")
+        self.key = key
+        self.value = value
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """One unusable place in an input file."""
+
+    path: str  # the file, as the user named it
+    line: int  # 1-based; 0 where the whole file is meant
+    what: str  # what is wrong
+    remedy: str  # what to do about it
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line else self.path
+        return f"{place}: {self.what}; {self.remedy}"
+
+
+class BadInputError(InputError):
+    """Input files have unusable lines; ``bad`` holds all of them, so that one reading mends them all."""
+
+    shown = 20
+
+    def __init__(self, kind: str, bad: Sequence[BadLine]) -> None:
+        more = len(bad) - self.shown
+        lines = [f"{len(bad)} unusable {kind}:", *(f"  {line}" for line in bad[: self.shown])]
+        if more > 0:
+            lines.append(f"  ... and {more} more")
+        super().__init__("\n".join(lines))
+        self.bad = tuple(bad)
+
+
+class EngineError(StagebError):
+    """A language model could not be loaded or could not answer."""
+
+
+class JournalError(StagebError):
+    """A run's folder cannot be used or written; the last commit is intact."""
+
+
+class RankError(StagebError):
+    """A rank failed. Every rank raises the same error: which rank, at what, and why."""
+
+    def __init__(self, rank: int, where: str, cause: str) -> None:
+        super().__init__(f"rank {rank} failed at {where}: {cause}")
+        self.rank = rank
+        self.where = where
+        self.cause = cause

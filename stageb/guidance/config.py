@@ -1,0 +1,213 @@
+"""The config of the training-free loop: one frozen dataclass per section, keys as users write them.
+
+Nothing here is ever mutated; what changes over a run is a function of the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stageb.config import FabricConfig, ModelConfig, OutputConfig, require
+
+Language = Literal["en", "zh"]
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """Shares of a mission's groups; what is left of 1 after train and val is test."""
+
+    train: float = 0.6
+    """Learnt from, and gated on."""
+    val: float = 0.2
+    """Chooses among final guidances."""
+    test: float = 0.2
+    """Sealed for the report."""
+
+    def __post_init__(self) -> None:
+        for name in ("train", "val", "test"):
+            share = getattr(self, name)
+            require(0 <= share <= 1, f"split.{name}", share, "a share between 0 and 1")
+        total = self.train + self.val + self.test
+        require(abs(total - 1) < 1e-9, "split", total, "train, val and test must add up to 1")
+        require(self.train > 0, "split.train", self.train, "learning needs some tickets: a share above 0")
+
+
+@dataclass(frozen=True)
+class PromptConfig:
+    """How tickets and guidance are put to the model."""
+
+    language: Language = "en"
+    """en or zh: the language of the instructions and of the verdict words."""
+
+
+@dataclass(frozen=True)
+class GuidanceConfig:
+    """Where guidance starts and how much of its history is kept."""
+
+    path: str | None = None
+    """A guidance.json to start from; a mission that it does not name starts with a neutral G0."""
+    retention: int = 10
+    """Snapshots kept per mission, newest first."""
+    reset_on_rerun: bool = False
+    """Start anew where the run's folder already holds a run, setting the old folder aside."""
+
+    def __post_init__(self) -> None:
+        require(self.retention >= 1, "guidance.retention", self.retention, "at least 1")
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """One entry of the decode grid."""
+
+    temperature: float = 0.7
+    """0 is greedy."""
+    top_p: float = 1.0
+    """Keep the smallest set of tokens with at least this probability."""
+    top_k: int = 0
+    """Keep this many tokens; 0: all."""
+    max_new_tokens: int = 96
+    """An answer ends here at the latest."""
+    repetition_penalty: float = 1.0
+    """Above 1 discourages tokens that stand in the prompt or the answer already."""
+    seed: int = 0
+    """Sets this entry's random streams apart."""
+    stop: list[str] = field(default_factory=list)
+    """An answer ends before the first of these strings."""
+
+    def __post_init__(self) -> None:
+        key = "sampler.grid"
+        require(self.temperature >= 0, f"{key}.temperature", self.temperature, "0 or more")
+        require(0 < self.top_p <= 1, f"{key}.top_p", self.top_p, "above 0, at most 1")
+        require(self.top_k >= 0, f"{key}.top_k", self.top_k, "0 or more")
+        require(self.max_new_tokens >= 1, f"{key}.max_new_tokens", self.max_new_tokens, "at least 1")
+        require(self.repetition_penalty > 0, f"{key}.repetition_penalty", self.repetition_penalty, "above 0")
+        require(all(self.stop), f"{key}.stop", self.stop, "no empty strings")
+
+
+@dataclass(frozen=True)
+class SamplerConfig:
+    """Candidates per ticket: every entry of the grid, samples_per_decode times."""
+
+    samples_per_decode: int = 4
+    """Samples for each entry of the grid."""
+    max_prompt_tokens: int = 4096
+    """A ticket with a longer prompt is set aside and recorded, never truncated."""
+    micro_batch_size: int = 32
+    """Tickets that the model reads at once. Part of what makes results equal at every world size."""
+    grid: list[DecodeConfig] = field(default_factory=lambda: [DecodeConfig()])
+    """The decode settings."""
+
+    def __post_init__(self) -> None:
+        require(self.samples_per_decode >= 1, "sampler.samples_per_decode", self.samples_per_decode, "at least 1")
+        require(self.max_prompt_tokens >= 1, "sampler.max_prompt_tokens", self.max_prompt_tokens, "at least 1")
+        require(self.micro_batch_size >= 1, "sampler.micro_batch_size", self.micro_batch_size, "at least 1")
+        require(bool(self.grid), "sampler.grid", self.grid, "at least one decode setting")
+
+
+@dataclass(frozen=True)
+class RunnerConfig:
+    """The epoch loop."""
+
+    epochs: int = 4
+    """Passes over the train tickets."""
+    per_rank_rollout_batch_size: int = 64
+    """Tickets per rank and round; a round is this times the world size."""
+    tickets_per_epoch: int | None = None
+    """Train tickets drawn for each epoch and mission; null: all."""
+    logging_steps: int = 1
+    """Rounds between two log lines where the output is not a terminal."""
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 0, "runner.epochs", self.epochs, "0 or more")
+        size = self.per_rank_rollout_batch_size
+        require(size >= 1, "runner.per_rank_rollout_batch_size", size, "at least 1")
+        drawn = self.tickets_per_epoch
+        require(drawn is None or drawn >= 1, "runner.tickets_per_epoch", drawn, "at least 1, or null for all")
+        require(self.logging_steps >= 1, "runner.logging_steps", self.logging_steps, "at least 1")
+
+
+@dataclass(frozen=True)
+class ReflectionConfig:
+    """When and how the model edits its guidance."""
+
+    batch_size: int = 64
+    """Records per bundle, counted over all ranks."""
+    num_proposals: int = 8
+    """Answers sampled per bundle."""
+    max_operations: int = 1
+    """Operations that one answer may hold."""
+    max_cases: int = 24
+    """Records of the bundle that one answer sees; each answer draws its own."""
+    max_rules: int = 24
+    """Rules that a guidance may hold, the headline included."""
+    max_rule_chars: int = 240
+    """Length of one rule."""
+    temperature: float = 1.0
+    """Of the reflection answers."""
+    top_p: float = 0.95
+    """Of the reflection answers."""
+    max_new_tokens: int = 256
+    """Of one reflection answer."""
+    model: ModelConfig | None = None
+    """A model of its own for reflection; null: the one that rolls out."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "num_proposals", "max_operations", "max_cases", "max_rules", "max_rule_chars"):
+            require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
+        require(self.temperature >= 0, "reflection.temperature", self.temperature, "0 or more")
+        require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
+        require(self.max_new_tokens >= 1, "reflection.max_new_tokens", self.max_new_tokens, "at least 1")
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """What an edit must show before it is accepted."""
+
+    pool_size: int = 512
+    """Train tickets on which present and edited guidance are compared; fewer where train is smaller."""
+    alpha: float = 0.05
+    """Level of the one-sided sign test that an edit's won tickets against its lost ones must pass."""
+
+    def __post_init__(self) -> None:
+        require(self.pool_size >= 1, "gate.pool_size", self.pool_size, "at least 1")
+        require(0 < self.alpha <= 0.5, "gate.alpha", self.alpha, "above 0, at most 0.5")
+
+
+@dataclass(frozen=True)
+class ManualReviewConfig:
+    """Which tickets a person should see."""
+
+    min_verdict_agreement: float = 0.8
+    """Below this share of agreeing candidates a selection is of low agreement."""
+
+    def __post_init__(self) -> None:
+        share = self.min_verdict_agreement
+        require(0 <= share <= 1, "manual_review.min_verdict_agreement", share, "a share between 0 and 1")
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """A run of the training-free loop."""
+
+    stage_a_paths: list[str] = field(default_factory=list)
+    """Ticket files, JSON Lines."""
+    seed: int = 17
+    """Names every random stream of the run, and the split."""
+    on_bad_record: Literal["error", "skip"] = "error"
+    """error: nothing starts while a ticket line is unusable; skip: set such lines aside in a file."""
+    split: SplitConfig = field(default_factory=SplitConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    runner: RunnerConfig = field(default_factory=RunnerConfig)
+    reflection: ReflectionConfig = field(default_factory=ReflectionConfig)
+    gate: GateConfig | Literal["none"] = field(default_factory=GateConfig)
+    """The gate's settings, or none: edits are applied untested."""
+    manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+
+    def __post_init__(self) -> None:
+        require(bool(self.stage_a_paths), "stage_a_paths", self.stage_a_paths, 'name ticket files: ["tickets.jsonl"]')

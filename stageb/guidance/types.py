@@ -1,0 +1,131 @@
+"""The records of the training-free loop: frozen, plain, and the same words as the files of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Verdict = Literal["pass", "fail"]
+Split = Literal["train", "val", "test"]
+OpName = Literal["add", "update", "merge", "remove"]
+
+HEADLINE_KEY = "G0"
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One case to judge."""
+
+    mission: str  # the inspection programme
+    group_id: str  # what was inspected; may come back with another label
+    label: Verdict  # the right verdict
+    per_image: tuple[tuple[str, str], ...]  # (image_{n}, summary), in numeric order
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # every other key of the line, kept as it was
+
+    @property
+    def key(self) -> str:
+        """The ticket's identity within its mission."""
+        return f"{self.group_id}::{self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One numbered line of guidance."""
+
+    key: str  # G0, G1, ...; stable for the life of the rule
+    text: str  # what the model reads
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # reflection_id, sources, rationale, ...
+
+
+@dataclass(frozen=True, slots=True)
+class Guidance:
+    """A mission's numbered rules at one step."""
+
+    mission: str  # whose guidance this is
+    step: int  # grows by one with every accepted edit
+    rules: tuple[Rule, ...]  # in ascending number; the first is G0, the headline
+    next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
+
+    def rule(self, key: str) -> Rule | None:
+        """The rule named ``key``, or None."""
+        return next((rule for rule in self.rules if rule.key == key), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One sampled answer."""
+
+    index: int  # 0-based, over the decode grid and then its samples
+    decode: int  # which entry of the decode grid made it
+    temperature: float  # that entry's temperature
+    text: str  # the raw answer
+    verdict: Verdict | None  # None where the answer could not be parsed
+    reason: str  # one line; empty where the answer could not be parsed
+    format_ok: bool  # whether the strict two-line form was met
+    tokens: int  # new tokens that it cost
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What rolling out one ticket brought."""
+
+    ticket_key: str  # whose answers these are
+    prompt_tokens: int  # length of its prompt
+    candidates: tuple[Candidate, ...]  # empty where the ticket was set aside
+    set_aside: str = ""  # why it was never rolled out (a prompt over the limit); empty otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The verdict chosen for a ticket."""
+
+    verdict: Verdict | None  # None where no candidate was usable; counts as wrong
+    reason: str  # the winner's
+    selected_candidate: int | None  # the winner's index
+    vote_strength: float  # share of well-formed candidates that agree with the verdict; 0 where there are none
+    low_agreement: bool  # vote_strength below manual_review.min_verdict_agreement
+    label_match: bool  # verdict equals the ticket's label
+    manual_review: str  # why a person should look; empty where none needs to
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A ticket with its answers and its selection, kept for reflection."""
+
+    ticket: Ticket
+    epoch: int  # from 1; 0 is before learning
+    round: int  # from 0 within the mission's epoch
+    guidance_step: int  # the snapshot that the answers were made under
+    answers: Answers
+    selection: Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One edit of the guidance, checked."""
+
+    op: OpName
+    key: str | None  # the rule that update and remove name; None for add and merge
+    merged_from: tuple[str, ...]  # the rules that merge joins, two or more
+    text: str  # the new rule; empty for remove
+    rationale: str  # why, in the model's words
+    evidence: tuple[str, ...]  # ticket_keys of the bundle that the edit should turn
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One operation, or a whole answer, that could not be used."""
+
+    raw: str  # what the model wrote, as it came
+    reason: str  # why it was refused
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One reflection answer, parsed."""
+
+    index: int  # which of the bundle's samples
+    text: str  # the raw answer
+    operations: tuple[Operation, ...]  # what survived the checks
+    refusals: tuple[Refusal, ...]  # what did not, and why
