@@ -1,0 +1,48 @@
+"""JSON as the standard defines it, for text that others wrote: ticket files, seed guidance, a model's answers."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+
+def loads(text: str) -> Any:
+    """The value that ``text`` holds.
+
+    Raises ``ValueError`` (of which ``json.JSONDecodeError`` is one) with one readable line for everything that
+    ``json.loads`` lets pass and that would be lost or break later: a key given twice, NaN and infinities, numbers beyond
+    a float, half a surrogate pair, nesting deeper than the interpreter can follow.
+    """
+    try:
+        value = _DECODER.decode(text)
+        if "\\u" in text:  # only an escape can make half a pair
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("an escape that is half a surrogate pair") from None
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, unless a key stands in it twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in made if keys.count(key) > 1)!r} is given twice")
+    return made
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"the number {digits[:40]} is too large")
+    return number
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_float, parse_constant=_constant)

@@ -1,0 +1,31 @@
+import pytest
+
+from stageb import strict_json
+
+
+def test_plain_json_passes() -> None:
+    assert strict_json.loads(' {"a": [1, 2.5, null, true, "é\\u00e9", "\\ud83d\\ude00"]} ') == {
+        "a": [1, 2.5, None, True, "éé", "😀"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": 1, "a": 1}', "'a' is given twice"),
+        ('[{"b": {"a": 1, "c": 0, "c": 2}}]', "'c' is given twice"),
+        ("[NaN]", "NaN"),
+        ("-Infinity", "-Infinity"),
+        ("1e999", "too large"),
+        ("9" * 5000, "4300"),
+        ('"\\ud800"', "surrogate"),
+        ('{"\\udc00": 1}', "surrogate"),
+        ("[" * 100_000, "deep"),
+        ('{"a":' * 100_000, "deep"),
+        ("{} {}", "Extra data"),
+        ("", "Expecting value"),
+    ],
+)
+def test_what_the_standard_refuses_is_a_value_error(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        strict_json.loads(text)
