@@ -1,0 +1,135 @@
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb import strict_json
+from stageb.errors import BadInputError
+from stageb.guidance.guidance_file import from_json, load_seed, neutral, text_fault, to_json
+from stageb.guidance.types import Guidance, Rule
+
+LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", "G0", "a rule", "\n"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["step", "next_number", "experiences", "metadata", "G0", "G1", "G01", "m", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@st.composite
+def guidances(draw: st.DrawFn) -> Guidance:
+    numbers = sorted({0, *draw(st.sets(st.integers(1, 40), max_size=6))})
+    metadata = st.just({}) | st.fixed_dictionaries({"reflection_id": LINE, "sources": st.lists(LINE, max_size=2)})
+    rules = tuple(Rule(f"G{k}", draw(LINE), draw(metadata)) for k in numbers)
+    return Guidance(draw(LINE), draw(st.integers(0, 99)), rules, numbers[-1] + 1 + draw(st.integers(0, 9)))
+
+
+def seed(tmp_path: Path, content: object) -> Path:
+    path = tmp_path / "guidance.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+@given(guidances())
+def test_json_and_back(guidance: Guidance) -> None:
+    written = json.dumps(to_json(guidance), ensure_ascii=False)
+    assert from_json(strict_json.loads(written), "x") == {guidance.mission: guidance}
+
+
+@given(st.dictionaries(st.sampled_from(["m", "n\n", ""]), JSON, max_size=2))
+def test_any_content_is_guidance_or_an_error_that_names_the_file(content: dict[str, object]) -> None:
+    try:
+        missions = from_json(content, "seed.json")
+    except BadInputError as error:
+        assert all(line.path == "seed.json" and line.what and line.remedy for line in error.bad)
+    else:
+        for mission, guidance in missions.items():
+            assert guidance.rules[0].key == "G0"
+            assert from_json(to_json(guidance), "x") == {mission: guidance}
+
+
+def test_a_user_may_write_experiences_alone_in_any_order(tmp_path: Path) -> None:
+    path = seed(
+        tmp_path, {"m": {"experiences": {"G10": "ten", "G2": "two", "G0": "head"}}, "n": {"experiences": {"G0": "h"}}}
+    )
+    missions = load_seed(path)
+    assert [rule.key for rule in missions["m"].rules] == ["G0", "G2", "G10"]
+    assert (missions["m"].step, missions["m"].next_number) == (0, 11)
+    assert set(missions) == {"m", "n"}
+
+
+def test_a_byte_order_mark_is_forgiven(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"m": {"experiences": {"G0": "h"}}}).encode())
+    assert load_seed(path)["m"].rules[0].text == "h"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ([], "not an object"),
+        ({}, "headline"),
+        ({"experiences": {"G1": "one"}}, "headline"),
+        ({"experiences": {"G0": "h", "G01": "x"}}, "'G01'"),
+        ({"experiences": {"G0": "h", "rule": "x"}}, "'rule'"),
+        ({"experiences": {"G0": "h", "G1": 5}}, "G1: not a text"),
+        ({"experiences": {"G0": " "}}, "G0: an empty text"),
+        ({"experiences": {"G0": "h", "G1": "a\nG2. b"}}, r"U\+000A"),
+        ({"experiences": {"G0": "h", "G1": "a\u202eb"}}, r"U\+202E"),
+        ({"experiences": {"G0": "h"}, "step": -1}, "step: -1"),
+        ({"experiences": {"G0": "h"}, "step": True}, "step: True"),
+        ({"experiences": {"G0": "h", "G4": "x"}, "next_number": 4}, "at least 5"),
+        ({"experiences": {"G0": "h"}, "metadata": []}, "metadata"),
+        ({"experiences": {"G0": "h"}, "metadata": {"G3": {}}}, "'G3'"),
+        ({"experiences": {"G0": "h"}, "rules": {}}, "unknown field 'rules'"),
+    ],
+)
+def test_each_fault_names_file_mission_and_place(tmp_path: Path, body: object, says: str) -> None:
+    path = seed(tmp_path, {"valves": body})
+    with pytest.raises(BadInputError, match=says) as raised:
+        load_seed(path)
+    assert str(path) in str(raised.value)
+    assert "mission 'valves'" in str(raised.value)
+
+
+def test_all_faults_come_together(tmp_path: Path) -> None:
+    path = seed(tmp_path, {"a": {"experiences": {"G0": "", "x": "y"}}, "b": 3})
+    with pytest.raises(BadInputError) as raised:
+        load_seed(path)
+    assert len(raised.value.bad) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "not JSON"), ("{", "not JSON"), ("[]", "not an object of missions"), ("{}", "not an object of missions"),
+     ('{"m": {"experiences": {"G0": "a", "G0": "b"}}}', "'G0' is given twice")],
+)  # fmt: skip
+def test_files_that_hold_something_else(tmp_path: Path, content: str, says: str) -> None:
+    with pytest.raises(BadInputError, match=says):
+        load_seed(seed(tmp_path, content))
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="No such file"):
+        load_seed(tmp_path / "none.json")
+    with pytest.raises(BadInputError, match="directory"):
+        load_seed(tmp_path)
+    (tmp_path / "latin").write_bytes(b'{"m\xe9": 1}')
+    with pytest.raises(BadInputError, match="not UTF-8"):
+        load_seed(tmp_path / "latin")
+
+
+def test_the_neutral_guidance_is_a_headline() -> None:
+    for language in ("en", "zh"):
+        guidance = neutral("m", language)
+        assert [rule.key for rule in guidance.rules] == ["G0"]
+        assert (guidance.step, guidance.next_number) == (0, 1)
