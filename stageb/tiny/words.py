@@ -1,0 +1,101 @@
+"""Arbitrary words for synthetic missions: what a model has to copy must never be what it has learnt by heart.
+
+Kinds: English words (out of the text of the standard library), made-up words from syllables, letter strings,
+codes, numbers, compounds with ``_``, ``-`` or a space, short grades (``low``, ``vhigh``), and Chinese strings. English
+words whose hash falls in a tenth are held out of training and make the "unseen" words of the evaluation; made-up kinds are
+unseen by chance alone (thousands of millions of them).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sysconfig
+import zlib
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+_ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sc sh sk sl sp st t th tr v w x z".split()
+_VOWELS = "a e i o u ai ea ee ie oa oo ou y".split()
+_CODAS = "b ck d ff g l ll m n nd ng nk nt p r rd rk rm rn s sh sk ss st t th x z".split() + [""] * 12
+_GRADES = (
+    "low med medium high vhigh very_low very_high small big large none some many few more less yes no y n true false ok bad "
+    "good poor fair excellent new old open closed on off left right up down absent present normal abnormal partial full "
+    "empty 1 2 3 4 5 5more 2-4 a b c d e f g h k l m o p r s t u w x"
+).split()
+_HAN = "线缆标签接头密封支架螺丝电源风扇柜门地面墙体管道阀门油漆锈蚀裂缝松动缺失损坏完好正常异常红绿蓝黄黑白大中小高低左右上下前后新旧长短开关有无多少"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@cache
+def english(unseen: bool) -> tuple[str, ...]:
+    """English words of 2 to 12 letters; ``unseen`` ones never enter training."""
+    counts: Counter[str] = Counter()
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        counts.update(re.findall(r"\b[a-z]{2,12}\b", path.read_text(encoding="utf-8", errors="replace").lower()))
+    found = sorted(word for word, count in counts.items() if count > 1)
+    return tuple(word for word in found if (zlib.crc32(word.encode()) % 10 == 0) == unseen)
+
+
+def made_up(rng: random.Random) -> str:
+    """A pronounceable word of one to three syllables."""
+    parts = (rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS) for _ in range(rng.choice((1, 2, 2, 2, 3))))
+    return "".join(parts)
+
+
+def plain(rng: random.Random, unseen: bool) -> str:
+    """One word of letters alone."""
+    return rng.choice(english(unseen)) if rng.random() < 0.75 else made_up(rng)
+
+
+def cased(rng: random.Random, word: str) -> str:
+    """The word as some tables write it: mostly as it is, at times capitalised or in capitals."""
+    kind = rng.random()
+    if kind < 0.85:
+        return word
+    return word.capitalize() if kind < 0.96 else word.upper()
+
+
+def name(rng: random.Random, unseen: bool, chinese: bool) -> str:
+    """An attribute's name."""
+    kind = rng.random()
+    if chinese and kind < 0.6:
+        return han(rng, 2, 4)
+    if kind < 0.5:
+        return cased(rng, plain(rng, unseen))
+    if kind < 0.85:
+        return cased(rng, rng.choice("__- ").join((plain(rng, unseen), plain(rng, unseen))))
+    if kind < 0.95:
+        return "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 5)))
+    return f"{plain(rng, unseen)}{rng.randint(1, 9)}"
+
+
+def value(rng: random.Random, unseen: bool, chinese: bool) -> str:
+    """A categorical value."""
+    kind = rng.random()
+    if chinese and kind < 0.6:
+        return han(rng, 1, 3)
+    if kind < 0.35:
+        return cased(rng, plain(rng, unseen))
+    if kind < 0.6:
+        return cased(rng, rng.choice(_GRADES))
+    if kind < 0.7:
+        return rng.choice(LETTERS)
+    if kind < 0.8:
+        return str(rng.randint(0, 10 ** rng.randint(1, 3)))
+    if kind < 0.9:
+        return cased(rng, rng.choice(("_", "-", " ")).join((plain(rng, unseen), plain(rng, unseen))))
+    return "".join(rng.choice(LETTERS + "0123456789") for _ in range(rng.randint(2, 6)))
+
+
+def han(rng: random.Random, shortest: int, longest: int) -> str:
+    """A string of Chinese characters."""
+    return "".join(rng.choice(_HAN) for _ in range(rng.randint(shortest, longest)))
+
+
+def title(rng: random.Random, unseen: bool, chinese: bool) -> str:
+    """A mission's name."""
+    if chinese and rng.random() < 0.7:
+        return han(rng, 3, 6)
+    return " ".join(plain(rng, unseen) for _ in range(rng.randint(1, 3)))
