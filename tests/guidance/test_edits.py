@@ -15,8 +15,8 @@ def guidance(*texts: str, next_number: int | None = None) -> Guidance:
     return Guidance("m", 7, rules, next_number or len(texts))
 
 
-def add(text: str) -> Operation:
-    return Operation("add", None, (), text, "why", ("g1::fail",))
+def add(text: str, rationale: str = "why") -> Operation:
+    return Operation("add", None, (), text, rationale, ("g1::fail",))
 
 
 def update(key: str, text: str) -> Operation:
@@ -42,7 +42,7 @@ def edits(draw: st.DrawFn) -> tuple[Guidance, list[Operation]]:
     rules = tuple(Rule(f"G{k}", draw(TEXTS), {"reflection_id": f"old {k}"}) for k in numbers)
     before = Guidance("m", draw(st.integers(0, 5)), rules, numbers[-1] + 1 + draw(st.integers(0, 3)))
     free = draw(st.permutations([f"G{k}" for k in numbers if k]))
-    operations = [add(text) for text in draw(st.lists(TEXTS, max_size=3))]
+    operations = [add(text, draw(st.sampled_from(["why", "since"]))) for text in draw(st.lists(TEXTS, max_size=3))]
     if draw(st.booleans()):
         operations.append(update("G0", draw(TEXTS)))
     while free and draw(st.booleans()):
@@ -131,7 +131,7 @@ def test_metadata_is_new_exactly_where_the_text_is(edit: tuple[Guidance, list[Op
         else:
             assert rule.metadata["reflection_id"] == "r1"
             assert rule.metadata["sources"] == ["g1::fail"]
-            assert rule.metadata["rationale"] == "why"
+            assert rule.metadata["rationale"] in ("why", "since")
             assert rule.metadata["op"] in {operation.op for operation in operations if operation.text == rule.text}
 
 
@@ -152,6 +152,12 @@ def test_a_merge_into_the_text_of_one_of_its_rules_keeps_that_rule() -> None:
 def test_removing_and_adding_one_text_changes_nothing() -> None:
     before = guidance("head", "one", "two")
     assert apply(before, [remove("G1"), add("one")]) is before
+
+
+def test_of_equal_rules_that_are_removed_and_added_the_first_is_kept() -> None:
+    before = guidance("head", "one", "one")
+    for operations in ([remove("G1"), remove("G2"), add("one")], [remove("G2"), add("one"), remove("G1")]):
+        assert apply(before, operations).rules == before.rules[:2]
 
 
 def test_new_rules_are_numbered_by_their_texts() -> None:
