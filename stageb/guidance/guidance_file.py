@@ -7,7 +7,6 @@ out everything but the experiences.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from stageb import strict_json
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.edits import number
 from stageb.guidance.prompts import WORDS
+from stageb.guidance.texts import text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
 
 KEY = re.compile(r"G(0|[1-9][0-9]{0,5})")
@@ -68,18 +68,6 @@ def load_seed(path: str | Path) -> dict[str, Guidance]:
     if not isinstance(content, dict) or not content:
         raise _unreadable(path, "not an object of missions", 'write {"the mission": {"experiences": {"G0": "..."}}}')
     return from_json(content, str(path))
-
-
-def text_fault(text: str) -> str:
-    """What keeps ``text`` from being one clean line of a prompt, or an empty string.
-
-    Control and format characters hide things from the people who read guidance (bidirectional overrides, zero-width
-    marks) or break its one line per rule.
-    """
-    for character in text:
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-            return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
-    return "" if text.strip() else "an empty text"
 
 
 def _unreadable(path: str | Path, what: str, remedy: str) -> BadInputError:

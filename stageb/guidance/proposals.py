@@ -1,0 +1,189 @@
+"""A model's reflection answer, read strictly: one JSON object whose operations each pass every check or are refused.
+
+The answer is untrusted text. Nothing in it is executed, nothing in it raises, and whatever cannot be used is kept with the
+reason why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from stageb import strict_json
+from stageb.guidance.config import ReflectionConfig
+from stageb.guidance.edits import apply, named
+from stageb.guidance.prompts import WORDS, Case, case_name
+from stageb.guidance.texts import copied, one_line, text_fault
+from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
+
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_RATIONALE_CHARS = 200
+MAX_DEPTH = 8
+
+_FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
+_FIELDS = {  # what each operation must hold, beside its op and evidence; a rationale is welcome
+    "add": {"text"},
+    "update": {"key", "text"},
+    "merge": {"merged_from", "text"},
+    "remove": {"key"},
+}
+
+
+class _RefusedError(Exception):
+    """Why an operation, or a whole answer, cannot be used."""
+
+
+def parse_proposal(
+    text: str, cases: Sequence[Case], guidance: Guidance, config: ReflectionConfig, language: str, index: int
+) -> Proposal:
+    """Answer ``index`` of a bundle, to a prompt that showed ``cases`` in this order and ``guidance``.
+
+    Operations are taken in their order; one that touches a rule which an earlier one touches is refused.
+    """
+    try:
+        items = _items(text)
+    except _RefusedError as refused:
+        return Proposal(index, text, (), (Refusal(text, str(refused)),))
+    kept: list[Operation] = []
+    refusals: list[Refusal] = []
+    for position, item in enumerate(items):
+        try:
+            if position >= config.max_operations:
+                raise _RefusedError(f"more operations than {config.max_operations}")
+            operation = _operation(item, cases)
+            _check_rules(operation, guidance, kept)
+            if operation.op != "remove":
+                _check_text(operation, cases, guidance, kept, config, language)
+            if operation.op == "add" and len(apply(guidance, [*kept, operation]).rules) > config.max_rules:
+                raise _RefusedError(f"the guidance is full: {config.max_rules} rules")
+            kept.append(operation)
+        except _RefusedError as refused:
+            refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))
+    return Proposal(index, text, tuple(kept), tuple(refusals))
+
+
+def _items(text: str) -> list[Any]:
+    """The raw operations of an answer, at least one."""
+    if len(text.encode("utf-8", "replace")) > MAX_ANSWER_BYTES:
+        raise _RefusedError(f"longer than {MAX_ANSWER_BYTES} bytes")
+    fenced = _FENCE.fullmatch(text.strip())
+    try:
+        answer = strict_json.loads(fenced[1] if fenced else text.strip())
+    except ValueError as error:
+        raise _RefusedError(f"not one JSON object: {error}") from None
+    if not isinstance(answer, dict) or set(answer) != {"operations"} or not isinstance(answer["operations"], list):
+        raise _RefusedError('not an object that holds "operations", a list, and nothing else')
+    if not answer["operations"]:
+        raise _RefusedError("no operations")
+    if _deeper(answer, MAX_DEPTH):
+        raise _RefusedError("nested too deeply")
+    return answer["operations"]
+
+
+def _deeper(value: Any, limit: int) -> bool:
+    """Whether ``value`` nests more than ``limit`` lists and objects; without recursion, since depth is the question."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [inner for outer in level for inner in _inside(outer)]
+    return bool(level)
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _operation(item: Any, cases: Sequence[Case]) -> Operation:
+    """The operation that ``item`` writes down, its fields of the right names and types."""
+    if not isinstance(item, dict):
+        raise _RefusedError("not an object")
+    op = item.get("op")
+    if not isinstance(op, str) or op not in _FIELDS:
+        raise _RefusedError(f"op is none of {', '.join(_FIELDS)}")
+    for name in item:
+        if name not in _FIELDS[op] | {"op", "evidence", "rationale"}:
+            raise _RefusedError(f"{op} takes no field {one_line(name, 40)!r}")
+    for name in sorted(_FIELDS[op]):
+        if name not in item:
+            raise _RefusedError(f"{op} without {name}")
+    return Operation(
+        op=op,  # type: ignore[arg-type]  # one of _FIELDS
+        key=_string(item, "key") if "key" in item else None,
+        merged_from=_strings(item, "merged_from") if "merged_from" in item else (),
+        text=_clean(_string(item, "text")) if "text" in item else "",
+        rationale=one_line(_string(item, "rationale"), MAX_RATIONALE_CHARS) if "rationale" in item else "",
+        evidence=_evidence(item, cases),
+    )
+
+
+def _string(item: dict[str, Any], name: str) -> str:
+    if not isinstance(item[name], str):
+        raise _RefusedError(f"{name} is not a text")
+    return str(item[name])
+
+
+def _strings(item: dict[str, Any], name: str) -> tuple[str, ...]:
+    values = item[name]
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise _RefusedError(f"{name} is not a list of texts")
+    return tuple(values)
+
+
+def _clean(text: str) -> str:
+    """A rule's text, its white space made plain."""
+    fault = text_fault(text)
+    if fault:
+        raise _RefusedError(f"text: {fault}")
+    return " ".join(text.split())
+
+
+def _evidence(item: dict[str, Any], cases: Sequence[Case]) -> tuple[str, ...]:
+    """The ticket_keys of the cases that the operation should turn, each once."""
+    if not item.get("evidence"):
+        raise _RefusedError("no evidence")
+    keys = {case_name(position): case.ticket.key for position, case in enumerate(cases)}
+    for name in _strings(item, "evidence"):
+        if name not in keys:
+            raise _RefusedError(f"evidence: no case {one_line(name, 40)!r} in the prompt")
+    return tuple(dict.fromkeys(keys[name] for name in item["evidence"]))
+
+
+def _check_rules(operation: Operation, guidance: Guidance, kept: Sequence[Operation]) -> None:
+    """Refuse an operation on rules that it may not touch."""
+    touched = {key for earlier in kept for key in named(earlier)}
+    for key in named(operation):
+        if guidance.rule(key) is None:
+            raise _RefusedError(f"no rule {one_line(key, 40)!r}")
+        if key == HEADLINE_KEY and operation.op != "update":
+            raise _RefusedError(f"{HEADLINE_KEY} is never removed")
+        if key in touched:
+            raise _RefusedError(f"an earlier operation touches {key}")
+    if operation.op == "merge" and len(set(operation.merged_from)) < max(2, len(operation.merged_from)):
+        raise _RefusedError("merge needs two or more different rules")
+
+
+def _check_text(
+    operation: Operation,
+    cases: Sequence[Case],
+    guidance: Guidance,
+    kept: Sequence[Operation],
+    config: ReflectionConfig,
+    language: str,
+) -> None:
+    """Refuse an operation whose text may not become a rule."""
+    text = operation.text
+    if len(text) > config.max_rule_chars:
+        raise _RefusedError(f"text of {len(text)} characters, at most {config.max_rule_chars}")
+    if not WORDS[language].verdict_wording.search(text):
+        raise _RefusedError("text without a verdict")
+    run = copied(text, (summary for case in cases for _, summary in case.ticket.per_image))
+    if run:
+        raise _RefusedError(f"text copied from a case: {run}")
+    for rule in guidance.rules:
+        if rule.text == text and rule.key not in operation.merged_from:
+            raise _RefusedError(f"no change: {rule.key} has that text")
+    if any(earlier.text == text for earlier in kept):
+        raise _RefusedError("no change: an earlier operation writes that text")
