@@ -6,7 +6,8 @@ any work starts, 1 for a run that broke.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -69,10 +70,24 @@ class JournalError(StagebError):
 
 
 class RankError(StagebError):
-    """A rank failed. Every rank raises the same error: which rank, at what, and why."""
+    """A rank failed. Every rank ends with the same error: which rank, at what, and why."""
 
-    def __init__(self, rank: int, where: str, cause: str) -> None:
+    def __init__(self, rank: int, where: str, cause: str, trace: str = "") -> None:
         super().__init__(f"rank {rank} failed at {where}: {cause}")
         self.rank = rank
         self.where = where
         self.cause = cause
+        self.trace = trace  # the failing rank's traceback; empty where stageb raised on purpose
+
+
+@contextmanager
+def at(where: str) -> Iterator[None]:
+    """Say where an error happened: ``with at(f"ticket {key}"):`` notes it on whatever is raised inside.
+
+    The innermost note comes first, and is what a ``RankError`` names.
+    """
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(where)
+        raise

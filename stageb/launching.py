@@ -1,0 +1,203 @@
+"""How a process of a job begins and ends; the standard library alone, so that it can stand guard before torch is imported.
+
+A job is one process per rank and whatever launched them. Three promises are kept here, each against a measured default:
+
+- *No orphan.* A process that a launcher made ends with that launcher, however that one ends (``die_with_launcher``).
+  Unguarded, a SIGKILL of the parent, or of torchrun's agent, leaves busy ranks alive for good.
+- *A signal ends the job at once.* SIGINT and SIGTERM are acted on by a thread, so a main thread deep inside a library
+  call need not come back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``).
+- *The last line says why.* ``end`` prints one message, tells the other ranks and leaves by ``os._exit``: an orderly exit
+  with gloo or NCCL threads in mid-air may hang or abort. No ``finally`` runs, so files must be right at every instant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn
+
+PARENT = "STAGEB_LAUNCHER_PID"
+"""Set by rank 0 for the children that Fabric's own launcher makes: whom they must not outlive."""
+
+_ending = threading.Lock()  # taken once, by the thread that ends the process; never given back
+_last_acts: list[Callable[[int], None]] = []
+_launcher: int | None = None  # the process that this one must not outlive
+
+
+def under_torchrun() -> bool:
+    """Whether torchrun or ``fabric run`` (which is torchrun inside) made this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def under_slurm() -> bool:
+    """Whether srun made this process (an interactive allocation does not count)."""
+    return "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive")
+
+
+def leads() -> bool:
+    """Whether the environment makes this process rank 0, the one that prints; known before any library is loaded."""
+    env = os.environ
+    if under_torchrun():
+        return env.get("RANK", "0") == "0"
+    if under_slurm():
+        return env.get("SLURM_PROCID", "0") == "0"
+    return env.get("LOCAL_RANK", "0") == "0" and env.get("NODE_RANK", "0") == "0"
+
+
+def end(code: int, message: str = "") -> NoReturn:
+    """Print ``message``, tell the others, leave with ``code``. The first caller's message stands; others wait."""
+    if not _ending.acquire(blocking=False):
+        threading.Event().wait()
+    _flush(seconds=1.0)
+    if message:
+        lead_in = "\n" if os.isatty(2) else ""  # a progress bar may hold the terminal's current line
+        with contextlib.suppress(OSError):
+            os.write(2, f"{lead_in}{message}\n".encode(errors="backslashreplace"))
+    for act in reversed(_last_acts):
+        act(code)
+    os._exit(code)
+
+
+def before_end(act: Callable[[int], None]) -> None:
+    """Have ``end`` call ``act(code)`` after its message is out, the latest first. It must be quick and must not raise."""
+    _last_acts.append(act)
+
+
+def forget_last_acts() -> None:
+    """The job is over in good order: nobody is left to be told."""
+    _last_acts.clear()
+
+
+def _flush(seconds: float) -> None:
+    """Flush what was printed, unless the reader at the other end has stopped reading."""
+
+    def flush() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+
+    thread = threading.Thread(target=flush, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+# --- No orphan -------------------------------------------------------------------------------------------------------
+
+
+def die_with_launcher() -> None:
+    """Make this process end with the process that launched it. Does nothing in one that a person, or srun, started.
+
+    Two ways at once. A thread looks at ``getppid`` and ends this process; it works everywhere, and leaves the ranks a
+    moment in which one of them can say what happened. It cannot run while a library holds the interpreter's lock, so
+    the kernel is asked as well (Linux, ``PR_SET_PDEATHSIG``).
+    """
+    global _launcher
+    if _launcher is not None:
+        return
+    if PARENT in os.environ:
+        parent = int(os.environ[PARENT])
+    elif under_torchrun():
+        parent = os.getppid()
+    else:
+        return
+    _launcher = parent
+    _ask_kernel()
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os._exit(1)
+    threading.Thread(target=_watch_parent, args=(parent,), daemon=True, name="stageb-parent").start()
+
+
+def kill_launcher(code: int) -> None:
+    """The last act of a rank that has lost rank 0: where rank 0 launched it and still stands, hung, end that too."""
+    if _launcher is not None and not under_torchrun() and os.getppid() == _launcher:
+        with contextlib.suppress(OSError):
+            os.kill(_launcher, signal.SIGKILL)
+
+
+def _ask_kernel() -> None:
+    """Three seconds after the parent's death this process is killed, whatever its threads are doing.
+
+    The signal asked for is SIGQUIT, number 3, and its handler is libc's own ``alarm``: so ``alarm(3)`` runs without the
+    interpreter, and an unhandled SIGALRM kills. A plain SIGKILL would leave no time to name the rank that was lost.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the thread alone
+        libc = ctypes.CDLL(None, use_errno=True)
+        prctl = libc.prctl
+        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        libc.signal.restype = ctypes.c_void_p
+        libc.signal(int(signal.SIGQUIT), ctypes.cast(libc.alarm, ctypes.c_void_p))
+        pr_set_pdeathsig = 1
+        prctl(pr_set_pdeathsig, int(signal.SIGQUIT), 0, 0, 0)
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.25)
+    if under_torchrun():
+        end(1, "the launcher of this job ended, and the job with it; run the same command to go on" if leads() else "")
+    time.sleep(1.0)  # the parent was rank 0: let the link to it end this process, with a message
+    end(1)
+
+
+# --- Signals ---------------------------------------------------------------------------------------------------------
+
+
+class watch_signals:  # noqa: N801 - reads as a function
+    """From now on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
+
+    Workers hold still for a second: rank 0 speaks for all, and ends them. Under an agent rank 0 holds still for a
+    moment too, because an agent also sends SIGTERM when a rank has died, and then the dead rank is what must be named.
+    """
+
+    caught = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is not threading.main_thread():
+            return  # Python lets only the main thread set handlers
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in self.caught:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and shells' background jobs ignore on purpose
+                self._before[number] = signal.signal(number, _no_op)
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="stageb-signals")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Restore what handled the signals before."""
+        if not self._before:
+            return
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+        signal.set_wakeup_fd(self._wakeup)
+        os.write(self._write, b"\0")
+        self._thread.join()
+        os.close(self._read)
+        os.close(self._write)
+
+    def _watch(self) -> None:
+        while number := os.read(self._read, 1)[0]:
+            if number in self._before:
+                _interrupted(signal.Signals(number))
+
+
+def _no_op(number: int, frame: FrameType | None) -> None:
+    """A Python handler must stand for the wakeup descriptor to be written to; the thread does the work."""
+
+
+def _interrupted(number: signal.Signals) -> NoReturn:
+    if not leads():
+        time.sleep(1.0)
+        end(128 + number)
+    if under_torchrun() or under_slurm():
+        time.sleep(0.3)
+    end(128 + number, f"interrupted by {number.name}; run the same command to go on")

@@ -1,0 +1,109 @@
+"""A job for tests of the runtime: squares, and whatever mishap the command line asks for.
+
+    python job.py --devices 2 --mishap raise --on 1
+
+Prints ``result: <digest> <first> <last>`` on success. ``--ready FILE`` is written by rank 0 once every rank is at work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stageb.config import FabricConfig
+from stageb.errors import ConfigError, StagebError, at
+from stageb.runtime import Handler, Runtime, run
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--devices", default="auto")
+parser.add_argument("--strategy", default="auto")
+parser.add_argument("--timeout_s", type=float, default=60.0)
+parser.add_argument("--items", type=int, default=7)
+parser.add_argument("--size", type=int, default=1, help="characters in each result")
+parser.add_argument("--mishap", default="none")
+parser.add_argument("--on", type=int, default=-1, help="the rank that it befalls")
+parser.add_argument("--ready", type=Path)
+args = parser.parse_args()
+
+FOREVER_S = 1000.0
+
+
+def befall(rank: int, mishap: str, key: str) -> None:
+    """Do ``mishap`` if this is the rank and the place for it."""
+    if rank != args.on or mishap != args.mishap:
+        return
+    if mishap in ("raise", "raise_in_lead", "raise_at_start"):
+        with at(f"ticket {key}"):
+            raise ValueError("seven is not a verdict")
+    if mishap == "config":
+        raise ConfigError("model.model_name_or_path", "nowhere", "name a folder that exists")
+    if mishap == "exit":
+        sys.exit(0)
+    if mishap == "vanish":
+        os._exit(0)
+    if mishap == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if mishap == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if mishap == "hang":
+        time.sleep(FOREVER_S)
+    if mishap == "lock":  # holds the interpreter's lock and never lets go: no thread of this process runs again
+        re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+def handlers(runtime: Runtime) -> Mapping[str, Handler]:
+    befall(runtime.rank, "config", "at start")
+    befall(runtime.rank, "raise_at_start", "at start")
+    if args.mishap == "config_everywhere":
+        raise ConfigError("model.model_name_or_path", "nowhere", "name a folder that exists")
+    runtime.agree("inputs", "other" if (args.mishap, args.on) == ("disagree", runtime.rank) else "same")
+
+    def square(common: Any, item: Any) -> Any:
+        if item == common["befall"]:
+            for mishap in ("raise", "exit", "vanish", "kill", "stop", "hang", "lock"):
+                befall(runtime.rank, mishap, f"group-{item}")
+        if args.mishap == "busy" and item >= runtime.world_size:
+            time.sleep(FOREVER_S)
+        return {"square": item * item, "pair": (item, 0.1 * item), "text": "\ud800é" + "x" * args.size}
+
+    return {"square": square, "where": lambda common, item: [runtime.rank, runtime.world_size, runtime.device]}
+
+
+def lead(runtime: Runtime) -> int:
+    seen: list[int] = []
+    places = runtime.map("where", None, list(range(runtime.world_size)))
+    assert [place[0] for place in places] == list(range(runtime.world_size))
+    assert runtime.map("square", {"befall": None}, []) == []
+    befall(0, "raise_in_lead", "reflection")
+    if args.ready:
+        args.ready.write_text("ready")
+    if args.mishap == "reflect":  # busy between two maps for longer than the timeout: not a failure
+        time.sleep(2.5 * args.timeout_s)
+    if args.mishap == "reflect_forever":
+        time.sleep(FOREVER_S)
+    late = args.on if args.on >= 0 else None  # the first item of that rank
+    results = runtime.map("square", {"befall": late}, list(range(args.items)), seen.append)
+    assert [result["square"] for result in results] == [item * item for item in range(args.items)]
+    assert seen == sorted(seen) and seen[-1:] == [args.items][: len(seen)]
+    digest = hashlib.sha256(json.dumps(results).encode()).hexdigest()[:16]
+    print(f"result: {digest} of {len(results)} from {places}", flush=True)
+    return 3 if args.mishap == "code" else 0
+
+
+devices: int | str = int(args.devices) if args.devices.isdigit() else args.devices
+settings = FabricConfig(accelerator="cpu", devices=devices, strategy=args.strategy, timeout_s=args.timeout_s)
+if __name__ == "__main__":
+    try:
+        sys.exit(run(settings, handlers, lead))
+    except StagebError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
