@@ -1,3 +1,69 @@
-"""stageb: rollout-driven learning on Lightning Fabric."""
+"""stageb: rollout-driven learning on Lightning Fabric.
+
+A *loop* repeats one cycle: hand every rank the same snapshot of what has been learnt, roll out a shard of work on each rank,
+gather what came back, update, commit to disk. The first loop is training-free: what it learns is written guidance that a
+language model reads; no weight changes.
+
+The map:
+
+- ``errors``, ``seeds``, ``config``: the tree of errors, random streams from names, the config that all loops share
+- ``cli``, ``__main__``: from a command line to a frozen config; the command table
+- ``runtime``: Lightning Fabric: launch, shard, gather to rank 0, agree on errors, decide to go on
+- ``journal``: a run's folder: lock, atomic files, append-only records, commits, resume
+- ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
+- ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
+- ``tiny``: the language model that ships with the package, and how it was made
+- ``demo``: the demo's tickets, and how they were made
+
+The names below are imported when they are first used, so that ``import stageb`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
+    from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
+    from stageb.guidance.config import LoopConfig
+    from stageb.guidance.types import Guidance, Rule, Ticket
 
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "ENGINES",
+    "BadInputError",
+    "Completion",
+    "ConfigError",
+    "Decode",
+    "Engine",
+    "EngineError",
+    "Guidance",
+    "InputError",
+    "JournalError",
+    "LoopConfig",
+    "Prompt",
+    "RankError",
+    "Request",
+    "Rule",
+    "StagebError",
+    "Ticket",
+]
+
+_HOMES = {
+    "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
+    "stageb.guidance.config": ("LoopConfig",),
+    "stageb.guidance.types": ("Guidance", "Rule", "Ticket"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'stageb' has no attribute {name!r}")
+    home = next((home for home, names in _HOMES.items() if name in names), "stageb.errors")
+    return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

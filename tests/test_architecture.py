@@ -1,0 +1,136 @@
+"""Who may import whom. Read from the source, so a rule holds for imports inside functions too."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MODULES = {str(path.relative_to(ROOT).with_suffix("")): path for path in sorted((ROOT / "stageb").rglob("*.py"))}
+LOOPS = ("guidance", "two_channel", "snake", "growth")
+
+# The first pattern that fits a module names all that it may import beside stageb and the standard library.
+THIRD_PARTY = {
+    "stageb/cli": {"jsonargparse", "yaml"},
+    "stageb/runtime": {"lightning", "torch"},
+    "stageb/links": {"torch"},
+    "stageb/*/loop": {"lightning", "torch"},
+    "stageb/engines/__init__": set[str](),
+    "stageb/engines/protocol": set[str](),
+    "stageb/engines/scripted": set[str](),
+    "stageb/engines/*": {"huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "transformers"},
+    "stageb/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
+    "stageb/*": set[str](),
+}
+
+# What the command line loads before it knows that there is work to do. They import one another and nothing else of stageb.
+LIGHT = {
+    "stageb/__init__",
+    "stageb/__main__",
+    "stageb/cli",
+    "stageb/config",
+    "stageb/engines/__init__",
+    "stageb/engines/protocol",
+    "stageb/errors",
+    "stageb/guidance/__init__",
+    "stageb/guidance/config",
+    "stageb/guidance/prompts",
+    "stageb/guidance/types",
+    "stageb/launching",
+    "stageb/seeds",
+}
+
+# Functions of their arguments: no clock, no file, no rank, no global random state.
+STAGES = ("rollout", "selection", "reflection", "proposals", "edits", "gate", "prompts", "texts")
+WORLDLY = {
+    "datetime",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "torch",
+}
+WORLDLY_HERE = {"stageb/runtime", "stageb/links", "stageb/launching", "stageb/journal"}
+
+
+def imports(module: str) -> Iterator[tuple[str, int]]:
+    """What ``module`` imports, as dotted names with lines; names behind ``if TYPE_CHECKING`` are left out."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    skipped = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: write imports in full"
+            yield str(node.module), node.lineno
+            for alias in node.names:  # `from stageb import seeds` names a module too
+                if module_of(f"{node.module}.{alias.name}"):
+                    yield f"{node.module}.{alias.name}", node.lineno
+
+
+def module_of(dotted: str) -> str | None:
+    """The file of stageb that a dotted name means, or None."""
+    path = dotted.replace(".", "/")
+    return next((name for name in (path, f"{path}/__init__") if name in MODULES), None)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_place_allows(module: str) -> None:
+    allowed = next(names for pattern, names in THIRD_PARTY.items() if fnmatch(module, pattern))
+    for name, line in imports(module):
+        top = name.partition(".")[0]
+        assert top == "stageb" or top in sys.stdlib_module_names or top in allowed, f"{module}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("module", sorted(LIGHT))
+def test_what_answers_help_imports_nothing_heavy(module: str) -> None:
+    for name, line in imports(module):
+        if name.partition(".")[0] == "stageb":
+            assert module_of(name) in LIGHT, f"{module}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("module", [f"stageb/{loop}/{stage}" for loop in LOOPS for stage in STAGES])
+def test_a_stage_is_a_function_of_its_arguments(module: str) -> None:
+    if module not in MODULES:
+        pytest.skip("not there")
+    for name, line in imports(module):
+        assert name.partition(".")[0] not in WORLDLY, f"{module}:{line} imports {name}"
+        assert module_of(name) not in WORLDLY_HERE, f"{module}:{line} imports {name}"
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        assert called not in ("open", "print", "input"), f"{module} calls {called}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_loops_do_not_know_each_other(module: str) -> None:
+    loop = module.split("/")[1]
+    if loop not in LOOPS:
+        return
+    for name, line in imports(module):
+        other = [*name.split("."), ""][1]
+        assert other == loop or other not in LOOPS, f"{module}:{line} imports {name}"
+
+
+def test_random_choices_come_from_seeds_alone() -> None:
+    """The shipped model's training, which no run repeats, is the exception."""
+    users = [module for module in MODULES for name, _ in imports(module) if name == "random"]
+    assert [module for module in users if not module.startswith("stageb/tiny/")] == []

@@ -1,0 +1,112 @@
+"""What a user installs and starts: the wheel, the pins, the scripts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SCRIPTS = [path for path in [*(ROOT / "bin").iterdir(), ROOT / ".ci" / "run"] if path.suffix != ".py" and path.is_file()]
+
+
+def name_of(requirement: str) -> str:
+    """The project that a requirement names, in the registry's spelling."""
+    return re.split(r"[\[<>=!~; ]", requirement, maxsplit=1)[0].lower().replace("_", "-")
+
+
+def test_every_direct_dependency_has_a_tested_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = {name_of(line): line for line in lines if line and not line.startswith("#")}
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    assert {name_of(requirement) for requirement in wanted} <= set(pins)
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in pins.values())
+
+
+def test_the_wheel_holds_the_whole_package_and_runs(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "stageb", source / "stageb", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "wheel", *offline, "--wheel-dir", str(tmp_path), str(source)], check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    files = [path.relative_to(source) for path in (source / "stageb").rglob("*") if path.is_file()]
+    assert {path.as_posix() for path in files} <= held
+    assert "stageb/demo/tickets.jsonl" in held
+
+    site = tmp_path / "site"
+    subprocess.run([*pip, "install", *offline, "--target", str(site), str(wheel)], check=True)
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    where = "import stageb; print(stageb.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", where], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+    )
+    assert Path(done.stdout.strip()).parent == site / "stageb"
+    subprocess.run([sys.executable, "-m", "stageb", "--help"], stdout=subprocess.DEVNULL, env=environment, check=True)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_are_sound_and_can_be_run(script: Path) -> None:
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    assert script.name == "setup" or os.access(script, os.X_OK)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Path:
+    """``bin/stageb.sh`` beside a set-up that installs nothing and a ``stageb`` that says how it was called."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    shutil.copy(ROOT / "bin" / "stageb.sh", place)
+    (place / "stageb").write_text('#!/bin/sh\necho "gpus=$CUDA_VISIBLE_DEVICES"\nprintf "%s\\n" "$@"\nexit 7\n')
+    (place / "stageb").chmod(0o755)
+    (place / "setup").write_text(f'set -euo pipefail\nPATH="{place}:$PATH"\n')
+    return place / "stageb.sh"
+
+
+def called(launcher: Path, *arguments: str) -> tuple[int, list[str], str]:
+    done = subprocess.run([str(launcher), *arguments], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices", "accelerator", "strategy"),
+    [("", 1, "cpu", "auto"), ("3", 1, "cuda", "auto"), ("0,1,2,3", 4, "cuda", "ddp")],
+)
+def test_the_launch_script_turns_gpus_into_ranks(
+    launcher: Path, gpus: str, devices: int, accelerator: str, strategy: str
+) -> None:
+    named = [f"gpus={gpus}"] if gpus else []
+    code, lines, _ = called(
+        launcher, *named, "config=my file.yaml", "runner.epochs=2", 'stage_a_paths=["a b.jsonl"]', "--fresh"
+    )
+    assert code == 7  # what stageb said
+    assert lines == [
+        f"gpus={gpus}",
+        "fit",
+        "--config",
+        "my file.yaml",
+        f"--fabric.accelerator={accelerator}",
+        f"--fabric.devices={devices}",
+        f"--fabric.strategy={strategy}",
+        "--runner.epochs=2",
+        '--stage_a_paths=["a b.jsonl"]',
+        "--fresh",
+    ]
+
+
+@pytest.mark.parametrize("arguments", [[], ["gpus=0"], ["gpus=all", "config=x"], ["config=x", "epochs"]])
+def test_the_launch_script_refuses_what_it_cannot_read(launcher: Path, arguments: list[str]) -> None:
+    code, lines, message = called(launcher, *arguments)
+    assert (code, lines) == (2, [])
+    assert "config=PATH" in message or "expected" in message
