@@ -1,0 +1,130 @@
+"""Prompts as token ids, in two parts: what all tickets of a mission share, and what is a ticket's own.
+
+The chat template is rendered once per system text, with a marker where the user's words go. What stands before the marker
+is shared text, what stands after it closes the turn. The ids are ``encode(shared) + encode(own)``: two tickets under one
+guidance have the same shared ids, so a model reads them once.
+
+Words are data. A special token spelt out in a rule or a ticket gets a space after its first character, so that no text can
+close its own turn; and a template that asks for today's date is given a fixed one, since no clock may reach a prompt.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from stageb.engines.protocol import Prompt
+from stageb.errors import EngineError
+
+_MARKER = "user-words-go-here"
+_A_DAY = datetime.datetime(2024, 7, 26)  # what Llama 3's templates say where they know no clock
+_SYSTEMS = 256  # system texts remembered, each with its ids: a few kB
+_TURNS = 8192  # user texts remembered, each with its ids
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A rendered chat around the user's words."""
+
+    shared: str  # everything before them
+    closing: str  # everything after them, the generation prompt included
+    trims: bool  # the template strips white space around them
+
+
+class Chat:
+    """Encodes prompts with ``tokenizer`` (a transformers tokenizer), ``variables`` handed to its chat template.
+
+    A tokenizer without a template gets the plain text ``system``, blank line, ``user``, blank line. A template that refuses
+    or drops a system message gets it at the head of the user's.
+    """
+
+    def __init__(self, tokenizer: Any, variables: dict[str, Any]) -> None:
+        self._tokenizer = tokenizer
+        self._variables = {"strftime_now": _A_DAY.strftime, **variables}
+        special = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
+        self._special = sorted(token for token in special if len(token) > 2)
+        self._anchor = self._find_anchor()
+        self._shared = lru_cache(_SYSTEMS)(self._encode_shared)
+        self._own = lru_cache(_TURNS)(self._encode_own)
+
+    def encode(self, prompt: Prompt) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids of the shared part and of the prompt's own. Raises ``EngineError`` where there is no id at all."""
+        frame, shared = self._shared(self._as_data(prompt.system))
+        user = self._as_data(prompt.user)
+        own = self._own((user.strip() if frame.trims else user) + frame.closing)
+        if not shared and not own:
+            raise EngineError(f"an empty prompt cannot be answered: {prompt!r}; give it words")
+        return (shared, own) if own else ((), shared)  # there must be a last token to go on from
+
+    def _as_data(self, text: str) -> str:
+        """``text`` with spelt-out special tokens broken up."""
+        for token in self._special:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    def _encode_shared(self, system: str) -> tuple[Frame, tuple[int, ...]]:
+        frame = self._frame(system)
+        return frame, tuple(self._ids(frame.shared))
+
+    def _encode_own(self, text: str) -> tuple[int, ...]:
+        anchor, anchored = self._ids(self._anchor), self._ids(self._anchor + text)
+        holds = anchored[: len(anchor)] == anchor  # not where the text's first characters merged with it
+        return tuple(anchored[len(anchor) :] if holds else self._ids(text))
+
+    def _ids(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        return ids
+
+    def _find_anchor(self) -> str:
+        """What a ticket's own text is encoded behind: a line break where the tokenizer marks the start of a text.
+
+        Such tokenizers (sentencepiece with a dummy prefix) would otherwise put a space before the ticket's first word.
+        """
+        line_break, both = self._ids("\n"), self._ids("\na")
+        begins_alike = both[: len(line_break)] == line_break
+        return "\n" if begins_alike and both[len(line_break) :] != self._ids("a") else ""
+
+    def _frame(self, system: str) -> Frame:
+        if not self._tokenizer.chat_template:
+            return Frame(f"{self._opening()}{system}\n\n" if system else self._opening(), "\n\n", trims=False)
+        refusal: Exception | None = None
+        for messages in _conversations(system):
+            try:
+                text = self._tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True, **self._variables
+                )
+            except Exception as error:  # a template may refuse with any error: try the next form
+                refusal = error
+                continue
+            if system.strip() in text and text.count(_MARKER) == 1:
+                return _cut(text)
+        raise EngineError(
+            "the checkpoint's chat template can render none of: a system and a user message, a user message alone, a "
+            "message of typed parts; mend its chat_template, or remove it for plain text"
+        ) from refusal
+
+    def _opening(self) -> str:
+        """The token that opens a text, where the tokenizer would put one."""
+        token = self._tokenizer.bos_token_id
+        opens = token is not None and self._tokenizer("a")["input_ids"][0] == token
+        return str(self._tokenizer.bos_token) if opens else ""
+
+
+def _conversations(system: str) -> Iterator[list[dict[str, Any]]]:
+    """The forms in which a template may take a system text and the marker, best first."""
+    user = f" {_MARKER} "  # the spaces show whether the template trims
+    if system:
+        yield [{"role": "system", "content": system}, {"role": "user", "content": user}]
+    yield [{"role": "user", "content": f"{system}\n\n{user}" if system else user}]
+    typed = [{"type": "text", "text": system}] if system else []
+    yield [{"role": "user", "content": [*typed, {"type": "text", "text": user}]}]
+
+
+def _cut(text: str) -> Frame:
+    """The frame that ``text`` puts around the marker."""
+    trims = f" {_MARKER} " not in text
+    shared, _, closing = text.partition(_MARKER if trims else f" {_MARKER} ")
+    return Frame(shared, closing, trims)

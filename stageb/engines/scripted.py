@@ -1,0 +1,75 @@
+"""A deterministic fake: a function of the prompt answers in the model's place.
+
+For tests, a user's own included, and for trying a config without a model. ``ScriptedEngine(respond)`` takes a function; a
+config names one, ``model.model_name_or_path: my_package.my_module:respond``, and the default name stands for the shipped
+``stageb.guidance.follower:respond``, which follows written rules. A token is a word: a run of characters that are not
+white space, with the white space before it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+
+from stageb.config import ModelConfig
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.errors import ConfigError
+
+Respond = Callable[[Prompt, Decode, int], str]
+
+DEFAULT = "stageb.guidance.follower:respond"
+_KEY = "model.model_name_or_path"
+_TOKEN = re.compile(r"\s*\S+")
+
+
+class ScriptedEngine:
+    """Answers with ``respond(prompt, decode, key)``, called once per sample; it must be a function of its arguments.
+
+    Greedy samples are all given the key 0, so that they are equal. ``decode.stop`` and ``decode.max_new_tokens`` are
+    honoured here, whatever ``respond`` says. An answer that leaves no token for its own closing ends by length.
+    """
+
+    def __init__(self, respond: Respond) -> None:
+        self.respond = respond
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        """See ``Engine``: the words of each prompt."""
+        return [_count(prompt.system) + _count(prompt.user) for prompt in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Engine``."""
+        return [tuple(self._completion(request, key) for key in request.keys) for request in requests]
+
+    def _completion(self, request: Request, key: int) -> Completion:
+        decode = request.decode
+        text = self.respond(request.prompt, decode, key if decode.temperature > 0 else 0)
+        ends = [end for end in map(text.find, decode.stop) if end >= 0]
+        text = text[: min(ends)] if ends else text
+        words = list(_TOKEN.finditer(text))
+        if len(words) >= decode.max_new_tokens:
+            return Completion(text[: words[decode.max_new_tokens - 1].end()], decode.max_new_tokens, "length")
+        return Completion(text, len(words) + 1, "stop")
+
+
+def build(model: ModelConfig, device: str) -> Engine:
+    """The engine whose answers come from the function that ``model.model_name_or_path`` names; ``device`` is not used.
+
+    Raises ``ConfigError`` where there is no such function.
+    """
+    name = model.model_name_or_path
+    path = DEFAULT if name == ModelConfig.model_name_or_path else name
+    module, colon, function = path.partition(":")
+    if not (module and colon and function):
+        raise ConfigError(_KEY, name, "the scripted engine needs a function, written package.module:function")
+    try:
+        respond = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(_KEY, name, f"{path} cannot be imported: {error}; name a function that Python can find") from error
+    if not callable(respond):
+        raise ConfigError(_KEY, name, f"{path} is not a function of (prompt, decode, key)")
+    return ScriptedEngine(respond)
+
+
+def _count(text: str) -> int:
+    return len(text.split())

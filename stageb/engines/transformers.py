@@ -1,0 +1,155 @@
+"""Any causal language model that transformers can load, a vision-language one included, behind the engine Protocol.
+
+Text alone goes in: a vision-language checkpoint answers through its language model. Prompts become ids in ``chat.py``,
+answers are decoded in ``decoding.py`` and drawn in ``sampling.py``; here a checkpoint is found and loaded, and the requests
+of a call are sorted by what they share.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
+
+from stageb.config import ModelConfig
+from stageb.engines.chat import Chat
+from stageb.engines.decoding import Answer, Decoder, Ids, Row
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.errors import ConfigError, EngineError
+
+TINY = "stageb-tiny"
+_KEY = "model.model_name_or_path"
+
+
+class TransformersEngine:
+    """An engine over a loaded ``model`` and ``tokenizer``; ``chat_variables`` go to the tokenizer's chat template."""
+
+    def __init__(self, model: Any, tokenizer: Any, chat_variables: dict[str, Any]) -> None:
+        self._tokenizer = tokenizer
+        self._chat = Chat(tokenizer, chat_variables)
+        self._decoder = Decoder(model.eval(), _closing_ids(model, tokenizer), self._text_of)
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        """See ``Engine``."""
+        return [sum(map(len, self._chat.encode(prompt))) for prompt in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Engine``. Requests with one system text are read together; equal rows are decoded once."""
+        wanted = [self._rows(request) for request in requests]
+        groups: dict[Ids, dict[Row, Completion | None]] = {}
+        for shared, rows in wanted:
+            groups.setdefault(shared, {}).update(dict.fromkeys(rows))
+        done: dict[Ids, dict[Row, Completion]] = {}
+        for shared, group in groups.items():
+            answers = self._decoder.answers(shared, list(group))
+            done[shared] = {row: self._completion(row.decode, got) for row, got in zip(group, answers, strict=True)}
+        return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
+
+    def _rows(self, request: Request) -> tuple[Ids, list[Row]]:
+        """The shared ids of a request, and a row per key. Greedy rows draw nothing, so they are all equal: key 0."""
+        shared, own = self._chat.encode(request.prompt)
+        greedy = request.decode.temperature == 0
+        return shared, [Row(own, request.decode, 0 if greedy else key) for key in request.keys]
+
+    def _completion(self, decode: Decode, answer: Answer) -> Completion:
+        text = self._text_of(answer.ids)
+        ends = [end for end in map(text.find, decode.stop) if end >= 0]
+        return Completion(text[: min(ends)] if ends else text, len(answer.ids), answer.finish)
+
+    def _text_of(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+
+def build(model: ModelConfig, device: str) -> Engine:
+    """Load the checkpoint that ``model`` names onto ``device``, or over all devices where ``device_map`` says so.
+
+    Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the checkpoint cannot be reached or
+    read.
+    """
+    name = _located(model.model_name_or_path)
+    options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
+    weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
+    if model.attn_implementation is not None:
+        weights["attn_implementation"] = model.attn_implementation
+    if model.device_map is not None:
+        weights["device_map"] = model.device_map
+    try:
+        config = AutoConfig.from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        loaded = _auto_class(config).from_pretrained(name, config=config, **weights)
+        if model.device_map is None:
+            loaded = loaded.to(device)
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, AssertionError) as error:
+        raise _explained(error, model, device) from error
+    return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs)
+
+
+def _located(name: str) -> str:
+    """The folder or hub name to load. A name that can only be a folder must be one."""
+    if name == TINY:
+        folder = Path(str(importlib.resources.files("stageb.tiny") / "checkpoint"))
+        if not (folder / "config.json").is_file():
+            raise ConfigError(_KEY, name, f"the package's own model is missing from {folder}; install the package again")
+        return str(folder)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ConfigError(_KEY, name, "the folder holds no config.json; name a checkpoint's own folder")
+        return str(folder)
+    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
+        raise ConfigError(_KEY, name, f"there is no such folder (looked in {folder.absolute()})")
+    return name
+
+
+def _dtype(model: ModelConfig, device: str) -> str:
+    """What ``auto`` means: the checkpoint's own type on a GPU; float32 on a CPU, where it is the fastest."""
+    on_cpu = device.startswith("cpu") and model.device_map is None
+    return "float32" if model.torch_dtype == "auto" and on_cpu else model.torch_dtype
+
+
+def _auto_class(config: Any) -> Any:
+    """The auto class for the architecture that a checkpoint says it is."""
+    pictured = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values())
+    if any(name in pictured for name in config.architectures or ()):
+        return AutoModelForImageTextToText
+    causal = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or hasattr(config, "auto_map")
+    if not causal and config.model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        return AutoModelForImageTextToText
+    return AutoModelForCausalLM
+
+
+def _explained(error: Exception, model: ModelConfig, device: str) -> ConfigError | EngineError:
+    """What a failure to load means for the person who wrote the config."""
+    cause = str(error).strip() or type(error).__name__
+    if "trust_remote_code" in cause:
+        remedy = "the checkpoint brings its own code; set it to true if you trust its author, or choose another model"
+        return ConfigError("model.trust_remote_code", model.trust_remote_code, remedy)
+    if "accelerate" in cause and model.device_map is not None:
+        return ConfigError("model.device_map", model.device_map, "it needs the accelerate package; install it, or set null")
+    if model.attn_implementation is not None and ("attn" in cause or "attention" in cause):
+        return ConfigError("model.attn_implementation", model.attn_implementation, f"choose another, or null: {cause}")
+    if isinstance(error, (RuntimeError, AssertionError)):
+        return EngineError(f"{_KEY}: {model.model_name_or_path!r} could not be put on {device}: {cause}")
+    return EngineError(
+        f"{_KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with a causal language model in "
+        f"safetensors, a model of the hub that this machine can reach, or {TINY}"
+    )
+
+
+def _closing_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """The ids that end an answer, by the generation config and by the tokenizer."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    several = named if isinstance(named, (list, tuple)) else [named]
+    return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)
+
+
+# Said once to the type checker: this is an engine.
+_: type[Engine] = TransformersEngine

@@ -1,0 +1,83 @@
+"""Tiny real checkpoints, made on the spot: a byte-level BPE tokenizer trained on a few lines, and random weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+LINES = ["You judge tickets by written guidance.", "Verdict: pass", "Verdict: 不通过", "image_1: a red valve, closed"] * 4
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,  # far from flat, so that the best token is the best by more than the last bits
+}
+
+
+def bpe(vocabulary: int = 320, template: str | None = CHATML) -> transformers.PreTrainedTokenizerFast:
+    """A byte-level tokenizer; with 260 entries every token is one byte or special."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(LINES, trainer)
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", extra_special_tokens=["<|endoftext|>", "<|im_start|>"]
+    )
+    fast.chat_template = template
+    return fast
+
+
+def config(kind: str, vocabulary: int) -> Any:
+    """The config of a tiny model of one ``kind``."""
+    sizes = _SIZES | {"vocab_size": vocabulary, "eos_token_id": None, "bos_token_id": None, "pad_token_id": None}
+    match kind:
+        case "qwen3":
+            return transformers.Qwen3Config(**sizes, head_dim=8, tie_word_embeddings=True)
+        case "llama":
+            return transformers.LlamaConfig(**sizes)
+        case "mistral":  # every layer sees the last 7 tokens alone
+            return transformers.MistralConfig(**sizes, head_dim=8, sliding_window=7)
+        case "qwen3_vl":
+            vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+            vision |= {"deepstack_visual_indexes": [0], "num_position_embeddings": 16}
+            rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0}
+            text = sizes | {"head_dim": 8, "rope_parameters": rope}
+            made = transformers.Qwen3VLConfig(text_config=text, vision_config=vision)
+            made.initializer_range = made.text_config.initializer_range
+            return made
+    raise AssertionError(kind)
+
+
+def model(kind: str, vocabulary: int, seed: int = 0) -> Any:
+    """A tiny model with random weights."""
+    torch.manual_seed(seed)
+    made = config(kind, vocabulary)
+    if kind == "qwen3_vl":
+        return transformers.Qwen3VLForConditionalGeneration(made).eval()
+    return transformers.AutoModelForCausalLM.from_config(made).eval()
+
+
+def save(folder: Path, kind: str, template: str | None = CHATML) -> str:
+    """A checkpoint of one ``kind`` in ``folder``: safetensors, tokenizer, config. Returns the folder's name."""
+    tokenizer = bpe(template=template)
+    model(kind, len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
