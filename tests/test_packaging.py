@@ -9,9 +9,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from stageb.cli import dotted
+from stageb.guidance.config import LoopConfig
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -110,3 +114,29 @@ def test_the_launch_script_refuses_what_it_cannot_read(launcher: Path, arguments
     code, lines, message = called(launcher, *arguments)
     assert (code, lines) == (2, [])
     assert "config=PATH" in message or "expected" in message
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_keys_exist() -> None:
+    known = dict(dotted(LoopConfig))
+    rows = README.split("### Keys")[1].split("###")[0].splitlines()
+    named = [key for row in rows if row.startswith("| `") for key in re.findall(r"`([\w.]+)`", row.split("|")[1])]
+    assert len(named) > 10
+    assert [key for key in named if key not in known] == []
+
+
+def test_the_readmes_python_runs() -> None:
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        names: dict[str, Callable[[], None]] = {}
+        exec(block, names)
+        tests = [value for name, value in names.items() if name.startswith("test_")]
+        assert tests
+        for test in tests:
+            test()
+
+
+def test_the_readmes_files_are_in_the_checkout() -> None:
+    for name in set(re.findall(r"(?<![\w/])(?:bin|configs|stageb|\.ci)/[\w./-]+\w", README)):
+        assert (ROOT / name).exists(), name
