@@ -162,6 +162,11 @@ def test_a_merge_may_keep_the_text_of_one_of_its_rules() -> None:
     assert len(parse(answer({**MERGE, "text": "Fail if c is d."})).operations) == 1
 
 
+def test_evidence_named_twice_counts_once() -> None:
+    (kept,) = parse(answer({**ADD, "evidence": ["T2", "T1", "T2"]})).operations
+    assert kept.evidence == ("g1::fail", "g0::fail")
+
+
 def test_the_headline_may_be_updated() -> None:
     assert len(parse(answer({**UPDATE, "key": "G0"})).operations) == 1
 

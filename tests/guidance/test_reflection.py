@@ -101,6 +101,13 @@ def test_every_error_gets_its_turn() -> None:
     assert len(seen) == 60
 
 
+def test_each_answer_sees_a_draw_of_its_own() -> None:
+    records = [record(f"f{n}", "fail", match=False) for n in range(30)] + [record(f"p{n}", "pass") for n in range(30)]
+    shown = case_sets(records, CONFIG, 5)
+    assert len({tuple(case.ticket.key for case in cases) for cases in shown}) == len(shown)
+    assert shown == case_sets(records, CONFIG, 5)
+
+
 def test_of_a_ticket_that_comes_twice_the_later_record_counts() -> None:
     assert eligible([record("a", "pass", match=False), record("a", "pass")])
     assert eligible([record("a", "pass"), record("a", "pass", match=False)]) == ""

@@ -1,0 +1,107 @@
+"""The few file operations whose every instant matters. They raise ``OSError``; ``reporting`` tells it to people."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import JournalError
+
+UNFINISHED = ".unfinished"  # ends the name of a file that is being written beside its place
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space and run again",
+    errno.EDQUOT: "free some space and run again",
+    errno.EFBIG: "raise the limit on file sizes and run again",
+    errno.EACCES: "make it writable, or choose another folder",
+    errno.EPERM: "make it writable, or choose another folder",
+    errno.EROFS: "choose a folder that can be written",
+    errno.ENOTDIR: "a file stands in the way; move it, or choose another folder",
+    errno.EEXIST: "a file stands in the way; move it, or choose another folder",
+    errno.ENOENT: "another program removed it; set the run's folder aside and start anew",
+}
+
+
+@contextmanager
+def reporting(path: Path) -> Iterator[None]:
+    """Raise what the disk refuses as ``JournalError``: which path, why, and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "mend it and run again")
+        raise JournalError(
+            f"{error.filename or path}: {error.strerror or error}; {remedy}; the last commit is intact"
+        ) from error
+
+
+def json_text(value: Any) -> str:
+    """``value`` as strict JSON on one line. Raises ``ValueError`` for NaN and infinities."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Rows as JSON Lines, their keys in the order given."""
+    return encoded("".join(f"{json_text(row)}\n" for row in rows))
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8; half a surrogate pair, which that cannot hold, becomes the JSON escape that means the same."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def write_at(path: Path, data: bytes, position: int) -> None:
+    """Make ``data`` what follows ``position`` in the file; where that fails, cut the file back to there."""
+    with path.open("r+b", buffering=0) as opened:
+        opened.truncate(position)
+        opened.seek(position)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[opened.write(rest) or 0 :]
+        except OSError:
+            quietly(lambda: opened.truncate(position))
+            raise
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Make ``data`` the content of ``path``: written beside it, brought to the disk, put in its place."""
+    make_folder(path.parent)
+    beside = path.with_name(f".{path.name}{UNFINISHED}")
+    try:
+        beside.write_bytes(data)
+        sync(beside)
+        beside.replace(path)
+    except OSError:
+        quietly(beside.unlink)
+        raise
+    sync(path.parent)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its missing parents, and bring their names to the disk."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file's content, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def quietly(act: Callable[[], object]) -> None:
+    """Clean up as far as it goes, under an error that is on its way already."""
+    try:
+        act()
+    except OSError:
+        return

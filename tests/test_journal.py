@@ -1,0 +1,420 @@
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb import disk
+from stageb.errors import InputError, JournalError
+from stageb.journal import Journal, flatten, safe_name
+
+CONFIG: dict[str, Any] = {"seed": 17, "model": {"name": "x"}, "output": {"root": "out"}}
+
+
+def opened(root: Path, **options: Any) -> Journal:
+    return Journal.open(root, "run", options.pop("config", CONFIG), ignored=("output.",), **options)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The bytes of a run that are to be equal, by file."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in (".lock", "timings.jsonl"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def work(root: Path, steps: int = 3) -> None:
+    """A run of some steps, going on from its last commit: appended, whole and noted files, in folders and beside them."""
+    with opened(root) as journal:
+        done = journal.state["done"] if journal.state else 0
+        journal.replace("config.yaml", "seed: 17\n")
+        for step in range(done, steps):
+            journal.append("metrics.jsonl", [{"step": step}])
+            journal.append("m/rows.jsonl", [{"step": step, "n": n, "text": "é\n" * n} for n in range(3)])
+            if step == 1:
+                journal.append("m/late.jsonl", [{"late": step}])
+            journal.replace("m/whole.json", json.dumps({"step": step}))
+            journal.replace(f"m/old/{step}.json", str(step))
+            journal.remove(f"m/old/{step - 1}.json")
+            journal.note("timings.jsonl", [{"s": random.random()}])
+            journal.commit({"done": step + 1})
+
+
+def child(act: Callable[[], None]) -> int:
+    """Start a process that does ``act``; its id. It exits 0 if ``act`` returns."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        act()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+@contextmanager
+def killed_at(line: int) -> Iterator[list[int]]:
+    """Kill this process before the ``line``-th line that journal.py and disk.py run; 0 only counts them."""
+    count = [0]
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.endswith(("stageb/journal.py", "stageb/disk.py")):
+            return None
+        if event == "line":
+            count[0] += 1
+            if count[0] == line:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield count
+    finally:
+        sys.settrace(before)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No waiting for the disk: what a killed process wrote is in the kernel's hands already."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_killed_at_any_line_leaves_what_an_unbroken_one_leaves(tmp_path: Path) -> None:
+    with killed_at(0) as count:
+        work(tmp_path / "whole")
+    expected = content(tmp_path / "whole" / "run")
+    for line in range(1, count[0] + 1, 3):
+        root = tmp_path / str(line)
+
+        def broken(root: Path = root, line: int = line) -> None:
+            with killed_at(line):
+                work(root)
+
+        assert os.waitpid(child(broken), 0)[1] == signal.SIGKILL
+        work(root)
+        assert content(root / "run") == expected, f"killed at line {line}"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_killed_at_random_moments_again_and_again(tmp_path: Path) -> None:
+    moments = random.Random(3)
+    ends = []
+    for _ in range(15):
+        pid = child(lambda: work(tmp_path / "broken", 600))
+        time.sleep(moments.uniform(0.002, 0.03))
+        os.kill(pid, signal.SIGKILL)
+        ends.append(os.waitpid(pid, 0)[1])
+    assert ends.count(signal.SIGKILL) > 3
+    work(tmp_path / "broken", 600)
+    work(tmp_path / "whole", 600)
+    assert content(tmp_path / "broken" / "run") == content(tmp_path / "whole" / "run")
+
+
+def test_rows_after_the_last_commit_are_gone_and_those_before_are_there(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.append("a.jsonl", [{"n": 1}])
+        journal.commit({"at": [1, None, "é"]})
+        journal.append("a.jsonl", [{"n": 2}])
+        journal.append("b.jsonl", [{"n": 3}])
+        assert journal.rows("a.jsonl") == [{"n": 1}, {"n": 2}]
+    with (tmp_path / "run" / "a.jsonl").open("ab") as file:
+        file.write(b'{"n": ')
+    with opened(tmp_path) as journal:
+        assert (journal.number, journal.state) == (1, {"at": [1, None, "é"]})
+        assert journal.rows("a.jsonl") == [{"n": 1}]
+        assert journal.rows("b.jsonl") == []
+    assert not (tmp_path / "run" / "b.jsonl").exists()
+
+
+def test_a_run_without_a_commit_begins_again_under_any_config(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.append("a.jsonl", [{"n": 1}])
+        journal.replace("config.yaml", "x")
+    with opened(tmp_path, config={"seed": 18}) as journal:
+        assert (journal.number, journal.state, journal.rows("a.jsonl")) == (0, None, [])
+
+
+def test_nothing_else_in_the_folder_is_touched(tmp_path: Path) -> None:
+    work(tmp_path)
+    for name in ("mine.jsonl", "m/mine.txt", "m/.mine.tmp"):
+        (tmp_path / "run" / name).write_text("mine")
+    work(tmp_path)
+    assert all((tmp_path / "run" / name).read_text() == "mine" for name in ("mine.jsonl", "m/mine.txt", "m/.mine.tmp"))
+
+
+def test_rows_are_written_as_they_are(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"b": "é\u2028\n", "a": [1.5, None]}, {"half": "\ud800"}]
+    with opened(tmp_path) as journal:
+        journal.append("a.jsonl", rows)
+        assert journal.rows("a.jsonl") == rows
+        with pytest.raises(ValueError, match="JSON"):
+            journal.append("a.jsonl", [{"fine": 1}, {"acc": float("nan")}])
+        assert journal.rows("a.jsonl") == rows
+    assert (
+        tmp_path / "run" / "a.jsonl"
+    ).read_bytes() == '{"b": "é\u2028\\n", "a": [1.5, null]}\n{"half": "\\ud800"}\n'.encode()
+
+
+def test_notes_outlive_crashes_and_half_a_note_goes(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.note("timings.jsonl", [{"s": 1}])
+    with (tmp_path / "run" / "timings.jsonl").open("ab") as file:
+        file.write(b'{"s": 2, "what": "a long row that the crash cut off in its mid')
+    with opened(tmp_path) as journal:
+        journal.note("timings.jsonl", [{"s": 3}])
+    assert (tmp_path / "run" / "timings.jsonl").read_text() == '{"s": 1}\n{"s": 3}\n'
+
+
+def test_a_changed_config_is_refused_with_the_keys_and_the_ways_out(tmp_path: Path) -> None:
+    work(tmp_path)
+    before = content(tmp_path / "run")
+    changed = {"seed": 18, "model": {"dtype": "auto"}, "output": {"root": "elsewhere"}}
+    with pytest.raises(InputError) as raised:
+        opened(tmp_path, config=changed, fresh_option="--fresh true", name_option="another --name")
+    message = str(raised.value)
+    for part in ("seed: 17 there, 18 now", 'model.name: "x" there, absent now', 'model.dtype: absent there, "auto" now'):
+        assert part in message
+    assert "--fresh true" in message
+    assert "another --name" in message
+    assert "output" not in message
+    assert content(tmp_path / "run") == before
+
+
+def test_ignored_keys_may_change(tmp_path: Path) -> None:
+    work(tmp_path)
+    opened(tmp_path, config={**CONFIG, "output": {"root": "elsewhere"}}).close()
+
+
+def test_fresh_sets_the_old_run_aside_and_deletes_nothing(tmp_path: Path) -> None:
+    work(tmp_path)
+    old = content(tmp_path / "run")
+    with opened(tmp_path, fresh=True, config={"seed": 18}) as journal:
+        assert journal.state is None
+        journal.commit(1)
+    opened(tmp_path, fresh=True).close()
+    assert content(tmp_path / "run.1") == old
+    assert content(tmp_path / "run.2").keys() == {"commit.json"}
+    opened(tmp_path, fresh=True).close()
+    assert not (tmp_path / "run.3").exists()  # an empty run is no run to keep
+
+
+def test_a_second_writer_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+    script = "\n".join([
+        "import sys, time",
+        "from stageb.journal import Journal",
+        "journal = Journal.open(sys.argv[1], 'run', {})",
+        "print('held', flush=True)",
+        "time.sleep(60)",
+    ])  # fmt: skip
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        for fresh in (False, True):
+            with pytest.raises(JournalError, match=f"process {holder.pid} on "):
+                Journal.open(tmp_path, "run", {}, fresh=fresh)
+    finally:
+        holder.kill()
+        holder.wait()
+    Journal.open(tmp_path, "run", {}).close()  # the dead leave no lock
+
+
+def test_one_process_can_not_open_a_run_twice(tmp_path: Path) -> None:
+    with opened(tmp_path), pytest.raises(JournalError, match="writes there"):
+        opened(tmp_path)
+    opened(tmp_path).close()
+
+
+def test_a_file_that_lost_committed_bytes_is_named(tmp_path: Path) -> None:
+    work(tmp_path)
+    victim = tmp_path / "run" / "m" / "rows.jsonl"
+    whole = victim.read_bytes()
+    victim.write_bytes(whole[:-5])
+    with pytest.raises(JournalError, match=r"m/rows.jsonl: another program cut it"):
+        opened(tmp_path)
+    victim.unlink()
+    with pytest.raises(JournalError, match=r"m/rows.jsonl: another program cut it: 0 bytes"):
+        opened(tmp_path)
+    victim.write_bytes(whole)
+    opened(tmp_path).close()
+
+
+def test_a_file_that_another_program_writes_to_is_noticed(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.append("a.jsonl", [{"n": 1}])
+        with (tmp_path / "run" / "a.jsonl").open("ab") as file:
+            file.write(b"{}\n")
+        with pytest.raises(JournalError, match=r"a\.jsonl: another program changed it"):
+            journal.append("a.jsonl", [{"n": 2}])
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "{", "[]", "7", '{"number": 1}', '{"number": 1, "state": 0, "config": {}, "lengths": {"../x": 0}}']
+)
+def test_a_commit_that_another_program_changed_is_named(tmp_path: Path, broken: str) -> None:
+    work(tmp_path)
+    (tmp_path / "run" / "commit.json").write_text(broken)
+    with pytest.raises(JournalError, match=r"commit\.json: another program changed it"):
+        opened(tmp_path)
+
+
+def test_a_folder_that_no_run_made_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("x")
+    for fresh in (False, True):
+        with pytest.raises(InputError, match="holds files but no run"):
+            opened(tmp_path, fresh=fresh)
+    assert [path.name for path in tmp_path.rglob("*")] == ["run", "thesis.tex"]
+
+
+def test_a_refused_open_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("", ".", "..", "a/b", "a\\b", "a\0b"):
+        with pytest.raises(InputError, match="run name"):
+            Journal.open(tmp_path / "out", name, CONFIG)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(JournalError, match="file stands in the way"):
+        opened(tmp_path / "file")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stageb.journal._cut_back", full)
+    with pytest.raises(JournalError, match="free some space"):
+        opened(tmp_path / "deep" / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(JournalError, match="make it writable"):
+            opened(tmp_path)
+    finally:
+        tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "/abs", "../x", "a/../b", "a//b", "a/", ".lock", ".appended", "commit.json", "m/.hidden", "a\nb", "a\\b", "a\0"],
+)
+def test_file_names_can_not_escape_or_clash(tmp_path: Path, name: str) -> None:
+    with opened(tmp_path) as journal:
+        acts: list[Callable[[], None]] = [
+            lambda: journal.append(name, []),
+            lambda: journal.note(name, []),
+            lambda: journal.replace(name, ""),
+        ]
+        for act in acts:
+            with pytest.raises(ValueError, match="no place for a file"):
+                act()
+
+
+def test_a_file_is_appended_to_or_whole_never_both(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.append("a.jsonl", [])
+        acts: list[Callable[[], None]] = [
+            lambda: journal.replace("a.jsonl", ""),
+            lambda: journal.remove("a.jsonl"),
+            lambda: journal.note("a.jsonl", []),
+        ]
+        for act in acts:
+            with pytest.raises(ValueError, match="is appended to"):
+                act()
+        journal.replace("b.jsonl", "x")
+        with pytest.raises(JournalError, match=r"b\.jsonl"):
+            journal.append("b.jsonl", [{"n": 1}])
+        assert (tmp_path / "run" / "b.jsonl").read_text() == "x"
+
+
+def test_a_closed_journal_writes_nothing(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    journal.close()
+    journal.close()
+    with pytest.raises(ValueError, match="closed"):
+        journal.append("a.jsonl", [])
+
+
+def over_the_limit(root: Path) -> None:
+    """In a process that may write files of 4 kB: appends, replacements and commits fail cleanly, one after another."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    with opened(root) as journal:
+        acts: list[Callable[[], None]] = [
+            lambda: journal.append("metrics.jsonl", [{"n": "x" * 5000}]),
+            lambda: journal.replace("m/whole.json", "x" * 5000),
+            lambda: journal.commit({"done": "x" * 5000}),
+            lambda: journal.append("new.jsonl", [{"n": "x" * 5000}]),
+        ]
+        for act in acts:
+            with pytest.raises(JournalError, match="raise the limit on file sizes"):
+                act()
+        journal.append("metrics.jsonl", [{"n": "fits"}])
+        assert journal.rows("metrics.jsonl")[-1] == {"n": "fits"}
+        assert journal.state == {"done": 3}
+
+
+def test_a_full_disk_leaves_the_last_commit_intact(tmp_path: Path) -> None:
+    work(tmp_path)
+    before = content(tmp_path / "run")
+    assert os.waitpid(child(lambda: over_the_limit(tmp_path)), 0)[1] == 0
+    opened(tmp_path).close()
+    assert content(tmp_path / "run") == before
+
+
+def test_what_is_committed_reached_the_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = disk.sync
+
+    def sync(path: Path) -> None:
+        real(path)
+        synced.append(path.name)
+
+    monkeypatch.setattr(disk, "sync", sync)
+    with opened(tmp_path) as journal:
+        journal.append("m/a.jsonl", [{"n": 1}])
+        assert {"run", "m"} <= set(synced)  # the names of what was made
+        synced.clear()
+        journal.commit(1)
+        assert synced == ["a.jsonl", ".commit.json.unfinished", "run"]
+
+
+PLAIN = st.text(alphabet="abc-_0", min_size=1, max_size=14)
+
+
+@given(st.lists(st.text(max_size=80) | PLAIN | PLAIN.map(safe_name) | PLAIN.map(str.upper), max_size=12))
+def test_safe_names_are_safe_and_never_shared(names: list[str]) -> None:
+    safe = {name: safe_name(name) for name in names}
+    assert len({made.casefold() for made in safe.values()}) == len(safe)
+    for made in safe.values():
+        assert 1 <= len(made) <= 61
+        assert len(made.encode()) < 255
+        assert made == Path(made).name
+        assert all(letter.isalnum() or letter in "-_" for letter in made)
+        assert made.lower() == made
+
+
+def test_safe_names_stay_readable() -> None:
+    assert safe_name("valves") == "valves"
+    assert safe_name("car acceptance").startswith("car-acceptance-")
+    assert safe_name("挡风板安装检查").startswith("挡风板安装检查-")
+    assert {safe_name(name) for name in ("config.yaml", "commit.json", "..", "")}.isdisjoint(
+        {"config.yaml", "commit.json", "..", ""}
+    )
+
+
+def test_flattened_configs_have_dotted_keys_and_plain_values() -> None:
+    assert flatten({"a": {"b": {"c": 1}, "d": (1, 2)}, "e": {}, "f": [{"g": None}]}) == {
+        "a.b.c": 1, "a.d": [1, 2], "e": {}, "f": [{"g": None}],
+    }  # fmt: skip
