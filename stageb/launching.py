@@ -16,10 +16,12 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -63,6 +65,15 @@ def end(code: int, message: str = "") -> NoReturn:
     for act in reversed(_last_acts):
         act(code)
     os._exit(code)
+
+
+def machine() -> str:
+    """Where a process id of this process means something: this boot of this machine, and the process namespace."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # not Linux
+        return socket.gethostname()
 
 
 def before_end(act: Callable[[int], None]) -> None:
@@ -112,13 +123,6 @@ def die_with_launcher() -> None:
     if os.getppid() != parent:  # it ended before the kernel was asked
         os._exit(1)
     threading.Thread(target=_watch_parent, args=(parent,), daemon=True, name="stageb-parent").start()
-
-
-def kill_launcher(code: int) -> None:
-    """The last act of a rank that has lost rank 0: where rank 0 launched it and still stands, hung, end that too."""
-    if _launcher is not None and not under_torchrun() and os.getppid() == _launcher:
-        with contextlib.suppress(OSError):
-            os.kill(_launcher, signal.SIGKILL)
 
 
 def _ask_kernel() -> None:

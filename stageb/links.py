@@ -34,14 +34,15 @@ class Kind(IntEnum):
     """What a message is. STOP, END and BYE are the last that their sender says."""
 
     BEAT = 0  # both ways: still here
-    AGREE = 1  # worker: the value that it holds; rank 0: all hold the same
-    READY = 2  # worker: its handlers are built
-    JOB = 3  # rank 0: items to work on
-    RESULT = 4  # worker: one item's result
-    ERROR = 5  # worker: it failed; nothing follows
-    STOP = 6  # rank 0: the work is done
-    BYE = 7  # worker: understood
-    END = 8  # rank 0: the job failed; leave
+    HELLO = 1  # both: the process and its machine, so that a stuck peer can be killed
+    AGREE = 2  # worker: the value that it holds; rank 0: all hold the same
+    READY = 3  # worker: its handlers are built
+    JOB = 4  # rank 0: items to work on
+    RESULT = 5  # worker: one item's result
+    ERROR = 6  # worker: it failed; nothing follows
+    STOP = 7  # rank 0: the work is done
+    BYE = 8  # worker: understood
+    END = 9  # rank 0: the job failed; leave
 
 
 LAST = (Kind.STOP, Kind.BYE, Kind.END)
@@ -75,6 +76,7 @@ class Link:
         self._beat_s = beat_s
         self._on_message = on_message
         self._on_lost = on_lost
+        self.closed = threading.Event()  # nothing more will come: the last was said, or the peer is lost
         self._outbox: queue.SimpleQueue[tuple[Kind, bytes]] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send_all, daemon=True, name=f"stageb-to-{peer}")
         self._receiver = threading.Thread(target=self._receive_all, daemon=True, name=f"stageb-from-{peer}")
@@ -87,10 +89,6 @@ class Link:
     def post(self, kind: Kind, payload: bytes = b"") -> None:
         """Send a message soon. Never blocks."""
         self._outbox.put((kind, payload))
-
-    def wait_sent(self, seconds: float) -> None:
-        """Wait until the last message that was posted is out, at most ``seconds``."""
-        self._sender.join(seconds)
 
     def finish(self) -> None:
         """Wait until both sides have said their last."""
@@ -120,12 +118,15 @@ class Link:
                 kind, length = Kind(int(header[0])), int(header[1])
                 payload = self._receive(torch.empty(length, dtype=torch.uint8)).numpy().tobytes() if length else b""
             except RuntimeError as error:
+                self.closed.set()
                 silent = time.monotonic() - began >= self._patience_s
                 self._on_lost(
                     self.peer,
                     f"no sign of life for {self._patience_s:g} s" if silent else f"its connection closed ({_brief(error)})",
                 )
                 return
+            if kind in LAST:
+                self.closed.set()
             if kind is not Kind.BEAT:
                 self._on_message(self.peer, kind, decode(payload) if payload else None)
 

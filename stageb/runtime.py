@@ -17,11 +17,12 @@ What is promised:
 
 - Item i runs on rank ``i % world_size``: by the items alone. A handler is a function of (common, item), and all three
   values pass through JSON even where they stay in one process, so every world size gives the same results.
-- With one process there is no process group, no thread and no message, and errors travel as usual. With several, an
-  error anywhere ends every rank within seconds: rank 0 prints one ``RankError`` as its last line (rank 1 does, if rank 0
-  was lost), after the traceback if it was a bug, and all exit with 1; an ``InputError`` on rank 0 exits with 2.
-- A rank that finishes no item for ``fabric.timeout_s`` seconds is taken for hung and ends the job, rank 0 included. A
-  rank whose process stops, or whose interpreter locks up, gives no heartbeat and ends the job in the same time.
+- With one process there is no process group and no message, and errors travel as usual. With several, an error anywhere
+  ends every rank within seconds: rank 0 prints one ``RankError`` as its last line (rank 1 does, if rank 0 was lost), after
+  the traceback if it was a bug, and all exit with 1. An ``InputError`` on rank 0 is printed as it is, and all exit with 2.
+- With several ranks, one that finishes no item for ``fabric.timeout_s`` seconds is taken for hung and ends the job, rank 0
+  included. A rank whose process stops, or whose interpreter locks up, gives no heartbeat and ends the job as well: after
+  that time, or half as long again if it is rank 0.
 - What heartbeats cannot tell: between two maps, and while handlers are built, a rank that hangs with a live interpreter
   looks like one that is busy for long. A loop that wants long work on rank 0 watched makes it a map of its own.
 
@@ -31,6 +32,7 @@ commit by the same command, which also serves a machine that went away.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -66,7 +68,9 @@ UNWIND_S = 2.0  # how long rank 0's main thread has to raise an error by itself 
 class Runtime:
     """One rank's place in the world, and what it can ask of the others. Made by ``launch``."""
 
-    def __init__(self, fabric: Fabric, settings: FabricConfig, children: _Children | None = None) -> None:
+    def __init__(
+        self, fabric: Fabric, settings: FabricConfig, children: _Children | None, signals: launching.watch_signals
+    ) -> None:
         self.fabric = fabric
         self.rank: int = fabric.global_rank
         self.world_size: int = fabric.world_size
@@ -79,9 +83,10 @@ class Runtime:
         self.failure: RankError | None = None  # what a thread found, for the main thread to raise
         self._progress = [_Progress() for _ in range(self.world_size)]
         self._links: dict[int, Link] = {}
+        self._neighbours: dict[int, int] = {}  # process ids of linked ranks on this machine
         self._group: Any = None
         self._closed = threading.Event()
-        self._signals = launching.watch_signals()
+        self._signals = signals
 
     # --- For loops -----------------------------------------------------------------------------------------------
 
@@ -122,10 +127,12 @@ class Runtime:
             self._links[0].post(Kind.AGREE, encode([what, value]))
             self._next(Kind.AGREE)
             return
-        for rank, held in sorted(self._next(Kind.AGREE) for _ in self._links):
-            if held != [what, value]:
+        for rank, (theirs, held) in sorted(self._next(Kind.AGREE) for _ in self._links):
+            if theirs != what:
+                raise RankError(rank, f"agreeing on {what}", f"it is at {theirs}: ranks ran different code")
+            if held != value:
                 raise InputError(
-                    f"{what} differs between ranks: {value!r} on rank 0, {held[1]!r} on rank {rank} (for {held[0]}); "
+                    f"{what} differs between ranks: {value!r} on rank 0, {held!r} on rank {rank}; "
                     "give every rank the same inputs"
                 )
         for link in self._links.values():
@@ -157,10 +164,12 @@ class Runtime:
         for peer in range(1, self.world_size) if self.is_global_zero else (0,):
             beat = min(10.0, self._timeout_s / 5)
             self._links[peer] = Link(peer, self._group, patience, beat, self._on_message, self._on_lost)
-        launching.before_end(self._tell_others)
+        if self.is_global_zero:
+            launching.before_end(self._end_others)
         if self._children:
             self._children.linked.set()
         for link in self._links.values():
+            link.post(Kind.HELLO, encode([launching.machine(), os.getpid()]))
             link.start()
         if self.is_global_zero:
             threading.Thread(target=self._watch_progress, daemon=True, name="stageb-progress").start()
@@ -224,6 +233,11 @@ class Runtime:
         """In a receiving thread."""
         if kind is Kind.END:
             launching.end(int(body))
+        if kind is Kind.HELLO:
+            there, process = body
+            if there == launching.machine():
+                self._neighbours[rank] = process
+            return
         if kind is Kind.RESULT:
             self._progress[rank].finished_one()
         if kind is Kind.ERROR:
@@ -242,7 +256,7 @@ class Runtime:
         if self.rank > 1:
             time.sleep(1.0)  # rank 1 speaks for those who are left
             launching.end(1)
-        launching.before_end(launching.kill_launcher)  # rank 0 may be stopped rather than gone
+        launching.before_end(lambda code: self._kill(0))  # it may be stuck rather than gone
         end_with(RankError(0, "leading", f"{why}, as rank 1 sees it; the last commit is intact"))
 
     def _fail(self, failure: RankError) -> None:
@@ -262,15 +276,22 @@ class Runtime:
                     self._fail(RankError(rank, progress.where, cause))
                     return
 
-    def _tell_others(self, code: int) -> None:
-        """The last act of rank 0's failure: every rank ends with the same code, and no child stays."""
-        if not self.is_global_zero:
-            return
+    def _end_others(self, code: int) -> None:
+        """Rank 0's last act: every rank ends with the same code. One that does not, being stuck, is killed if it is near.
+
+        Without that a stopped or locked-up rank would stay, or hold up torchrun's agent for half a minute.
+        """
         for link in self._links.values():
             link.post(Kind.END, encode(code))
         deadline = time.monotonic() + 0.5
         for link in self._links.values():
-            link.wait_sent(max(0.0, deadline - time.monotonic()))
+            if not link.closed.wait(max(0.0, deadline - time.monotonic())):
+                self._kill(link.peer)
+
+    def _kill(self, rank: int) -> None:
+        if rank in self._neighbours:
+            with contextlib.suppress(OSError):
+                os.kill(self._neighbours[rank], signal.SIGKILL)
 
 
 def launch(settings: FabricConfig) -> Runtime:
@@ -280,6 +301,7 @@ def launch(settings: FabricConfig) -> Runtime:
     Raises ConfigError, the same on every rank; RankError where the ranks do not find together.
     """
     launching.die_with_launcher()
+    signals = launching.watch_signals()
     for library in ("lightning.fabric", "lightning.pytorch"):  # Fabric speaks through either
         logging.getLogger(library).setLevel(logging.WARNING)
     threads_given, place = _threads_are_given(), _place(settings)
@@ -294,14 +316,14 @@ def launch(settings: FabricConfig) -> Runtime:
         raise ConfigError("fabric", settings, f"{place.world_size} processes were started, Fabric made {fabric.world_size}")
     if not threads_given and fabric.device.type == "cpu":
         torch.set_num_threads(max(1, _cores() // (place.local_world_size or fabric.world_size // settings.num_nodes)))
-    return Runtime(fabric, settings, children)
+    return Runtime(fabric, settings, children, signals)
 
 
 def _start(fabric: Fabric) -> _Children | None:
     """Have Fabric start, or join, the other ranks. Under ``fabric run`` making Fabric was already that."""
     if "LT_CLI_USED" in os.environ:
         return None
-    children = _Children(fabric)
+    children = _Children(fabric) if fabric.strategy.launcher else None  # None: a single process
     os.environ[launching.PARENT] = str(os.getpid())
     try:
         fabric.launch()

@@ -2,7 +2,8 @@
 
     python job.py --devices 2 --mishap raise --on 1
 
-Prints ``result: <digest> <first> <last>`` on success. ``--ready FILE`` is written by rank 0 once every rank is at work.
+Prints ``result: <digest> <first> <last>`` on success. ``--ready FILE`` is written by rank 0 just before the
+work, with the ranks' process ids; ``FILE.mishap`` holds the moment of the mishap.
 """
 
 from __future__ import annotations
@@ -37,10 +38,17 @@ args = parser.parse_args()
 FOREVER_S = 1000.0
 
 
+def note_the_time() -> None:
+    """The mishap is now."""
+    if args.ready:
+        args.ready.with_suffix(".mishap").write_text(str(time.time()))
+
+
 def befall(rank: int, mishap: str, key: str) -> None:
     """Do ``mishap`` if this is the rank and the place for it."""
     if rank != args.on or mishap != args.mishap:
         return
+    note_the_time()
     if mishap in ("raise", "raise_in_lead", "raise_at_start"):
         with at(f"ticket {key}"):
             raise ValueError("seven is not a verdict")
@@ -63,6 +71,8 @@ def befall(rank: int, mishap: str, key: str) -> None:
 def handlers(runtime: Runtime) -> Mapping[str, Handler]:
     befall(runtime.rank, "config", "at start")
     befall(runtime.rank, "raise_at_start", "at start")
+    if args.mishap in ("config_everywhere", "disagree"):
+        note_the_time()
     if args.mishap == "config_everywhere":
         raise ConfigError("model.model_name_or_path", "nowhere", "name a folder that exists")
     runtime.agree("inputs", "other" if (args.mishap, args.on) == ("disagree", runtime.rank) else "same")
@@ -75,7 +85,7 @@ def handlers(runtime: Runtime) -> Mapping[str, Handler]:
             time.sleep(FOREVER_S)
         return {"square": item * item, "pair": (item, 0.1 * item), "text": "\ud800é" + "x" * args.size}
 
-    return {"square": square, "where": lambda common, item: [runtime.rank, runtime.world_size, runtime.device]}
+    return {"square": square, "where": lambda common, item: [runtime.rank, runtime.device, os.getpid()]}
 
 
 def lead(runtime: Runtime) -> int:
@@ -85,7 +95,7 @@ def lead(runtime: Runtime) -> int:
     assert runtime.map("square", {"befall": None}, []) == []
     befall(0, "raise_in_lead", "reflection")
     if args.ready:
-        args.ready.write_text("ready")
+        args.ready.write_text(json.dumps([place[2] for place in places]))
     if args.mishap == "reflect":  # busy between two maps for longer than the timeout: not a failure
         time.sleep(2.5 * args.timeout_s)
     if args.mishap == "reflect_forever":
@@ -95,12 +105,13 @@ def lead(runtime: Runtime) -> int:
     assert [result["square"] for result in results] == [item * item for item in range(args.items)]
     assert seen == sorted(seen) and seen[-1:] == [args.items][: len(seen)]
     digest = hashlib.sha256(json.dumps(results).encode()).hexdigest()[:16]
-    print(f"result: {digest} of {len(results)} from {places}", flush=True)
+    print(f"result: {digest} of {len(results)} from {len(places)} ranks", flush=True)
     return 3 if args.mishap == "code" else 0
 
 
 devices: int | str = int(args.devices) if args.devices.isdigit() else args.devices
-settings = FabricConfig(accelerator="cpu", devices=devices, strategy=args.strategy, timeout_s=args.timeout_s)
+accelerator = os.environ.get("JOB_ACCELERATOR", "cpu")  # cuda: the same cases with NCCL beside the runtime's own group
+settings = FabricConfig(accelerator=accelerator, devices=devices, strategy=args.strategy, timeout_s=args.timeout_s)
 if __name__ == "__main__":
     try:
         sys.exit(run(settings, handlers, lead))

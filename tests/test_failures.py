@@ -1,0 +1,241 @@
+"""How a job ends when something goes wrong: fast, with a message that names the rank, non-zero, and with no process left.
+
+``python tests/test_failures.py [words]`` runs the cases whose names hold every word and prints them as a table with times.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass
+
+import pytest
+from programs.jobs import Ended, run_job
+
+
+@dataclass(frozen=True)
+class Case:
+    """One mishap and what must come of it."""
+
+    name: str
+    launcher: str
+    mishap: str = "busy"  # job.py's word; busy: every rank is deep in its second item
+    on: int = -1
+    send: signal.Signals | None = None
+    to: str = ""
+    says: str | None = None  # a line of stderr, once; None: nobody is left who could say it
+    codes: tuple[int, ...] = (1,)
+    timeout_s: float = 60.0
+    within_s: float = 10.0
+    world_size: int = 2
+    traceback: bool = False  # whether a traceback is wanted: for bugs, and for nothing else
+    quick: bool = False  # part of the short form
+
+    def run(self) -> Ended:
+        """Run it."""
+        arguments = ("--mishap", self.mishap, "--on", str(self.on), "--timeout_s", str(self.timeout_s))
+        limit = self.within_s + 30.0
+        return run_job(self.launcher, self.world_size, *arguments, send=self.send, to=self.to, limit_s=limit)
+
+    def faults(self, ended: Ended) -> list[str]:
+        """What is not as it must be."""
+        own = self.launcher == "own"
+        lines = ended.err.strip().splitlines()
+        found = []
+        if ended.orphans:
+            found.append(f"{ended.orphans} processes left")
+        if ended.seconds > self.within_s:
+            found.append(f"took {ended.seconds:.1f} s")
+        if ended.code not in (self.codes if own else (*self.codes, 1)):  # an agent has an exit code of its own
+            found.append(f"exit code {ended.code}")
+        if self.says is not None and sum(self.says in line for line in lines) != 1:
+            found.append(f"said {sum(self.says in line for line in lines)} times: {self.says}")
+        if own and self.says is not None and self.says not in ended.last:  # an agent adds its own summary
+            found.append(f"last line: {ended.last}")
+        if own and ("Traceback" in ended.err) != self.traceback:
+            found.append("traceback" if not self.traceback else "no traceback")
+        if self.says is None and own and lines:
+            found.append(f"noise: {lines[-1]}")
+        return found
+
+
+BUG = "ValueError: seven is not a verdict"
+CONFIG = "config: model.model_name_or_path: 'nowhere': name a folder that exists"
+HUNG = "no item finished for 3 s (fabric.timeout_s): taken for hung"
+INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
+
+
+def cases() -> list[Case]:
+    """The matrix."""
+    found = []
+    for launcher in ("own", "torchrun", "fabric"):
+        own = launcher == "own"
+        for rank in (0, 1):
+            bug = {"on": rank, "traceback": True}
+            found += [
+                Case(
+                    f"raise in a handler, rank {rank}",
+                    launcher,
+                    "raise",
+                    says=f"rank {rank} failed at ticket group-{rank}: {BUG}",
+                    quick=own and rank == 1,
+                    **bug,
+                ),
+                Case(
+                    f"raise while handlers are built, rank {rank}",
+                    launcher,
+                    "raise_at_start",
+                    says=f"rank {rank} failed at ticket at start: {BUG}",
+                    **bug,
+                ),
+                Case(
+                    f"sys.exit(0) in a handler, rank {rank}",
+                    launcher,
+                    "exit",
+                    on=rank,
+                    traceback=True,
+                    says=f"rank {rank} failed at square item {rank}: SystemExit: 0",
+                ),
+                Case(
+                    f"hung, rank {rank}",
+                    launcher,
+                    "hang",
+                    on=rank,
+                    timeout_s=3,
+                    says=f"rank {rank} failed at square item {rank}: {HUNG}",
+                    quick=own and rank == 1,
+                ),
+            ]
+        found += [
+            Case(
+                "raise in lead, rank 0",
+                launcher,
+                "raise_in_lead",
+                on=0,
+                traceback=True,
+                says=f"rank 0 failed at ticket reflection: {BUG}",
+            ),
+            Case("bad input on all ranks", launcher, "config_everywhere", says=CONFIG, codes=(2,)),
+            Case("bad input on rank 0", launcher, "config", on=0, says=CONFIG, codes=(2,)),
+            Case("bad input on rank 1", launcher, "config", on=1, says=f"rank 1 failed at start: {CONFIG}"),
+            Case(
+                "inputs differ",
+                launcher,
+                "disagree",
+                on=1,
+                codes=(2,),
+                says="inputs differs between ranks: 'same' on rank 0, 'other' on rank 1",
+            ),
+            Case("os._exit(0), rank 1", launcher, "vanish", on=1, says="rank 1 failed at square item 1: its"),
+            Case("os._exit(0), rank 0", launcher, "vanish", on=0, says="rank 0 failed at leading: its", codes=(0,)),
+            Case("SIGKILL of rank 1", launcher, send=KILL, to="1", says="rank 1 failed at square item 3: its", quick=own),
+            Case("SIGKILL of rank 0", launcher, send=KILL, to="0", says="rank 0 failed at leading: its", codes=(137,)),
+            Case(
+                "SIGSTOP of rank 1",
+                launcher,
+                "stop",
+                on=1,
+                timeout_s=3,
+                says="rank 1 failed at square item 1: no",
+            ),
+            Case(
+                "SIGSTOP of rank 0",
+                launcher,
+                "stop",
+                on=0,
+                timeout_s=3,
+                codes=(137,),
+                says="rank 0 failed at leading: no sign of life for 4.5 s",
+            ),
+            Case(
+                "interpreter locked up, rank 1",
+                launcher,
+                "lock",
+                on=1,
+                timeout_s=3,
+                says="rank 1 failed at square item 1: no",
+            ),
+            Case(
+                "interpreter locked up, rank 0",
+                launcher,
+                "lock",
+                on=0,
+                timeout_s=3,
+                codes=(137,),
+                says="rank 0 failed at leading: no sign of life for 4.5 s",
+            ),
+            Case("SIGINT to the parent", launcher, send=INT, to="parent", says="interrupted by SIGINT; run", codes=(130,)),
+            Case(
+                "SIGTERM to the parent",
+                launcher,
+                send=TERM,
+                to="parent",
+                says="interrupted by SIGTERM; run",
+                codes=(143,),
+                quick=own,
+            ),
+            Case(
+                "SIGTERM to the parent, rank 0 between maps",
+                launcher,
+                "reflect_forever",
+                send=TERM,
+                to="parent",
+                says="interrupted by SIGTERM; run",
+                codes=(143,),
+            ),
+        ]
+        if not own:
+            says = "the launcher of this job ended, and the job with it"
+            found.append(
+                Case(
+                    "SIGKILL of the agent",
+                    launcher,
+                    send=KILL,
+                    to="parent",
+                    says=says,
+                    codes=(137,),
+                    quick=launcher == "torchrun",
+                )
+            )
+    found += [
+        Case(
+            "raise in a handler, last of 3 ranks", "own", "raise", 2, world_size=3, says="rank 2 failed at", traceback=True
+        ),
+        Case("SIGKILL of rank 2 of 3", "own", send=KILL, to="2", world_size=3, says="rank 2 failed at square item 5: its"),
+        Case("SIGKILL of rank 0 of 3", "own", send=KILL, to="0", world_size=3, says="rank 0 failed at", codes=(137,)),
+        Case("SIGTERM to the parent of 3", "own", send=TERM, to="parent", world_size=3, says="interrupted by", codes=(143,)),
+        Case("SIGINT to a single process", "own", send=INT, to="parent", world_size=1, says="interrupted by", codes=(130,)),
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{case.launcher}: {case.name}", marks=() if case.quick else pytest.mark.slow)
+        for case in cases()
+    ],
+)
+def test_job_ends_as_it_should(case: Case) -> None:
+    ended = case.run()
+    assert not case.faults(ended), f"{case.faults(ended)}\n--- stderr\n{ended.err}\n--- stdout\n{ended.out}"
+
+
+def main(words: list[str]) -> int:
+    """Run and tabulate."""
+    bad = 0
+    print("| launcher | mishap | all gone after | exit code | last line |\n|---|---|---|---|---|")
+    for case in cases():
+        if not all(word in f"{case.launcher}: {case.name}" for word in words):
+            continue
+        ended = case.run()
+        faults = case.faults(ended)
+        bad += bool(faults)
+        line = next((line for line in ended.err.splitlines() if case.says and case.says in line), ended.last)
+        flag = f" **{'; '.join(faults)}**" if faults else ""
+        print(f"| {case.launcher} | {case.name} | {ended.seconds:.1f} s | {ended.code} | {line[:150]}{flag} |", flush=True)
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
