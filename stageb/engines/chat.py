@@ -10,7 +10,6 @@ close its own turn; and a template that asks for today's date is given a fixed o
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +19,9 @@ from stageb.engines.protocol import Prompt
 from stageb.errors import EngineError
 
 _MARKER = "user-words-go-here"
-_A_DAY = datetime.datetime(2024, 7, 26)  # what Llama 3's templates say where they know no clock
+_EDGE = "\u2003"  # white space that no template writes: where it is gone, the template trims
+# Stands in for the template function that reads the clock; the day is the one that Llama 3's templates fall back to.
+_A_DAY = "{%- macro strftime_now(form) -%}26 Jul 2024{%- endmacro -%}"
 _SYSTEMS = 256  # system texts remembered, each with its ids: a few kB
 _TURNS = 8192  # user texts remembered, each with its ids
 
@@ -31,7 +32,13 @@ class Frame:
 
     shared: str  # everything before them
     closing: str  # everything after them, the generation prompt included
-    trims: bool  # the template strips white space around them
+    trims_left: bool  # the template strips white space before them
+    trims_right: bool  # and after them
+
+    def own(self, user: str) -> str:
+        """What stands behind ``shared`` where the words are ``user``."""
+        user = user.lstrip() if self.trims_left else user
+        return (user.rstrip() if self.trims_right else user) + self.closing
 
 
 class Chat:
@@ -43,7 +50,8 @@ class Chat:
 
     def __init__(self, tokenizer: Any, variables: dict[str, Any]) -> None:
         self._tokenizer = tokenizer
-        self._variables = {"strftime_now": _A_DAY.strftime, **variables}
+        self._template = _A_DAY + tokenizer.get_chat_template() if tokenizer.chat_template else ""
+        self._variables = variables
         special = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
         self._special = sorted(token for token in special if len(token) > 2)
         self._anchor = self._find_anchor()
@@ -53,8 +61,7 @@ class Chat:
     def encode(self, prompt: Prompt) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids of the shared part and of the prompt's own. Raises ``EngineError`` where there is no id at all."""
         frame, shared = self._shared(self._as_data(prompt.system))
-        user = self._as_data(prompt.user)
-        own = self._own((user.strip() if frame.trims else user) + frame.closing)
+        own = self._own(frame.own(self._as_data(prompt.user)))
         if not shared and not own:
             raise EngineError(f"an empty prompt cannot be answered: {prompt!r}; give it words")
         return (shared, own) if own else ((), shared)  # there must be a last token to go on from
@@ -88,13 +95,13 @@ class Chat:
         return "\n" if begins_alike and both[len(line_break) :] != self._ids("a") else ""
 
     def _frame(self, system: str) -> Frame:
-        if not self._tokenizer.chat_template:
-            return Frame(f"{self._opening()}{system}\n\n" if system else self._opening(), "\n\n", trims=False)
+        if not self._template:
+            return Frame(self._opening() + (f"{system}\n\n" if system else ""), "\n\n", trims_left=False, trims_right=False)
         refusal: Exception | None = None
         for messages in _conversations(system):
             try:
                 text = self._tokenizer.apply_chat_template(
-                    messages, tokenize=False, add_generation_prompt=True, **self._variables
+                    messages, chat_template=self._template, tokenize=False, add_generation_prompt=True, **self._variables
                 )
             except Exception as error:  # a template may refuse with any error: try the next form
                 refusal = error
@@ -115,7 +122,7 @@ class Chat:
 
 def _conversations(system: str) -> Iterator[list[dict[str, Any]]]:
     """The forms in which a template may take a system text and the marker, best first."""
-    user = f" {_MARKER} "  # the spaces show whether the template trims
+    user = f"{_EDGE}{_MARKER}{_EDGE}"
     if system:
         yield [{"role": "system", "content": system}, {"role": "user", "content": user}]
     yield [{"role": "user", "content": f"{system}\n\n{user}" if system else user}]
@@ -125,6 +132,10 @@ def _conversations(system: str) -> Iterator[list[dict[str, Any]]]:
 
 def _cut(text: str) -> Frame:
     """The frame that ``text`` puts around the marker."""
-    trims = f" {_MARKER} " not in text
-    shared, _, closing = text.partition(_MARKER if trims else f" {_MARKER} ")
-    return Frame(shared, closing, trims)
+    shared, _, closing = text.partition(_MARKER)
+    return Frame(
+        shared=shared.removesuffix(_EDGE),
+        closing=closing.removeprefix(_EDGE),
+        trims_left=not shared.endswith(_EDGE),
+        trims_right=not closing.startswith(_EDGE),
+    )

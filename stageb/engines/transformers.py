@@ -149,7 +149,3 @@ def _closing_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     named = getattr(model.generation_config, "eos_token_id", None)
     several = named if isinstance(named, (list, tuple)) else [named]
     return frozenset(token for token in (*several, tokenizer.eos_token_id) if token is not None)
-
-
-# Said once to the type checker: this is an engine.
-_: type[Engine] = TransformersEngine

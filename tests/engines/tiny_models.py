@@ -27,7 +27,7 @@ _SIZES: dict[str, Any] = {
 
 
 def bpe(vocabulary: int = 320, template: str | None = CHATML) -> transformers.PreTrainedTokenizerFast:
-    """A byte-level tokenizer; with 260 entries every token is one byte or special."""
+    """A byte-level tokenizer; with 259 entries every token is one byte or special."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -1,0 +1,130 @@
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+
+from stageb.engines import decoding
+from stageb.engines.attention import one_step
+from stageb.engines.decoding import Answer, Decoder, Row
+from stageb.engines.protocol import Decode
+from stageb.errors import EngineError
+
+VOCABULARY = 300
+SHARED = tuple(range(40, 60))
+DECODE = Decode(temperature=1.0, max_new_tokens=9)
+
+
+def decoder(kind: str = "qwen3", eos: frozenset[int] = frozenset()) -> Decoder:
+    torch.set_num_threads(1)
+    return Decoder(
+        tiny_models.model(kind, VOCABULARY), eos, lambda ids: bytes(token % 256 for token in ids).decode("latin1")
+    )
+
+
+def rows(count: int, decode: Decode = DECODE) -> list[Row]:
+    """Rows of ragged lengths, each prompt in two rows."""
+    return [Row(tuple(range(3, 4 + (place // 2) % 7)), decode, place) for place in range(count)]
+
+
+def alone(asked: list[Row], kind: str = "qwen3", eos: frozenset[int] = frozenset()) -> list[Answer]:
+    return [decoder(kind, eos).answers(SHARED, [row])[0] for row in asked]
+
+
+def test_rows_that_end_leave_and_the_others_go_on_unchanged() -> None:
+    eos = frozenset(range(0, VOCABULARY, 7))
+    asked = rows(16, replace(DECODE, max_new_tokens=40, repetition_penalty=1.2))
+    together = decoder(eos=eos).answers(SHARED, asked)
+    assert together == alone(asked, eos=eos)
+    assert len({len(answer.ids) for answer in together}) > 5
+    assert all(answer.ids[-1] in eos and not eos & set(answer.ids[:-1]) for answer in together if answer.finish == "stop")
+
+
+def test_each_row_has_its_own_limit_and_setting() -> None:
+    settings = [Decode(temperature=0.0, max_new_tokens=2), Decode(top_p=0.5, max_new_tokens=50), Decode(top_k=5), DECODE]
+    asked = [replace(row, decode=settings[place % 4]) for place, row in enumerate(rows(12))]
+    together = decoder().answers(SHARED, asked)
+    assert [len(answer.ids) for answer in together] == [row.decode.max_new_tokens for row in asked]
+    assert together == alone(asked)
+
+
+def test_calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = rows(20)
+    whole = decoder().answers(SHARED, asked)
+    monkeypatch.setattr(decoding, "ROWS", 7)
+    assert decoder().answers(SHARED, asked) == whole
+    monkeypatch.setattr(decoding, "TOKENS", 100)  # three rows of some thirty
+    assert decoder().answers(SHARED, asked) == whole
+    monkeypatch.setattr(decoding, "TOKENS", 1)
+    assert decoder().answers(SHARED, asked) == whole
+
+
+def test_nothing_shared() -> None:
+    asked = rows(6)
+    whole = [replace(row, own=SHARED + row.own) for row in asked]
+    assert decoder().answers((), whole) == decoder().answers(SHARED, asked)
+
+
+def test_what_is_kept_changes_nothing() -> None:
+    engine, asked = decoder(), rows(5)
+    texts = [(*SHARED, last) for last in range(decoding.SHARED + 3)]
+    fresh = [decoder().answers(text, asked) for text in texts]
+    for _ in range(2):
+        assert [engine.answers(text, asked) for text in texts] == fresh
+
+
+def test_a_prompt_as_long_as_the_context() -> None:
+    engine = decoder("llama")  # of 512 tokens
+    almost = Row(tuple(1 for _ in range(512 - len(SHARED) - 2)), DECODE, 0)
+    short = Row((5, 6), replace(DECODE, max_new_tokens=12), 1)
+    answers = engine.answers(SHARED, [almost, short])
+    assert (len(answers[0].ids), answers[0].finish) == (2, "length")  # what there is room for
+    assert answers[1] == alone([short], "llama")[0]
+    with pytest.raises(EngineError, match=r"512 tokens leaves no room"):
+        engine.answers(SHARED, [replace(almost, own=(*almost.own, 1, 1))])
+
+
+def test_weights_that_are_not_numbers() -> None:
+    model = tiny_models.model("llama", VOCABULARY)
+    with torch.no_grad():
+        model.lm_head.weight[3] = torch.nan
+    with pytest.raises(EngineError, match="not numbers"):
+        Decoder(model, frozenset(), lambda ids: "").answers(SHARED, rows(2))
+
+
+def short_of_memory(limit: int) -> Decoder:
+    """A decoder whose device holds ``limit`` rows."""
+    model = tiny_models.model("qwen3", VOCABULARY)
+
+    def refuse(module: Any, args: Any, inputs: dict[str, Any]) -> None:
+        if len(inputs["input_ids"]) > limit:
+            raise torch.cuda.OutOfMemoryError("no memory left")
+
+    model.register_forward_pre_hook(refuse, with_kwargs=True)
+    return Decoder(model, frozenset(), lambda ids: "")
+
+
+def test_a_batch_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -> None:
+    asked = rows(20)
+    with caplog.at_level(logging.WARNING):
+        answers = short_of_memory(6).answers(SHARED, asked)
+    assert answers == decoder().answers(SHARED, asked)
+    assert "going on with 10" in caplog.text
+    with pytest.raises(EngineError, match="does not fit"):
+        short_of_memory(0).answers(SHARED, asked)
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
+def test_attention_to_stem_and_own_part_is_attention_to_both(heads: int, key_heads: int) -> None:
+    torch.manual_seed(0)
+    rows, stem, own, dim = 5, 7, 4, 8
+    query, key, value = torch.randn(rows, heads, 1, dim), *torch.randn(2, rows, key_heads, own, dim)
+    shared = tuple(torch.randn(2, 1, key_heads, stem, dim))
+    mask = torch.ones(rows, 1, 1, stem + own, dtype=torch.bool)
+    mask[::2, ..., stem : stem + 2] = False
+    both = [torch.cat([one.expand(rows, -1, -1, -1), two], 2) for one, two in zip(shared, (key, value), strict=True)]
+    expected = torch.nn.functional.scaled_dot_product_attention(query, *both, attn_mask=mask, scale=0.3, enable_gqa=True)
+    found = one_step(query, key, value, (shared[0], shared[1]), mask, 0.3)
+    torch.testing.assert_close(found, expected.transpose(1, 2))

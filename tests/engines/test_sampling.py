@@ -1,0 +1,145 @@
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LogitsProcessorList
+from transformers.generation import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from stageb import seeds
+from stageb.engines.protocol import Decode
+from stageb.engines.sampling import Settings, inverted, next_tokens, penalised, probabilities, uniforms
+
+CPU = torch.device("cpu")
+KEYS = st.integers(0, 2**64 - 1)
+FREE = Decode(temperature=1.0)
+
+
+def settings_of(*decodes: Decode, vocabulary: int = 50, keys: list[int] | None = None) -> Settings:
+    return Settings.of(decodes, keys or list(range(len(decodes))), vocabulary, CPU)
+
+
+def some_logits(rows: int, vocabulary: int = 50, seed: int = 0) -> torch.Tensor:
+    return torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+@given(st.lists(KEYS, min_size=1, max_size=5), st.integers(0, 2**40))
+def test_uniforms_are_those_of_seeds(keys: list[int], position: int) -> None:
+    signed = torch.tensor([key - (1 << 64) if key >> 63 else key for key in keys])
+    assert uniforms(signed, position).tolist() == [seeds.uniform(key, position) for key in keys]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(any), st.floats(0, 1, exclude_max=True))
+def test_inversion_finds_the_token_at_the_uniform(weights: list[float], uniform: float) -> None:
+    probability = torch.tensor([weights], dtype=torch.float64)
+    token = int(inverted(probability, torch.tensor([uniform], dtype=torch.float64)))
+    below, total = math.fsum(weights[:token]), math.fsum(weights)
+    assert weights[token] > 0
+    assert below <= uniform * total * (1 + 1e-12) + 1e-300
+    assert uniform * total <= (below + weights[token]) * (1 + 1e-12)
+
+
+def test_inversion_at_the_edges() -> None:
+    probability = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.float64).expand(3, -1)
+    edges = torch.tensor([0.0, 0.5, 1.0 - 2.0**-53], dtype=torch.float64)
+    assert inverted(probability, edges).tolist() == [1, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        Decode(temperature=1.0),
+        Decode(temperature=0.6),
+        Decode(temperature=1.3, top_k=7),
+        Decode(temperature=1.0, top_p=0.7),
+        Decode(temperature=0.8, top_k=11, top_p=0.9, repetition_penalty=1.4),
+        Decode(temperature=1.0, top_k=1000),
+        Decode(temperature=1.0, top_p=0.01),
+    ],
+    ids=str,
+)
+def test_probabilities_are_those_of_transformers(decode: Decode) -> None:
+    logits = some_logits(8).double()
+    written = torch.arange(8 * 6).view(8, 6) % 50
+    processors = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(decode.repetition_penalty)])
+    processors.append(TemperatureLogitsWarper(decode.temperature))
+    if decode.top_k:
+        processors.append(TopKLogitsWarper(decode.top_k))
+    if decode.top_p < 1:
+        processors.append(TopPLogitsWarper(decode.top_p))
+    expected = processors(written, logits.clone()).softmax(-1)
+
+    settings = settings_of(*[decode] * 8)
+    seen = torch.zeros(8, 50, dtype=torch.bool).scatter_(1, written, True)
+    found = probabilities(penalised(logits, seen, settings.penalty), settings)
+    torch.testing.assert_close(found / found.sum(-1, keepdim=True), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "decode",
+    [
+        Decode(temperature=0.0),
+        Decode(temperature=1.0, top_k=1),
+        Decode(temperature=1e-300),
+        Decode(temperature=1e-6, top_p=0.5),
+        Decode(temperature=1.0, top_p=1e-9),
+    ],
+    ids=str,
+)
+def test_settings_that_come_down_to_greedy(decode: Decode) -> None:
+    logits = some_logits(20)
+    assert next_tokens(logits, settings_of(*[decode] * 20), 3).tolist() == logits.argmax(-1).tolist()
+
+
+def test_greedy_takes_the_lowest_id_among_equals() -> None:
+    logits = torch.zeros(1, 50)
+    logits[0, [7, 20, 49]] = 2.0
+    assert next_tokens(logits, settings_of(Decode(temperature=0.0)), 0).tolist() == [7]
+
+
+def test_equals_at_a_cut_stay_together() -> None:
+    logits = torch.tensor([[1.0, 3.0, 1.0, 1.0, 0.0]])
+    kept_k = probabilities(logits, settings_of(Decode(temperature=1.0, top_k=2), vocabulary=5))
+    kept_p = probabilities(logits, settings_of(Decode(temperature=1.0, top_p=0.75), vocabulary=5))
+    assert (kept_k[0] > 0).tolist() == (kept_p[0] > 0).tolist() == [True, True, True, True, False]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from([FREE, Decode(temperature=0.0), Decode(top_k=3), Decode(top_p=0.5)]), max_size=5), KEYS)
+def test_a_row_does_not_see_the_others(others: list[Decode], key: int) -> None:
+    decode = Decode(temperature=0.9, top_k=9, top_p=0.8, repetition_penalty=1.1)
+    logits, seen = some_logits(len(others) + 1), some_logits(len(others) + 1, seed=1) > 2
+    together = settings_of(*others, decode, keys=[*range(len(others)), key])
+    alone = settings_of(decode, keys=[key])
+    token = next_tokens(logits, together, 5, seen)[-1:]
+    assert token.tolist() == next_tokens(logits[-1:], alone, 5, seen[-1:]).tolist()
+
+
+@pytest.mark.parametrize("decode", [FREE, Decode(temperature=1.5, top_k=8), Decode(temperature=1.0, top_p=0.8)], ids=str)
+def test_draws_follow_the_distribution(decode: Decode) -> None:
+    draws, vocabulary = 20_000, 12
+    logits = some_logits(1, vocabulary, seed=4)
+    keys = [seeds.stream("draw", index) for index in range(draws)]
+    tokens = next_tokens(logits.expand(draws, -1), settings_of(*[decode] * draws, vocabulary=vocabulary, keys=keys), 2)
+    probability = probabilities(logits.double(), settings_of(decode, vocabulary=vocabulary))[0]
+    expected = (probability / probability.sum() * draws).tolist()
+    counts = Counter(tokens.tolist())
+    assert set(counts) <= {token for token, count in enumerate(expected) if count > 0}
+    likely = [token for token, count in enumerate(expected) if count >= 5]
+    chi_square = sum((counts[token] - expected[token]) ** 2 / expected[token] for token in likely)
+    assert chi_square < 35  # 11 degrees of freedom at most: less than 3 in 10,000 lie above
+
+
+def test_positions_and_keys_draw_apart() -> None:
+    logits = torch.zeros(1, 1000).expand(300, -1)
+    rows = settings_of(*[FREE] * 300, vocabulary=1000, keys=list(range(300)))
+    first, second = next_tokens(logits, rows, 0).tolist(), next_tokens(logits, rows, 1).tolist()
+    assert len(set(first)) > 200
+    assert sum(a == b for a, b in zip(first, second, strict=True)) < 6

@@ -1,0 +1,238 @@
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+import transformers
+from contract import check_contract, requests
+from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
+
+from stageb import seeds
+from stageb.config import ModelConfig
+from stageb.engines import Decode, Engine, Prompt, Request, build
+from stageb.engines.transformers import TransformersEngine
+from stageb.errors import ConfigError, EngineError, StagebError
+
+KINDS = ("qwen3", "llama", "mistral", "qwen3_vl")
+ANSWER = "Verdict: 不通过\nReason: 阀门 öffen 🙂"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A checkpoint of each kind."""
+    torch.set_num_threads(1)
+    return {kind: tiny_models.save(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
+
+
+def load(folder: str, **options: Any) -> Engine:
+    return build(ModelConfig(model_name_or_path=folder, **options), "cpu")
+
+
+def loaded(folder: str, kind: str) -> tuple[Any, Any]:
+    """Model and tokenizer as transformers loads them."""
+    auto = transformers.AutoModelForImageTextToText if kind == "qwen3_vl" else transformers.AutoModelForCausalLM
+    return auto.from_pretrained(folder).eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def prompt_ids(tokenizer: Any, prompt: Prompt) -> torch.Tensor:
+    messages = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    messages.append({"role": "user", "content": prompt.user})
+    ids: torch.Tensor = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, return_tensors="pt", return_dict=False
+    )
+    return ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_contract(folders: dict[str, str], kind: str) -> None:
+    check_contract(load(folders[kind]))
+
+
+def test_contract_where_rows_hold_copies_of_what_is_shared(folders: dict[str, str]) -> None:
+    check_contract(load(folders["qwen3"], attn_implementation="eager"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str) -> None:
+    model, tokenizer = loaded(folders[kind], kind)
+    prompts = [request.prompt for request in requests()]
+    greedy = Decode(temperature=0.0, max_new_tokens=24)
+    engine = load(folders[kind])
+    answers = engine.generate([Request(prompt, greedy, (1, 2)) for prompt in prompts])
+    for prompt, (first, second), count in zip(prompts, answers, engine.count_tokens(prompts), strict=True):
+        ids = prompt_ids(tokenizer, prompt)
+        with torch.no_grad():
+            whole = model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=24,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=0,
+            )
+        new = whole[0, ids.shape[1] :].tolist()
+        assert count == ids.shape[1]
+        assert (first.text, first.tokens) == (tokenizer.decode(new, skip_special_tokens=True), len(new))
+        assert first.finish == ("stop" if new[-1] == tokenizer.eos_token_id else "length")
+        assert first == second
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "mistral"])
+def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], kind: str) -> None:
+    model, tokenizer = loaded(folders[kind], kind)
+    decode = Decode(temperature=0.8, top_k=20, repetition_penalty=1.3, max_new_tokens=10)
+    processors = [RepetitionPenaltyLogitsProcessor(1.3), TemperatureLogitsWarper(0.8), TopKLogitsWarper(20)]
+    prompts = [request.prompt for request in requests()[:8]]
+    answers = load(folders[kind]).generate([Request(prompt, decode, (5, 6)) for prompt in prompts])
+    for prompt, samples in zip(prompts, answers, strict=True):
+        for key, sample in zip((5, 6), samples, strict=True):
+            start = ids = prompt_ids(tokenizer, prompt)
+            while (ids.shape[1] < start.shape[1] + 10 and ids[0, -1] != tokenizer.eos_token_id) or ids is start:
+                with torch.no_grad():
+                    scores = model(ids).logits[:, -1].double()
+                for processor in processors:
+                    scores = processor(ids, scores)
+                at = seeds.uniform(key, ids.shape[1] - start.shape[1])
+                token = int((scores.softmax(-1).cumsum(-1) <= at).sum())
+                ids = torch.cat([ids, torch.tensor([[token]])], 1)
+            new = ids[0, start.shape[1] :].tolist()
+            assert (sample.text, sample.tokens) == (tokenizer.decode(new, skip_special_tokens=True), len(new))
+
+
+def test_keys_and_prompts_make_different_answers(folders: dict[str, str]) -> None:
+    decode = Decode(temperature=1.0, max_new_tokens=8)
+    asked = [Request(Prompt("rules", user), decode, tuple(range(6))) for user in ("a", "b", "c")]
+    texts = [answer.text for group in load(folders["qwen3"]).generate(asked) for answer in group]
+    assert len(set(texts)) > 15
+
+
+@pytest.fixture(scope="module")
+def learnt() -> TransformersEngine:
+    """An engine whose model has learnt one answer by heart, every character beyond ASCII in several tokens."""
+    torch.set_num_threads(1)
+    tokenizer = tiny_models.bpe(vocabulary=259)
+    model = tiny_models.model("qwen3", len(tokenizer))
+    words = tokenizer.apply_chat_template([{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True)
+    prompt = tokenizer(words)["input_ids"]
+    answer = [*tokenizer(ANSWER)["input_ids"], tokenizer.eos_token_id]
+    ids = torch.tensor([prompt + answer])
+    labels = torch.tensor([[-100] * len(prompt) + answer])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return TransformersEngine(model, tokenizer, {})
+
+
+def recited(engine: Engine, *stop: str, max_new_tokens: int = 80) -> Any:
+    decode = Decode(temperature=0.0, max_new_tokens=max_new_tokens, stop=stop)
+    return engine.generate([Request(Prompt("", "?"), decode, (1,))])[0][0]
+
+
+def test_an_answer_ends_with_the_turn(learnt: TransformersEngine) -> None:
+    answer = recited(learnt)
+    assert (answer.text, answer.finish) == (ANSWER, "stop")
+    assert answer.tokens == len(ANSWER.encode()) + 1  # one token a byte, and the one that closes
+
+
+@pytest.mark.parametrize("stop", ["不通过", "通", "过\nReason", "\n", "öff", "🙂", "Verdict"])
+def test_stop_strings_across_tokens(learnt: TransformersEngine, stop: str) -> None:
+    answer = recited(learnt, "never said", stop)
+    before, _, _ = ANSWER.partition(stop)
+    assert (answer.text, answer.finish) == (before, "stop")
+    assert answer.tokens == len((before + stop).encode())
+
+
+def test_the_first_of_several_stop_strings(learnt: TransformersEngine) -> None:
+    assert recited(learnt, "Reason", "通过", "过").text == "Verdict: 不"
+
+
+def test_an_answer_cut_inside_a_character(learnt: TransformersEngine) -> None:
+    answer = recited(learnt, max_new_tokens=len("Verdict: 不".encode()) - 1)
+    assert (answer.text, answer.finish) == ("Verdict: �", "length")
+
+
+def test_a_checkpoint_without_a_template(tmp_path: Path) -> None:
+    engine = load(tiny_models.save(tmp_path, "llama", template=None))
+    assert engine.count_tokens([Prompt("ab", "cd")]) == [len(tiny_models.bpe()("ab\n\ncd\n\n")["input_ids"])]
+    assert len(engine.generate([Request(Prompt("ab", "cd"), Decode(max_new_tokens=3), (1,))])) == 1
+
+
+def test_dtypes(tmp_path: Path) -> None:
+    tokenizer = tiny_models.bpe()
+    tokenizer.save_pretrained(tmp_path)
+    tiny_models.model("qwen3", len(tokenizer)).to(torch.bfloat16).save_pretrained(tmp_path)
+    asked = [Request(Prompt("s", "u"), Decode(temperature=0.0, max_new_tokens=6), (1,))]
+    automatic, exact, half = (load(str(tmp_path), torch_dtype=name) for name in ("auto", "float32", "bfloat16"))
+    assert automatic.generate(asked) == exact.generate(asked)
+    assert half.generate(asked)[0][0].tokens >= 1
+    check_contract(half)
+
+
+def test_eos_of_the_generation_config_ends_an_answer(folders: dict[str, str], tmp_path: Path) -> None:
+    asked = Request(Prompt("s", "u"), Decode(temperature=0.0, max_new_tokens=12), (1,))
+    model, tokenizer = loaded(folders["llama"], "llama")
+    ids = prompt_ids(tokenizer, asked.prompt)
+    first = int(model(ids).logits[0, -1].argmax())
+    model.generation_config.eos_token_id = [first, 2]
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    answer = load(str(tmp_path)).generate([asked])[0][0]
+    assert (answer.tokens, answer.finish) == (1, "stop")
+
+
+@pytest.mark.parametrize("name", ["./no/such/folder", "/no/such/folder", "~/no/such/folder"])
+def test_a_missing_folder(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.model_name_or_path.*no such folder") as caught:
+        load(name)
+    assert caught.value.value == name
+
+
+def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.model_name_or_path.*config\.json"):
+        load(str(tmp_path))
+
+
+def test_a_checkpoint_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no_such_architecture"}))
+    with pytest.raises(EngineError, match=r"model\.model_name_or_path.*could not be loaded"):
+        load(str(tmp_path))
+
+
+def test_a_checkpoint_without_safetensors(folders: dict[str, str], tmp_path: Path) -> None:
+    for file in Path(folders["qwen3"]).iterdir():
+        if file.suffix != ".safetensors":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(EngineError, match="safetensors"):
+        load(str(tmp_path))
+
+
+def test_a_checkpoint_that_brings_code(folders: dict[str, str], tmp_path: Path) -> None:
+    for file in Path(folders["qwen3"]).iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    brought = {"AutoConfig": "mine.MyConfig", "AutoModelForCausalLM": "mine.MyModel"}
+    config = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "mine", "auto_map": brought}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"model\.trust_remote_code"):
+        load(str(tmp_path))
+
+
+def test_an_attention_that_is_not_there(folders: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"model\.attn_implementation"):
+        load(folders["qwen3"], attn_implementation="no_such_attention")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accelerate") is not None, reason="accelerate is installed")
+def test_a_device_map_without_what_it_needs(folders: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=r"model\.device_map.*accelerate"):
+        load(folders["qwen3"], device_map="auto")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_there(folders: dict[str, str]) -> None:
+    with pytest.raises(StagebError, match="cuda"):
+        build(ModelConfig(model_name_or_path=folders["qwen3"]), "cuda:0")
