@@ -63,7 +63,7 @@ WORDS: dict[str, Words] = {
         mission="Mission: {mission}",
         right={"pass": "Right to pass:", "fail": "Right to fail:"},
         wrong={"pass": "Wrong or unsure, should pass:", "fail": "Wrong or unsure, should fail:"},
-        said=" (said: {reason})",
+        said=" => {reason}",
         no_answer="no usable answer",
     ),
     "zh": Words(
@@ -89,7 +89,7 @@ WORDS: dict[str, Words] = {
         mission="任务：{mission}",
         right={"pass": "判通过，正确：", "fail": "判不通过，正确："},
         wrong={"pass": "判错或不确定，应通过：", "fail": "判错或不确定，应不通过："},
-        said="（理由：{reason}）",
+        said=" => {reason}",
         no_answer="没有可用的回答",
     ),
 }

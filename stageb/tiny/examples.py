@@ -17,7 +17,7 @@ from stageb.engines.protocol import Prompt
 from stageb.guidance.prompts import WORDS, Case, answer_text, case_name, ordered_cases, reflection_prompt, rollout_prompt
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
 from stageb.tiny import words
-from stageb.tiny.worlds import CANONICAL, Book, Condition, Facts, Style, World, WorldRule, draw_condition, draw_rule, draw_world
+from stageb.tiny.worlds import CANONICAL, Book, Condition, Facts, Style, World, WorldRule, draw_rule, draw_world, stems
 
 FAILS_BY_DEFAULT = {"en": "A ticket fails unless a rule passes it.", "zh": "除非有规则判为通过，否则不通过。"}
 RATIONALE = {"en": "wrong cases share it", "zh": "判错的案例都有"}
@@ -265,7 +265,8 @@ def condition_masks(world: World, judged: Sequence[Judged]) -> dict[tuple[Condit
                 single[condition] = single.get(condition, 0) | 1 << index
         for word in set(j.facts.notes):
             if len(word) > 1 and not any(c in word for c in "<>#/"):
-                phrases[word] = phrases.get(word, 0) | 1 << index
+                for form in (word, *stems(word)):
+                    phrases[form] = phrases.get(form, 0) | 1 << index
     wrong = sum(1 << i for i, j in enumerate(judged) if not j.case.right)
     everyone = (1 << len(judged)) - 1
     masks: dict[tuple[Condition, ...], tuple[int, float]] = {}
@@ -305,13 +306,14 @@ def mention_masks(judged: Sequence[Judged], phrases: Mapping[str, int], wrong: i
         if rough & wrong:
             condition = Condition("mentions", "", (word,))
             mask = sum(1 << i for i, j in enumerate(judged) if condition.holds(j.facts))
-            masks[condition,] = (mask, 0.0)
-            clean.append((word, mask))
+            if mask & wrong:
+                masks[condition,] = (mask, 0.0 if any(word in j.facts.notes for j in judged) else 0.4)
+                clean.append((word, mask))
     joined: tuple[str, ...] = ()
     covered = 0
     for _ in range(4):
         gains = [((m & wrong & ~covered).bit_count() - 3 * (m & ~wrong & ~covered).bit_count(), w, m) for w, m in clean]
-        gain, word, mask = max(gains, default=(0, "", 0))
+        gain, _, word, mask = max(((g, len(w), w, m) for g, w, m in gains), default=(0, 0, "", 0))
         if gain < 2:
             break
         joined, covered = (*joined, word), covered | mask
@@ -331,7 +333,7 @@ def broadened(present: Book, conditions: tuple[Condition, ...], score: float, tu
         if old.attribute != new.attribute or kinds not in (("is", "is"), ("in", "is"), ("mentions", "mentions")):
             continue
         values = tuple(dict.fromkeys((*old.values, *new.values)))
-        if len(values) > len(old.values) and len(values) <= 5:
+        if len(values) > len(old.values) and len(values) <= 6:
             kind = "mentions" if old.kind == "mentions" else "in"
             wider = WorldRule("fail", (Condition(kind, old.attribute, values),))
             options.append(Option(score + 0.3, "update", key, wider, turned))

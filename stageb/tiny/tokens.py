@@ -1,4 +1,4 @@
-"""The shipped model's tokenizer: byte-level BPE of 1,024 tokens, digits apart, a chat template of four special tokens."""
+"""The shipped model's tokenizer: byte-level BPE of 2,048 tokens, digits apart, a chat template of four special tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-VOCABULARY = 1024
+VOCABULARY = 2048
 
 
 def corpus(seed: int, rows: int) -> Iterator[str]:

@@ -24,7 +24,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from stageb import seeds
 from stageb.tiny.examples import reflection_row, rollout_row
-from stageb.tiny.tokens import Encoder, packaged, train_tokenizer
+from stageb.tiny.tokens import VOCABULARY, Encoder, packaged, train_tokenizer
 
 VERDICT_WEIGHT = 3.0  # a verdict is one token of twenty, and the one that counts
 
@@ -34,13 +34,13 @@ class Recipe:
     """Everything that decides the outcome."""
 
     seed: int = 1
-    steps: int = 9000
-    rows: int = 48  # rollout rows per batch; reflection batches hold as many tokens
+    steps: int = 20000
+    rows: int = 64  # rollout rows per batch; reflection batches hold as many tokens
     rollout_length: int = 1024
     reflection_length: int = 2048
     layers: int = 8
     width: int = 256
-    inner: int = 640
+    inner: int = 576
     heads: int = 8
     kv_heads: int = 4
     learning_rate: float = 2e-3
@@ -48,7 +48,7 @@ class Recipe:
     weight_decay: float = 0.05
     prompt_weight: float = 0.1  # of plain language modelling on prompts, in the first third of the steps
     chinese: float = 0.1
-    tokenizer_rows: int = 6000
+    tokenizer_rows: int = 4000
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Rows(Dataset[Batch]):
         reflecting = index % 2 == 1
         length = recipe.reflection_length if reflecting else recipe.rollout_length
         count = max(1, recipe.rows * recipe.rollout_length // length)
-        difficulty = 1.0 if self.unseen else min(1.0, 0.2 + index / (0.3 * recipe.steps))
+        difficulty = 1.0 if self.unseen else min(1.0, 0.2 + index / (0.2 * recipe.steps))
         rng = random.Random(seeds.stream(recipe.seed, "unseen" if self.unseen else "train", index))
         packed = [pack(*self._row(rng, reflecting, difficulty, length), length) for _ in range(count)]
         return Batch(*(torch.tensor([row[part] for row in packed]) for part in range(4)))
@@ -169,7 +169,7 @@ def new_model(recipe: Recipe, attention: str) -> Any:
     torch.manual_seed(recipe.seed)
     return Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=1024,
+            vocab_size=VOCABULARY,
             hidden_size=recipe.width,
             intermediate_size=recipe.inner,
             num_hidden_layers=recipe.layers,
@@ -197,9 +197,9 @@ def optimizers(model: torch.nn.Module, recipe: Recipe) -> list[torch.optim.Optim
     ]
 
 
-def schedule(step: int, recipe: Recipe) -> float:
-    """Share of the learning rate: linear warm-up, constant, linear to nothing over the last 60 %."""
-    return min(1.0, (step + 1) / recipe.warmup, max(0.01, (recipe.steps - step) / (0.6 * recipe.steps)))
+def schedule(step: int, progress: float, recipe: Recipe) -> float:
+    """Share of the learning rate: linear warm-up, constant, linear to nothing over the last 60 % of the training."""
+    return min(1.0, (step + 1) / recipe.warmup, max(0.01, (1 - progress) / 0.6))
 
 
 def to_device(batch: Batch, device: str) -> Batch:
@@ -208,7 +208,8 @@ def to_device(batch: Batch, device: str) -> Batch:
 
 
 def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float) -> dict[str, Any]:
-    """Train and write the checkpoint to ``out``; returns what ``training.json`` records. Stops early at ``limit_s``."""
+    """Train and write the checkpoint to ``out``; returns what ``training.json`` records. The schedule runs by
+    steps or by ``limit_s`` seconds, whichever ends sooner."""
     out.mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     tokenizer = train_tokenizer(recipe.seed, recipe.tokenizer_rows)
@@ -228,9 +229,10 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float) 
     sums: dict[str, list[float]] = {"rollout": [], "reflection": []}
     for step, raw in enumerate(loader):
         batch = to_device(raw, device)
+        progress = max(step / recipe.steps, (time.monotonic() - start) / limit_s)
         for opt in opts:
             for group in opt.param_groups:
-                group["lr"] = recipe.learning_rate * schedule(step, recipe)
+                group["lr"] = recipe.learning_rate * schedule(step, progress, recipe)
         prompt_weight = recipe.prompt_weight if step < recipe.steps // 3 else 0.0
         with torch.autocast("cuda", torch.bfloat16, enabled=on_gpu):
             loss, _ = loss_of(trunk, batch, attention_mask(batch.segments, block_mask), prompt_weight)
@@ -244,7 +246,7 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float) 
             took = time.monotonic() - start
             shown = {k: round(float(torch.stack(v[-50:]).mean()), 4) for k, v in sums.items() if v}
             print(f"step {step + 1} {took:.0f} s {shown}", flush=True)
-        if step % 1000 == 999:
+        if step % 2000 == 1999:
             print("   unseen:", score(trunk, recipe, path, device, block_mask, 4), flush=True)
         if time.monotonic() - start > limit_s:
             print(f"time limit at step {step + 1}", flush=True)

@@ -8,7 +8,7 @@ headline decides (pass, unless it says that a ticket fails).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -36,6 +36,11 @@ class Facts:
             if list(span[:-1]) == parts[:-1] and last.startswith(parts[-1]) and last[len(parts[-1]) :] in SUFFIXES:
                 return True
         return False
+
+
+def stems(word: str) -> list[str]:
+    """The word without an ending that ``Facts.mentions`` forgives: what would find its relatives too."""
+    return [word.removesuffix(end) for end in sorted(set(SUFFIXES)) if end and word.endswith(end) and len(word) > len(end) + 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +81,11 @@ class Condition:
             }[self.kind]
         some = ", ".join(v[:-1]) + " or " + v[-1] if len(v) > 1 else v[0]
         return {
-            "is": f"{a}{style.equals}{v[0]}",
-            "in": f"{a} is {some}",
-            "not": f"{a} is not {v[0]}",
-            "above": f"{a} is {style.above} {v[0]}",
-            "below": f"{a} is {style.below} {v[0]}",
+            "is": f"{style.article}{a}{style.equals}{v[0]}",
+            "in": f"{style.article}{a} is {some}",
+            "not": f"{style.article}{a} is not {v[0]}",
+            "above": f"{style.article}{a} is {style.above} {v[0]}",
+            "below": f"{style.article}{a} is {style.below} {v[0]}",
             "mentions": f"{style.mentions} {some}",
         }[self.kind]
 
@@ -98,6 +103,7 @@ class Condition:
 class Style:
     """How a person writes rules; CANONICAL is how the model is taught to."""
 
+    article: str = ""
     equals: str = " is "
     above: str = "above"
     below: str = "below"
@@ -110,6 +116,7 @@ class Style:
         if rng.random() < 0.5:
             return CANONICAL
         return Style(
+            article=rng.choice(("", "", "", "the ")),
             equals=rng.choice((" is ", " is ", " = ", ": ", " equals ")),
             above=rng.choice(("above", "over", "greater than", "more than", ">")),
             below=rng.choice(("below", "under", "less than", "<")),
@@ -179,8 +186,8 @@ class Book:
         nothing = {
             ("en", "pass"): "no rule fails it (G0)",
             ("en", "fail"): "no rule passes it (G0)",
-            ("zh", "pass"): "没有规则判为不通过（G0）",
-            ("zh", "fail"): "没有规则判为通过（G0）",
+            ("zh", "pass"): "无规则判不通过 (G0)",
+            ("zh", "fail"): "无规则判通过 (G0)",
         }
         return self.default, nothing[language, self.default], "G0"
 
@@ -241,7 +248,12 @@ class World:
 
     @staticmethod
     def _punctuated(notes: Sequence[str], rng: random.Random) -> str:
-        if rng.random() < 0.5:
+        shape = rng.random()
+        if shape < 0.15:
+            return " ".join((notes[0].capitalize(), *notes[1:]))
+        if shape < 0.2:
+            return " ".join(notes).upper()
+        if shape < 0.6:
             return " ".join(notes)
         marks = ("", "", "", "", "", ",", " -", " /", ";", " <id>", ".")
         return " ".join(word + (rng.choice(marks) if rng.random() < 0.15 else "") for word in notes)
@@ -255,7 +267,7 @@ def draw_world(rng: random.Random, difficulty: float = 1.0, unseen: bool = False
     most = 2 + round(difficulty * (8 if rng.random() < 0.85 else 20))
     count = 0 if style < 0.25 else rng.randint(2, max(3, most))
     names = list(dict.fromkeys(words.name(rng, unseen, zh) for _ in range(count)))
-    numeric = {a for a in names if rng.random() < 0.12} if rng.random() < 0.5 * difficulty else set()
+    numeric = {a for a in names if rng.random() < 0.12} if rng.random() < 0.35 * difficulty else set()
     shared = [words.value(rng, unseen, zh) for _ in range(rng.randint(2, 6))]  # values that several attributes have
     values: dict[str, tuple[str, ...]] = {}
     weights: dict[str, tuple[float, ...]] = {}
@@ -264,7 +276,7 @@ def draw_world(rng: random.Random, difficulty: float = 1.0, unseen: bool = False
     for attribute in names:
         if attribute in numeric:
             low = rng.choice((0, 0, 1, 10, rng.randint(0, 500)))
-            numbers[attribute] = (low, low + rng.choice((9, 20, 99, 99, 500, 2000)), rng.choice((0, 0, 0, 1, 2)))
+            numbers[attribute] = (low, low + rng.choice((9, 20, 99, 99, 500, 2000)), rng.choice((0, 0, 0, 0, 1)))
             continue
         drawn = [
             rng.choice(shared) if rng.random() < sharing else words.value(rng, unseen, zh)
@@ -312,7 +324,7 @@ def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), 
     """A condition that some of the world's tickets meet, on none of the attributes in ``taken``; None where none is left."""
     free = [a for a in world.layout if a not in taken]
     if world.vocabulary and (not free or rng.random() < 0.5):
-        count = 1 if simple else rng.choice((1, 1, 1, 2, 2, 3, 4))
+        count = 1 if simple else rng.choice((1, 1, 1, 2, 2, 3, 4, 6))
         return Condition("mentions", "", tuple(dict.fromkeys(_phrase(world, rng) for _ in range(count))))
     if not free:
         return None
@@ -356,6 +368,3 @@ def draw_rule(world: World, rng: random.Random, verdict: Verdict | None = None) 
         return WorldRule(verdict, (first,), exception=second)
     third = draw_condition(world, rng, taken=(first.attribute, second.attribute), simple=True) if shape > 0.93 else None
     return WorldRule(verdict, (first, second, third) if third else (first, second))
-
-
-Predicate = Callable[[Facts], bool]
