@@ -6,16 +6,20 @@ import json
 import math
 from typing import Any
 
+MAX_DEPTH = 64  # far beyond what any file here holds, far below where a reader or writer would run out of stack
+
 
 def loads(text: str) -> Any:
     """The value that ``text`` holds.
 
     Raises ``ValueError`` (of which ``json.JSONDecodeError`` is one) with one readable line for everything that
     ``json.loads`` lets pass and that would be lost or break later: a key given twice, NaN and infinities, numbers beyond
-    a float, half a surrogate pair, nesting deeper than the interpreter can follow.
+    a float, half a surrogate pair, nesting deeper than ``MAX_DEPTH``.
     """
     try:
         value = _DECODER.decode(text)
+        if text.count("[") + text.count("{") > MAX_DEPTH and _deeper(value):
+            raise ValueError("nested too deeply")
         if "\\u" in text:  # only an escape can make half a pair
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
@@ -23,6 +27,20 @@ def loads(text: str) -> Any:
     except UnicodeEncodeError:
         raise ValueError("an escape that is half a surrogate pair") from None
     return value
+
+
+def _deeper(value: Any) -> bool:
+    """Whether lists and objects nest too deeply; without recursion, since depth is the question."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [inner for outer in level for inner in _inside(outer)]
+    return bool(level)
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,11 @@ def test_plain_json_passes() -> None:
     }
 
 
+def test_brackets_side_by_side_are_not_deep() -> None:
+    assert len(strict_json.loads("[" + "[], {}, " * 500 + "0]")) == 1001
+    assert strict_json.loads("[" * 64 + "]" * 64)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -22,6 +27,7 @@ def test_plain_json_passes() -> None:
         ('{"\\udc00": 1}', "surrogate"),
         ("[" * 100_000, "deep"),
         ('{"a":' * 100_000, "deep"),
+        ("[" * 65 + "0" + "]" * 65, "deep"),
         ("{} {}", "Extra data"),
         ("", "Expecting value"),
     ],

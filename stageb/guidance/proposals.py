@@ -20,7 +20,6 @@ from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, R
 
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_RATIONALE_CHARS = 200
-MAX_DEPTH = 8
 
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
 _FIELDS = {  # what each operation must hold, beside its op and evidence; a rationale is welcome
@@ -77,23 +76,7 @@ def _items(text: str) -> list[Any]:
         raise _RefusedError('not an object that holds "operations", a list, and nothing else')
     if not answer["operations"]:
         raise _RefusedError("no operations")
-    if _deeper(answer, MAX_DEPTH):
-        raise _RefusedError("nested too deeply")
     return answer["operations"]
-
-
-def _deeper(value: Any, limit: int) -> bool:
-    """Whether ``value`` nests more than ``limit`` lists and objects; without recursion, since depth is the question."""
-    level = [value]
-    for _ in range(limit + 1):
-        level = [inner for outer in level for inner in _inside(outer)]
-    return bool(level)
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def _operation(item: Any, cases: Sequence[Case]) -> Operation:
