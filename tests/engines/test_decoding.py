@@ -61,6 +61,13 @@ def test_calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert decoder().answers(SHARED, asked) == whole
 
 
+def test_looking_less_often_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    eos, asked = frozenset(range(0, VOCABULARY, 7)), rows(16, replace(DECODE, max_new_tokens=30))
+    each_step = decoder(eos=eos).answers(SHARED, asked)
+    monkeypatch.setattr(decoding, "STEPS_PER_LOOK", {"cpu": 4})  # as on a GPU
+    assert decoder(eos=eos).answers(SHARED, asked) == each_step
+
+
 def test_nothing_shared() -> None:
     asked = rows(6)
     whole = [replace(row, own=SHARED + row.own) for row in asked]

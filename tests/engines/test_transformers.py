@@ -55,6 +55,13 @@ def test_contract_where_rows_hold_copies_of_what_is_shared(folders: dict[str, st
     check_contract(load(folders["qwen3"], attn_implementation="eager"))
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", KINDS)
+def test_contract_on_a_gpu(folders: dict[str, str], kind: str) -> None:
+    check_contract(build(ModelConfig(model_name_or_path=folders[kind], torch_dtype="float32"), "cuda:0"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str) -> None:
     model, tokenizer = loaded(folders[kind], kind)
@@ -170,7 +177,6 @@ def test_dtypes(tmp_path: Path) -> None:
     automatic, exact, half = (load(str(tmp_path), torch_dtype=name) for name in ("auto", "float32", "bfloat16"))
     assert automatic.generate(asked) == exact.generate(asked)
     assert half.generate(asked)[0][0].tokens >= 1
-    check_contract(half)
 
 
 def test_eos_of_the_generation_config_ends_an_answer(folders: dict[str, str], tmp_path: Path) -> None:
