@@ -1,0 +1,152 @@
+"""A stand-in for a language model, for tests and examples: it follows plain rules by their letter, and learns from cases.
+
+It is a fake. It reads the prompts of ``prompts.py`` (whose words tell it which kind of prompt it has) and knows four
+shapes of rule: ``Fail if A is B.``, ``Pass if ...``, ``... unless ...`` and ``... if a summary mentions WORD.``, with
+``is not`` and ``and``; in Chinese ``不通过：若A为B。``. Summaries are read as ``A: B; C: D``, or as words where they hold
+nothing of the kind. Everything is a function of the prompt, the temperature and the key, so the ``scripted`` engine
+can run the whole loop on it, and the loop measurably learns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from stageb.engines.protocol import Decode, Prompt
+from stageb.guidance.prompts import WORDS, Words, answer_text
+from stageb.guidance.types import HEADLINE_KEY, Verdict
+from stageb.seeds import stream, uniform
+
+SLIPS = 0.03  # share of sampled answers that say the other verdict
+GARBLES = 0.02  # share of sampled answers that cannot be parsed
+
+_RULE_LINE = re.compile(r"(G\d+)\. (.+)")
+_MENTIONS = re.compile(r".*\bmentions ")
+
+
+@dataclass(frozen=True)
+class _Forms:
+    """How rules are written in one language."""
+
+    rule: re.Pattern[str]  # verdict word, if or unless, conditions
+    fail: str
+    pass_: str
+    is_: str  # a condition
+    not_: str  # its denial
+    and_: str
+
+
+_FORMS = {
+    "en": _Forms(re.compile(r"(Pass|Fail) (if|unless) (.+?)\.?"), "Fail if {}.", "Pass if {}.", " is ", " is not ", " and "),
+    "zh": _Forms(re.compile(r"(通过|不通过)：(若|除非)(.+?)。?"), "不通过：若{}。", "通过：若{}。", "为", "不为", "且"),
+}
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A case of a reflection prompt."""
+
+    name: str
+    facts: frozenset[str]
+    reason: str
+
+
+def respond(prompt: Prompt, decode: Decode, key: int) -> str:
+    """The answer to a rollout or reflection prompt; a remark for any other. Sampled answers slip and garble now and then."""
+    draw = uniform(key, 0) if decode.temperature > 0 else 1.0
+    if draw < GARBLES:
+        return "Verdict: hard to say"
+    for language, words in WORDS.items():
+        if prompt.system.startswith(words.rollout.partition("{")[0]):
+            return _judge(prompt, language, slip=draw < GARBLES + SLIPS)
+        if prompt.system.startswith(words.reflection.partition("{")[0]):
+            return _propose(prompt.user, words, _FORMS[language], key)
+    return "I judge inspection tickets and improve guidance, nothing else."
+
+
+def _judge(prompt: Prompt, language: str, slip: bool) -> str:
+    """The two lines for one ticket: a Pass rule that holds wins over a Fail rule, and no rule means pass."""
+    forms = _FORMS[language]
+    summaries = [line.partition(": ")[2] or line for line in prompt.user.splitlines()]
+    facts = {fact.casefold() for fact in _facts(summaries, forms)}
+    verdict: Verdict = "pass"
+    reason = f"{HEADLINE_KEY}: no rule fails it"
+    for rule_key, text in _RULE_LINE.findall(prompt.system):
+        rule = forms.rule.fullmatch(text)
+        if rule and (rule[2] in ("if", "若")) == all(_holds(term, facts, forms) for term in rule[3].split(forms.and_)):
+            verdict, reason = "pass" if rule[1] in ("Pass", "通过") else "fail", f"{rule_key}: {rule[3]}"
+            if verdict == "pass":
+                break
+    if slip:
+        verdict = "fail" if verdict == "pass" else "pass"
+    return answer_text(verdict, reason, language)
+
+
+def _holds(term: str, facts: set[str], forms: _Forms) -> bool:
+    term = _MENTIONS.sub("a summary mentions ", term.strip().casefold())
+    if forms.not_ in term:
+        return term.replace(forms.not_, forms.is_, 1) not in facts
+    return term in facts
+
+
+def _facts(summaries: Sequence[str], forms: _Forms) -> frozenset[str]:
+    """What summaries say, each in the form of a rule's condition: attributes, and every word."""
+    pairs = [part.partition(":") for summary in summaries for part in summary.split(";")]
+    attributes = {f"{name.strip()}{forms.is_}{value.strip()}" for name, colon, value in pairs if colon}
+    words = {f"a summary mentions {word.casefold()}" for summary in summaries for word in re.findall(r"\w+", summary)}
+    return frozenset(attributes | words)
+
+
+def _propose(user: str, words: Words, forms: _Forms, key: int) -> str:
+    """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or one narrower."""
+    wrong, right, label = _cases(user, words, forms)
+    texts = dict(_RULE_LINE.findall(user))
+    rules = {name: rule[3] for name, text in texts.items() if (rule := forms.rule.fullmatch(text))}
+    blamed = Counter(name for case in wrong if (name := case.reason.partition(":")[0]) in rules)
+    if label == "pass" and blamed:
+        name = blamed.most_common(1)[0][0]
+        operation = {"op": "remove", "key": name, "rationale": "it fails tickets that should pass"}
+        turned = [case.name for case in wrong if case.reason.startswith(f"{name}:")]
+        if right and uniform(key, 1) < 0.5:
+            more = _telling(right, wrong, forms, key, set(rules[name].split(forms.and_)))
+            operation |= {"op": "update", "text": forms.fail.format(rules[name] + forms.and_ + more)}
+    else:
+        condition = _telling(wrong, right, forms, key, set(rules.values()))
+        text = (forms.fail if label == "fail" else forms.pass_).format(condition)
+        operation = {"op": "add", "text": text, "rationale": "common to the wrong cases"}
+        turned = [case.name for case in wrong if case.facts.issuperset(condition.split(forms.and_))]
+    return json.dumps({"operations": [{**operation, "evidence": turned}]}, ensure_ascii=False)
+
+
+def _cases(user: str, words: Words, forms: _Forms) -> tuple[list[_Seen], list[_Seen], Verdict]:
+    """The wrong cases of a reflection prompt, the right ones, and the label that the wrong ones should get."""
+    cases: dict[bool, list[_Seen]] = {True: [], False: []}
+    right, label = True, "fail"
+    for line in user.splitlines():
+        for verdict in words.wrong:
+            if line in (words.right[verdict], words.wrong[verdict]):
+                right, label = line == words.right[verdict], verdict
+        case = re.fullmatch(r"(T\d+)\. (.+)", line)
+        if case:
+            text, _, reason = (case[2], "", "") if right else case[2].rpartition(words.said.partition("{")[0])
+            cases[right].append(_Seen(case[1], _facts(text.split(" | "), forms), reason))
+    return cases[False], cases[True], label  # type: ignore[return-value]  # a key of words.wrong
+
+
+def _telling(these: list[_Seen], others: list[_Seen], forms: _Forms, key: int, taken: set[str]) -> str:
+    """The condition, of one fact or two, that holds for most of ``these`` and fewest of ``others``."""
+    attributes = [sorted(fact for fact in case.facts - taken if not _MENTIONS.match(fact)) for case in these]
+    facts = attributes if any(attributes) else [sorted(case.facts - taken) for case in these]
+    sets = {terms for each in facts for size in (1, 2) for terms in combinations(each[:40], size)}
+
+    def merit(terms: tuple[str, ...]) -> tuple[float, float]:
+        held, lost = (sum(case.facts.issuperset(terms) for case in cases) / max(1, len(cases)) for cases in (these, others))
+        return held - 2 * lost - 0.1 * len(terms), uniform(stream(key, *terms), 0)
+
+    free = [terms for terms in sets if forms.and_.join(terms) not in taken]
+    best: tuple[str, ...] = max(free, key=merit, default=())
+    return forms.and_.join(best)
