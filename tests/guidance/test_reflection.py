@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import ordered_cases
-from stageb.guidance.reflection import case_sets, distinct, draw_cases, eligible, is_right, reflect, requests
+from stageb.guidance.reflection import distinct, draw_cases, eligible, is_right, reflect
 from stageb.guidance.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream
 
@@ -101,11 +101,17 @@ def test_every_error_gets_its_turn() -> None:
     assert len(seen) == 60
 
 
+def asked(records: list[Record], key: int) -> list[Request]:
+    """What a model is asked of these records."""
+    engine = Parrot("x")
+    reflect(records, GUIDANCE, engine, CONFIG, "en", key)
+    return engine.asked
+
+
 def test_each_answer_sees_a_draw_of_its_own() -> None:
     records = [record(f"f{n}", "fail", match=False) for n in range(30)] + [record(f"p{n}", "pass") for n in range(30)]
-    shown = case_sets(records, CONFIG, 5)
-    assert len({tuple(case.ticket.key for case in cases) for cases in shown}) == len(shown)
-    assert shown == case_sets(records, CONFIG, 5)
+    assert len({request.prompt for request in asked(records, 5)}) == CONFIG.num_proposals
+    assert asked(records, 5) == asked(records, 5)
 
 
 def test_of_a_ticket_that_comes_twice_the_later_record_counts() -> None:
@@ -114,16 +120,14 @@ def test_of_a_ticket_that_comes_twice_the_later_record_counts() -> None:
 
 
 def test_requests_carry_the_config_and_a_stream_each() -> None:
-    shown = case_sets([record("a", "fail", match=False), record("b", "pass")], CONFIG, 5)
-    asked = requests(shown, GUIDANCE, CONFIG, "en", 5)
-    assert len(asked) == 6
-    assert len({key for request in asked for key in request.keys}) == 6
-    assert {len(request.keys) for request in asked} == {1}
-    assert {request.decode.temperature for request in asked} == {CONFIG.temperature}
-    assert {request.decode.max_new_tokens for request in asked} == {CONFIG.max_new_tokens}
-    assert all("T2. a: a" in request.prompt.user and "why a" in request.prompt.user for request in asked)
-    other = requests(shown, GUIDANCE, CONFIG, "en", 6)
-    assert {request.keys for request in asked}.isdisjoint(request.keys for request in other)
+    records = [record("a", "fail", match=False), record("b", "pass")]
+    requests = asked(records, 5)
+    assert len({key for request in requests for key in request.keys}) == 6
+    assert {len(request.keys) for request in requests} == {1}
+    assert {request.decode.temperature for request in requests} == {CONFIG.temperature}
+    assert {request.decode.max_new_tokens for request in requests} == {CONFIG.max_new_tokens}
+    assert all("T2. a: a" in request.prompt.user and "why a" in request.prompt.user for request in requests)
+    assert {request.keys for request in requests}.isdisjoint(request.keys for request in asked(records, 6))
 
 
 def test_reflect_parses_each_answer_against_the_cases_it_saw() -> None:
