@@ -76,7 +76,7 @@ class Link:
         self._beat_s = beat_s
         self._on_message = on_message
         self._on_lost = on_lost
-        self.closed = threading.Event()  # nothing more will come: the last was said, or the peer is lost
+        self.closed = threading.Event()  # the peer has said its last, or has ended without
         self._outbox: queue.SimpleQueue[tuple[Kind, bytes]] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send_all, daemon=True, name=f"stageb-to-{peer}")
         self._receiver = threading.Thread(target=self._receive_all, daemon=True, name=f"stageb-from-{peer}")
@@ -118,8 +118,9 @@ class Link:
                 kind, length = Kind(int(header[0])), int(header[1])
                 payload = self._receive(torch.empty(length, dtype=torch.uint8)).numpy().tobytes() if length else b""
             except RuntimeError as error:
-                self.closed.set()
                 silent = time.monotonic() - began >= self._patience_s
+                if not silent:
+                    self.closed.set()
                 self._on_lost(
                     self.peer,
                     f"no sign of life for {self._patience_s:g} s" if silent else f"its connection closed ({_brief(error)})",

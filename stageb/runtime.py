@@ -257,11 +257,12 @@ class Runtime:
             time.sleep(1.0)  # rank 1 speaks for those who are left
             launching.end(1)
         launching.before_end(lambda code: self._kill(0))  # it may be stuck rather than gone
-        end_with(RankError(0, "leading", f"{why}, as rank 1 sees it; the last commit is intact"))
+        end_with(RankError(0, "leading", f"{why}, as rank 1 sees it"))
 
     def _fail(self, failure: RankError) -> None:
         """In a thread of rank 0: have the main thread raise ``failure``, and end the process if it is too busy to."""
         self.failure = self.failure or failure
+        launching.foresee(failure.exit_code, last_words(failure))
         self._inbox.put((failure.rank, Kind.ERROR, None))
         deadline = threading.Timer(UNWIND_S, lambda: end_with(self.failure or failure))
         deadline.daemon = True
@@ -367,7 +368,12 @@ def _lead(runtime: Runtime, handlers: Handlers, lead: Lead) -> int:
 
 def end_with(error: StagebError) -> NoReturn:
     """End this process and the job with ``error`` as the last thing printed, after the traceback if it was a bug."""
-    launching.end(error.exit_code, getattr(error, "trace", "") + str(error))
+    launching.end(error.exit_code, last_words(error))
+
+
+def last_words(error: StagebError) -> str:
+    """What is printed of ``error``."""
+    return getattr(error, "trace", "") + str(error)
 
 
 def as_stageb_error(rank: int, error: BaseException, where: str = "the loop") -> StagebError:

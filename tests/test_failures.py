@@ -204,6 +204,17 @@ def cases() -> list[Case]:
         Case("SIGKILL of rank 2 of 3", "own", send=KILL, to="2", world_size=3, says="rank 2 failed at square item 5: its"),
         Case("SIGKILL of rank 0 of 3", "own", send=KILL, to="0", world_size=3, says="rank 0 failed at", codes=(137,)),
         Case("SIGTERM to the parent of 3", "own", send=TERM, to="parent", world_size=3, says="interrupted by", codes=(143,)),
+        Case(
+            "a child that dies before the ranks have met",
+            "own",
+            "early",
+            on=1,
+            says="rank 1 failed at launch: its process exited with code 5 before the job was done",
+        ),
+        Case(
+            "SIGINT before the ranks have met", "own", "late", on=1, send=INT, to="parent", says="interrupted", codes=(130,)
+        ),
+        Case("SIGKILL of the parent before the ranks have met", "own", "late", on=1, send=KILL, to="parent", codes=(137,)),
         Case("SIGINT to a single process", "own", send=INT, to="parent", world_size=1, says="interrupted by", codes=(130,)),
     ]
     return found

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stageb import launching
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, StagebError, at
 from stageb.runtime import Handler, Runtime, run
@@ -113,6 +114,14 @@ devices: int | str = int(args.devices) if args.devices.isdigit() else args.devic
 accelerator = os.environ.get("JOB_ACCELERATOR", "cpu")  # cuda: the same cases with NCCL beside the runtime's own group
 settings = FabricConfig(accelerator=accelerator, devices=devices, strategy=args.strategy, timeout_s=args.timeout_s)
 if __name__ == "__main__":
+    if os.environ.get("LOCAL_RANK") == str(args.on):
+        if args.mishap == "early":  # a child that dies before the ranks have met
+            note_the_time()
+            sys.exit(5)
+        if args.mishap == "late":  # or that keeps the others waiting to meet
+            launching.die_with_launcher()
+            args.ready.write_text(json.dumps([os.getppid(), os.getpid()]))
+            time.sleep(FOREVER_S)
     try:
         sys.exit(run(settings, handlers, lead))
     except StagebError as error:

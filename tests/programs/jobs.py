@@ -77,7 +77,9 @@ def run_job(
         line = command(launcher, world_size, *arguments, "--ready", str(ready))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             began = time.time()
-            parent = subprocess.Popen(line, env=environment, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+            parent = subprocess.Popen(
+                line, env=environment, stdout=out, stderr=err, stdin=subprocess.DEVNULL, preexec_fn=_heed_interrupts
+            )
         if send:
             _wait_until(ready.exists, 120.0)
             time.sleep(1.0)  # into the work
@@ -102,6 +104,11 @@ def run_job(
             seconds,
             len(orphans),
         )
+
+
+def _heed_interrupts() -> None:
+    """A shell's background jobs, such as these tests may be part of, ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def marked(marker: str) -> list[int]:
