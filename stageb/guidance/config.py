@@ -139,6 +139,8 @@ class ReflectionConfig:
     """Operations that one answer may hold."""
     max_cases: int = 24
     """Records of the bundle that one answer sees; each answer draws its own."""
+    max_prompt_tokens: int = 8192
+    """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24
     """Rules that a guidance may hold, the headline included."""
     max_rule_chars: int = 240
@@ -153,7 +155,8 @@ class ReflectionConfig:
     """A model of its own for reflection; null: the one that rolls out."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "num_proposals", "max_operations", "max_cases", "max_rules", "max_rule_chars"):
+        counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens max_rules max_rule_chars"
+        for name in counts.split():
             require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
         require(self.temperature >= 0, "reflection.temperature", self.temperature, "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")

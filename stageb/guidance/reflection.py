@@ -15,7 +15,7 @@ from stageb.guidance.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Proposal, Record
 from stageb.seeds import shuffled, stream, uniform
 
-__all__ = ["case_sets", "distinct", "draw_cases", "eligible", "is_right", "parse_proposal", "reflect", "requests"]
+__all__ = ["case_sets", "distinct", "draw_cases", "eligible", "fitting", "is_right", "parse_proposal", "reflect", "requests"]
 
 
 def is_right(record: Record) -> bool:
@@ -40,17 +40,31 @@ def reflect(
     """
     if eligible(bundle):
         return []
-    shown = case_sets(bundle, config, key)
-    answers = engine.generate(requests(shown, guidance, config, language, key))
+    shown, asked = fitting(bundle, guidance, engine, config, language, key)
+    answers = engine.generate(asked)
     return [
         parse_proposal(completion.text, cases, guidance, config, language, index)
         for index, (cases, (completion,)) in enumerate(zip(shown, answers, strict=True))
     ]
 
 
-def case_sets(bundle: Sequence[Record], config: ReflectionConfig, key: int) -> list[list[Case]]:
+def fitting(
+    bundle: Sequence[Record], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
+) -> tuple[list[list[Case]], list[Request]]:
+    """Cases and request of each answer; where a prompt exceeds ``config.max_prompt_tokens``, all show fewer cases (at least one)."""
+    most = config.max_cases
+    while True:
+        shown = case_sets(bundle, config.num_proposals, most, key)
+        asked = requests(shown, guidance, config, language, key)
+        longest = max(engine.count_tokens([request.prompt for request in asked]))
+        if longest <= config.max_prompt_tokens or most == 1:
+            return shown, asked
+        most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))
+
+
+def case_sets(bundle: Sequence[Record], num_proposals: int, max_cases: int, key: int) -> list[list[Case]]:
     """The cases that each answer sees, a draw of its own for each."""
-    return [draw_cases(bundle, config.max_cases, stream(key, "cases", index)) for index in range(config.num_proposals)]
+    return [draw_cases(bundle, max_cases, stream(key, "cases", index)) for index in range(num_proposals)]
 
 
 def requests(

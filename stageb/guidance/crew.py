@@ -1,0 +1,144 @@
+"""What every rank does for the loop: hold the model, and answer for the tickets that it is handed.
+
+All ranks have read the same tickets, so what travels is positions, and guidance with every job. Rank 0 asks through
+``rollout`` and ``judge``; which rank answers makes no difference to an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from stageb import engines
+from stageb.config import ModelConfig
+from stageb.engines.protocol import Engine
+from stageb.errors import at
+from stageb.guidance import rollout
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.guidance_file import from_json, to_json
+from stageb.guidance.state import answers_from_plain
+from stageb.guidance.tickets import digest
+from stageb.guidance.types import Answers, Guidance, Ticket
+from stageb.runtime import Handler, Runtime
+
+
+class Crew:
+    """The ranks of a run, as the loop sees them."""
+
+    def __init__(self, config: LoopConfig, tickets: Sequence[Ticket]) -> None:
+        self.config = config
+        self.tickets = tickets
+        self._runtime: Runtime | None = None
+        self._engine: Engine | None = None
+        self._reflecting: Engine | None = None
+
+    # On every rank
+
+    def handlers(self, runtime: Runtime) -> Mapping[str, Handler]:
+        """Load the model on this rank's device; refuse to start where ranks read different tickets."""
+        runtime.agree("the digest of the ticket files", digest(self.tickets))
+        self._engine = self._load(self.config.model, runtime)
+        return {"rollout": self._answer, "judge": self._judge}
+
+    def _load(self, model: ModelConfig, runtime: Runtime) -> Engine:
+        if runtime.world_size > 1 and model.device_map is not None:
+            if runtime.is_global_zero:
+                print(f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device")
+            model = replace(model, device_map=None)
+        return engines.build(model, runtime.device)
+
+    def _answer(self, common: Any, positions: Any) -> Any:
+        (guidance,) = from_json(common["guidance"], "a job").values()
+        sampler, language = self.config.sampler, self.config.prompt.language
+        tickets = [self.tickets[i] for i in positions]
+        with at(_places(tickets)):
+            return [asdict(a) for a in rollout.rollout(tickets, guidance, self._model, sampler, language, common["names"])]
+
+    def _judge(self, common: Any, item: Any) -> Any:
+        (guidance,) = from_json(common["guidances"][item["guidance"]], "a job").values()
+        tickets = [self.tickets[i] for i in item["tickets"]]
+        with at(_places(tickets)):
+            return rollout.verdicts(tickets, guidance, self._model, self.config.sampler, self.config.prompt.language)
+
+    @property
+    def _model(self) -> Engine:
+        assert self._engine is not None, "handlers() loads it"
+        return self._engine
+
+    # On rank 0
+
+    def lead(self, runtime: Runtime) -> None:
+        """Make this the rank that asks."""
+        self._runtime = runtime
+
+    @property
+    def runtime(self) -> Runtime:
+        """The ranks."""
+        assert self._runtime is not None, "only rank 0 leads"
+        return self._runtime
+
+    @property
+    def round_size(self) -> int:
+        """Tickets of one global round."""
+        return self.config.runner.per_rank_rollout_batch_size * self.runtime.world_size
+
+    @property
+    def group_size(self) -> int:
+        """Tickets of one canonical micro-batch."""
+        return rollout.group_size(
+            self.round_size, self.config.runner.per_rank_rollout_batch_size, self.config.sampler.micro_batch_size
+        )
+
+    def rollout(
+        self, positions: Sequence[int], guidance: Guidance, names: Sequence[str | int], on_tickets: Callable[[int], None]
+    ) -> list[Answers]:
+        """The answers to the tickets at ``positions``, in that order, over all ranks."""
+        groups = self._groups(positions)
+        rows = self.runtime.map(
+            "rollout",
+            {"guidance": to_json(guidance), "names": list(names)},
+            [[positions[i] for i in group] for group in groups],
+            on_result=lambda done: on_tickets(min(done * self.group_size, len(positions))),
+        )
+        return _in_order(groups, [[answers_from_plain(row) for row in group] for group in rows], len(positions))
+
+    def judge(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[bool]]:
+        """For each guidance and its tickets: whether the greedy verdict is the label, over all ranks."""
+        items, groups = [], []
+        for number, (_, positions) in enumerate(asked):
+            cut = self._groups(positions)
+            groups.append(cut)
+            items += [{"guidance": number, "tickets": [positions[i] for i in group]} for group in cut]
+        verdicts = iter(self.runtime.map("judge", {"guidances": [to_json(guidance) for guidance, _ in asked]}, items))
+        results = []
+        for (_, positions), cut in zip(asked, groups, strict=True):
+            given = _in_order(cut, [next(verdicts) for _ in cut], len(positions))
+            results.append([self.tickets[i].label == verdict for i, verdict in zip(positions, given, strict=True)])
+        return results
+
+    def reflection_engine(self) -> Engine:
+        """The model that reflects: its own where the config names one, otherwise the one that rolls out."""
+        if self.config.reflection.model is None:
+            return self._model
+        if self._reflecting is None:
+            self._reflecting = self._load(self.config.reflection.model, self.runtime)
+        return self._reflecting
+
+    def _groups(self, positions: Sequence[int]) -> list[list[int]]:
+        return rollout.micro_batches([self.tickets[i] for i in positions], self.group_size)
+
+
+def _places(tickets: Sequence[Ticket]) -> str:
+    """What an error message calls a micro-batch."""
+    keys = ", ".join(ticket.key for ticket in tickets)
+    return f"ticket{'s' if len(tickets) > 1 else ''} {keys} of mission {tickets[0].mission}"
+
+
+def _in_order(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]], count: int) -> list[Any]:
+    """The groups' results under their positions."""
+    flat: list[Any] = [None] * count
+    for group, result in zip(groups, results, strict=True):
+        for position, value in zip(group, result, strict=True):
+            flat[position] = value
+    return flat

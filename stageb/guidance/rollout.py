@@ -1,0 +1,112 @@
+"""Rollout: tickets, a guidance and an engine in; answers out.
+
+Canonical micro-batches. A model's numbers move in their last bits with what else is in a batch, and now and then a token
+turns over that. So the cuts are made by the round alone: its tickets are sorted by length and cut into groups of equal
+size, and whole groups go to ranks. ``group_size`` chooses the size from the round's size, such that the same groups fill
+the ranks evenly at every usual world size with that round; equal rounds then give equal bytes whatever the world size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from stageb.engines.protocol import Decode, Engine, Request
+from stageb.guidance.config import DecodeConfig, SamplerConfig
+from stageb.guidance.prompts import parse_answer, parse_verdict, rollout_prompt, ticket_text
+from stageb.guidance.types import Answers, Candidate, Guidance, Ticket
+from stageb.seeds import stream
+
+VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
+"""The verdict alone, greedily: the first line of an answer."""
+
+
+def group_size(round_size: int, per_rank: int, micro_batch_size: int) -> int:
+    """Tickets per group: at most ``micro_batch_size``, a divisor of ``per_rank``, and where the round's size allows it the
+    same for all world sizes that divide 12, else 6, 4 or 2."""
+    parts = next(parts for parts in (12, 6, 4, 2, 1) if round_size % parts == 0)
+    share = round_size // parts
+    largest = max(size for size in range(1, min(share, micro_batch_size) + 1) if share % size == 0)
+    return math.gcd(largest, per_rank)
+
+
+def micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:
+    """Positions in ``tickets``, cut into groups of ``size`` by length of text, longest first; the last may be smaller."""
+    by_length = sorted(range(len(tickets)), key=lambda i: (-len(ticket_text(tickets[i])), tickets[i].key, i))
+    return [by_length[start : start + size] for start in range(0, len(by_length), size)]
+
+
+def rollout(
+    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, language: str, names: Sequence[str | int]
+) -> list[Answers]:
+    """Candidates for every ticket, in the tickets' order: each entry of the grid, ``samples_per_decode`` times.
+
+    ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets whose
+    prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
+    """
+    return _ask(tickets, guidance, engine, sampler.grid, sampler.samples_per_decode, sampler.max_prompt_tokens, language, names)
+
+
+def verdicts(
+    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, language: str
+) -> list[str | None]:
+    """The greedy verdict of every ticket, in order, read off the first line alone; None where that line has none."""
+    limit = sampler.max_prompt_tokens
+    answers = _ask(tickets, guidance, engine, [VERDICT_LINE], 1, limit, language, ["verdict"], only_verdict=True)
+    return [answer.candidates[0].verdict if answer.candidates else None for answer in answers]
+
+
+def _ask(
+    tickets: Sequence[Ticket],
+    guidance: Guidance,
+    engine: Engine,
+    grid: Sequence[DecodeConfig],
+    samples: int,
+    limit: int,
+    language: str,
+    names: Sequence[str | int],
+    only_verdict: bool = False,
+) -> list[Answers]:
+    prompts = [rollout_prompt(ticket, guidance, language) for ticket in tickets]
+    lengths = engine.count_tokens(prompts)
+    asked = [i for i, length in enumerate(lengths) if length <= limit]
+    requests = [
+        Request(prompts[i], as_decode(decode), tuple(_keys(names, tickets[i], entry, decode.seed, samples)))
+        for i in asked
+        for entry, decode in enumerate(grid)
+    ]
+    completions = iter(engine.generate(requests))
+    candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
+    for i in asked:
+        for entry, decode in enumerate(grid):
+            for completion in next(completions):
+                parsed = parse_answer(completion.text, language)
+                verdict, reason = parsed or (parse_verdict(completion.text, language) if only_verdict else None, "")
+                index = len(candidates[i])
+                candidates[i].append(
+                    Candidate(
+                        index, entry, decode.temperature, completion.text, verdict, reason, parsed is not None, completion.tokens
+                    )
+                )
+    too_long = "prompt of {} tokens, at most {} (sampler.max_prompt_tokens)"
+    return [
+        Answers(ticket.key, length, tuple(candidates.get(i, ())), "" if i in candidates else too_long.format(length, limit))
+        for i, (ticket, length) in enumerate(zip(tickets, lengths, strict=True))
+    ]
+
+
+def as_decode(config: DecodeConfig) -> Decode:
+    """An entry of the grid as engines take it."""
+    return Decode(
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        max_new_tokens=config.max_new_tokens,
+        repetition_penalty=config.repetition_penalty,
+        seed=config.seed,
+        stop=tuple(config.stop),
+    )
+
+
+def _keys(names: Sequence[str | int], ticket: Ticket, entry: int, seed: int, samples: int) -> list[int]:
+    return [stream(*names, ticket.mission, ticket.key, entry, seed, sample) for sample in range(samples)]

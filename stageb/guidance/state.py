@@ -1,0 +1,135 @@
+"""Where a run stands: everything that a later step depends on, as plain data for a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from stageb.guidance.guidance_file import from_json, to_json
+from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Verdicts counted over tickets of one split."""
+
+    n: int = 0  # tickets
+    right: int = 0
+    fp: int = 0  # answered pass, labelled fail
+    fn: int = 0  # answered fail, labelled pass
+    review: int = 0  # sent to manual review
+    review_right: int = 0  # of those, right
+    review_fp: int = 0
+    review_fn: int = 0
+    rollouts: int = 0  # candidates sampled
+    tokens: int = 0  # new tokens in them
+
+    def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
+        """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""
+        right, verdict = selection.label_match, selection.verdict
+        fp, fn = verdict == "pass" and not right, verdict == "fail" and not right
+        review = bool(selection.manual_review)
+        return Tally(
+            n=self.n + 1,
+            right=self.right + right,
+            fp=self.fp + fp,
+            fn=self.fn + fn,
+            review=self.review + review,
+            review_right=self.review_right + (review and right),
+            review_fp=self.review_fp + (review and fp),
+            review_fn=self.review_fn + (review and fn),
+            rollouts=self.rollouts + len(answers.candidates),
+            tokens=self.tokens + sum(candidate.tokens for candidate in answers.candidates),
+        )
+
+    def row(self) -> dict[str, Any]:
+        """The figures of ``metrics.jsonl``."""
+        kept = self.n - self.review
+        return {
+            "acc": share(self.right, self.n),
+            "fp": self.fp,
+            "fn": self.fn,
+            "unanswered": self.n - self.right - self.fp - self.fn,
+            "n": self.n,
+            "without_review": {
+                "acc": share(self.right - self.review_right, kept),
+                "fp": self.fp - self.review_fp,
+                "fn": self.fn - self.review_fn,
+                "n": kept,
+            },
+            "rollouts": self.rollouts,
+            "tokens": self.tokens,
+        }
+
+
+def share(part: int, whole: int) -> float | None:
+    """A share rounded to six places; None of nothing."""
+    return round(part / whole, 6) if whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class MissionState:
+    """One mission's part of the state."""
+
+    guidance: Guidance
+    pending: tuple[Record, ...] = ()  # records that no bundle has held yet
+    tally: Tally = field(default_factory=Tally)  # of the split being judged
+    bundles: int = 0  # reflected on so far
+    judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
+    pool: tuple[bool, ...] | None = None  # which pool tickets the present guidance judges right; None: not known yet
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a run stands."""
+
+    cursor: int  # the next step of the plan
+    missions: Mapping[str, MissionState]
+
+    def with_mission(self, name: str, mission: MissionState) -> State:
+        """The state with one mission's part replaced."""
+        return replace(self, missions={**self.missions, name: mission})
+
+
+def to_plain(state: State) -> dict[str, Any]:
+    """The state as JSON data."""
+    return {"cursor": state.cursor, "missions": {name: _mission_to_plain(m) for name, m in state.missions.items()}}
+
+
+def from_plain(data: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> State:
+    """What ``to_plain`` wrote; ``tickets`` by (mission, ticket_key)."""
+    missions = {name: _mission_from_plain(name, body, tickets) for name, body in data["missions"].items()}
+    return State(data["cursor"], missions)
+
+
+def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
+    return {
+        "guidance": to_json(mission.guidance),
+        "pending": [{**asdict(record), "ticket": record.ticket.key} for record in mission.pending],
+        "tally": asdict(mission.tally),
+        "bundles": mission.bundles,
+        "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
+        "pool": None if mission.pool is None else "".join("01"[right] for right in mission.pool),
+    }
+
+
+def _mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> MissionState:
+    return MissionState(
+        guidance=from_json(body["guidance"], "commit.json")[name],
+        pending=tuple(_record(name, row, tickets) for row in body["pending"]),
+        tally=Tally(**body["tally"]),
+        bundles=body["bundles"],
+        judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
+        pool=None if body["pool"] is None else tuple(flag == "1" for flag in body["pool"]),
+    )
+
+
+def _record(mission: str, row: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> Record:
+    fields = {**row, "ticket": tickets[mission, row["ticket"]], "selection": Selection(**row["selection"])}
+    return Record(**{**fields, "answers": answers_from_plain(row["answers"])})
+
+
+def answers_from_plain(row: Mapping[str, Any]) -> Answers:
+    """Answers as ``dataclasses.asdict`` and JSON leave them."""
+    return Answers(**{**row, "candidates": tuple(Candidate(**candidate) for candidate in row["candidates"])})
