@@ -158,6 +158,7 @@ class Journal:
     def close(self) -> None:
         """Give the folder back; rows appended since the last commit will be cut off by the next ``open``."""
         if self._lock >= 0:
+            os.truncate(self._lock, 0)  # who held it is nobody's business now, and equal runs leave equal bytes
             os.close(self._lock)
             self._lock = -1
 

@@ -138,6 +138,13 @@ class Runtime:
         for link in self._links.values():
             link.post(Kind.AGREE)
 
+    def facts(self) -> dict[str, Json]:
+        """What the ranks run on, for a record of the run: device, its name, world size, CPU threads per rank."""
+        device = self.fabric.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        threads = torch.get_num_threads()
+        return {"device": self.device, "device_name": name, "world_size": self.world_size, "torch_threads": threads}
+
     def close(self, code: int = 0) -> None:
         """Success: part from the other ranks in good order. On rank 0 this lets them return ``code`` from ``run``."""
         if self._links:
@@ -303,34 +310,51 @@ def launch(settings: FabricConfig) -> Runtime:
     """
     launching.die_with_launcher()
     signals = launching.watch_signals()
-    for library in ("lightning.fabric", "lightning.pytorch"):  # Fabric speaks through either
-        logging.getLogger(library).setLevel(logging.WARNING)
-    threads_given, place = _threads_are_given(), _place(settings)
     try:
-        fabric = Fabric(precision=settings.precision, **place.arguments)  # type: ignore[arg-type]
-        children = _start(fabric)
-    except torch.distributed.DistError as error:
-        raise rank_error(int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))), error, "launch") from error
-    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
-        raise ConfigError("fabric", settings, str(error)) from error
-    if place.world_size not in (None, fabric.world_size):
-        raise ConfigError("fabric", settings, f"{place.world_size} processes were started, Fabric made {fabric.world_size}")
+        threads_given, place = _threads_are_given(), _place(settings)
+        fabric = _make(settings, place)
+        children = None if "LT_CLI_USED" in os.environ else _start(fabric, settings)  # under ``fabric run`` it has launched
+        if place.world_size not in (None, fabric.world_size):
+            amiss = f"{place.world_size} processes were started, Fabric made {fabric.world_size} of them"
+            raise ConfigError("fabric", settings, amiss)
+    except InputError:
+        signals.stop()
+        raise
     if not threads_given and fabric.device.type == "cpu":
         torch.set_num_threads(max(1, _cores() // (place.local_world_size or fabric.world_size // settings.num_nodes)))
     return Runtime(fabric, settings, children, signals)
 
 
-def _start(fabric: Fabric) -> _Children | None:
-    """Have Fabric start, or join, the other ranks. Under ``fabric run`` making Fabric was already that."""
-    if "LT_CLI_USED" in os.environ:
-        return None
-    children = _Children(fabric) if fabric.strategy.launcher else None  # None: a single process
+def _make(settings: FabricConfig, place: _Place) -> Fabric:
+    """Fabric, as the config and the launcher at hand want it."""
+    for library in ("lightning.fabric", "lightning.pytorch"):  # Fabric greets through either; warnings still come through
+        logging.getLogger(library).setLevel(logging.WARNING)
+    try:
+        return Fabric(precision=settings.precision, **place.arguments)  # type: ignore[arg-type]
+    except torch.distributed.DistError as error:
+        raise rank_error(_rank_to_be(), error, "launch") from error
+    except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
+        raise ConfigError("fabric", settings, str(error)) from error
+
+
+def _start(fabric: Fabric, settings: FabricConfig) -> _Children | None:
+    """Have Fabric start, or join, the other ranks; returns those that it started, None where there is one process alone."""
+    children = _Children(fabric) if fabric.strategy.launcher else None
     os.environ[launching.PARENT] = str(os.getpid())
     try:
         fabric.launch()
+    except (ValueError, TypeError) as error:
+        raise ConfigError("fabric", settings, str(error)) from error
+    except RuntimeError as error:
+        raise rank_error(_rank_to_be(), error, "launch") from error
     finally:
         del os.environ[launching.PARENT]
     return children
+
+
+def _rank_to_be() -> int:
+    """This process's rank by its environment, for an error before Fabric knows."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", "0"))))
 
 
 def run(settings: FabricConfig, handlers: Handlers, lead: Lead) -> int:

@@ -20,6 +20,8 @@ THIRD_PARTY = {
     "stageb/runtime": {"lightning", "torch"},
     "stageb/links": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
+    "stageb/*/progress": {"rich"},
+    "stageb/*/report": {"rich"},
     "stageb/engines/__init__": set[str](),
     "stageb/engines/protocol": set[str](),
     "stageb/engines/scripted": set[str](),

@@ -29,10 +29,13 @@ def write_round(journal: Journal, step: Step, records: Sequence[Record]) -> None
     )
     journal.append(f"{place}/selections.jsonl", (keys | _selection(record) for keys, record in rows))
     queue = [
-        keys | {"why": record.selection.manual_review, **_selection(record)} for keys, record in rows if record.selection.manual_review
+        keys | {"why": record.selection.manual_review, **_selection(record)}
+        for keys, record in rows
+        if record.selection.manual_review
     ]
     malformed = [
-        keys | {"source": "rollout", "candidate_index": candidate.index, "why": "not the two-line answer", "text": candidate.text}
+        keys
+        | {"source": "rollout", "candidate_index": candidate.index, "why": "not the two-line answer", "text": candidate.text}
         for keys, record in rows
         for candidate in record.answers.candidates
         if not candidate.format_ok

@@ -20,6 +20,7 @@ from stageb.guidance.guidance_file import from_json, to_json
 from stageb.guidance.state import answers_from_plain
 from stageb.guidance.tickets import digest
 from stageb.guidance.types import Answers, Guidance, Ticket
+from stageb.links import Json
 from stageb.runtime import Handler, Runtime
 
 
@@ -44,7 +45,9 @@ class Crew:
     def _load(self, model: ModelConfig, runtime: Runtime) -> Engine:
         if runtime.world_size > 1 and model.device_map is not None:
             if runtime.is_global_zero:
-                print(f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device")
+                print(
+                    f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device"
+                )
             model = replace(model, device_map=None)
         return engines.build(model, runtime.device)
 
@@ -105,7 +108,8 @@ class Crew:
 
     def judge(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[bool]]:
         """For each guidance and its tickets: whether the greedy verdict is the label, over all ranks."""
-        items, groups = [], []
+        items: list[Json] = []
+        groups = []
         for number, (_, positions) in enumerate(asked):
             cut = self._groups(positions)
             groups.append(cut)

@@ -53,7 +53,7 @@ def accepts(tally: Tally, alpha: float) -> bool:
 def sign_test(wins: int, losses: int) -> float:
     """P(at least ``wins`` of ``wins + losses`` fair coins): the one-sided exact p-value; 1 where nothing changed."""
     n = wins + losses
-    return sum(comb(n, k) for k in range(wins, n + 1)) / 2**n
+    return float(sum(comb(n, k) for k in range(wins, n + 1)) / 2**n)
 
 
 def chunks(right_before: Sequence[bool], size: int) -> list[list[int]]:

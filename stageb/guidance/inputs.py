@@ -51,13 +51,16 @@ def read_inputs(config: LoopConfig) -> Inputs:
     if unknown:
         remedy = f"no ticket has it: the missions are {', '.join(map(repr, missions))}"
         raise BadInputError(
-            "missions in the guidance", [BadLine(str(config.guidance.path), 0, f"mission {name!r}", remedy) for name in unknown]
+            "missions in the guidance",
+            [BadLine(str(config.guidance.path), 0, f"mission {name!r}", remedy) for name in unknown],
         )
     parts = split_tickets(tickets, config)
     empty = [name for name in missions if not parts[name]["train"]]
     if empty:
         remedy = "give it more groups, or a larger split.train"
-        raise BadInputError("missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty])
+        raise BadInputError(
+            "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
+        )
     first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
     return Inputs(tickets, set_aside, parts, first)
 
@@ -79,7 +82,9 @@ def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: In
     )
     if journal.number == 0:
         journal.replace("config.yaml", resolved_yaml)
-        rows = [{"file": bad.line.path, "line": bad.line.line, "what": bad.line.what, "raw": bad.raw} for bad in inputs.set_aside]
+        rows = [
+            {"file": bad.line.path, "line": bad.line.line, "what": bad.line.what, "raw": bad.raw} for bad in inputs.set_aside
+        ]
         append_some(journal, BAD_RECORDS, rows)
     journal.replace("run.json", json.dumps(machine_facts(crew), indent=2) + "\n")
     return journal

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from stageb.guidance import artifacts, report
 from stageb.guidance.config import LoopConfig
@@ -156,12 +157,12 @@ class Loop:
         artifacts.write_reflection(self.journal, name, row, proposals)
         if applied:
             artifacts.write_guidance(self.journal, mission.guidance, config.guidance.retention)
-        self.progress.reflected(name, reflection_id, why_not, row["gate"], before, mission.guidance)
+        self.progress.reflected(name, reflection_id, why_not, gate_row, before, mission.guidance)
         return state.with_mission(name, mission)
 
     def gate(
         self, mission: MissionState, contenders: Sequence[tuple[Proposal, int]], reflection_id: str
-    ) -> tuple[MissionState, dict[str, object] | None, Proposal | None]:
+    ) -> tuple[MissionState, dict[str, Any] | None, Proposal | None]:
         """The mission after the edit that is accepted, the gate's figures, and the accepted proposal, if there is one."""
         edited = [apply(mission.guidance, proposal.operations, reflection_id) for proposal, _ in contenders]
         if not edited:
@@ -184,14 +185,20 @@ class Loop:
         return replace(mission, guidance=edited[winner], pool=outcome.right_after), row, contenders[winner][0]
 
 
-def gate_figures(outcome: Race, contenders: Sequence[tuple[Proposal, int]], pool: int, right: int) -> dict[str, object]:
+def gate_figures(outcome: Race, contenders: Sequence[tuple[Proposal, int]], pool: int, right: int) -> dict[str, Any]:
     """What reflection.jsonl says of a race."""
     return {
         "pool": pool,
         "right_before": right,
         "verdicts": outcome.judged,
         "contenders": [
-            {"proposal": proposal.index, "proposed_times": count, "seen": t.wrong_seen + t.right_seen, "won": t.wins, "lost": t.losses}
+            {
+                "proposal": proposal.index,
+                "proposed_times": count,
+                "seen": t.wrong_seen + t.right_seen,
+                "won": t.wins,
+                "lost": t.losses,
+            }
             for (proposal, count), t in zip(contenders, outcome.tallies, strict=True)
         ],
     }

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.plan import Step
@@ -26,7 +27,11 @@ class Progress:
         self._rounds_done = sum(step.kind == "round" for step in plan[: state.cursor])
         self._rounds = sum(step.kind == "round" for step in plan)
         if resumed:
-            left = "finished already" if state.cursor == len(plan) else f"going on after {self._rounds_done} of {self._rounds} rounds"
+            left = (
+                "finished already"
+                if state.cursor == len(plan)
+                else f"going on after {self._rounds_done} of {self._rounds} rounds"
+            )
             self._console.print(f"{config.output.root}/{config.output.run_name}: {left}")
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -69,7 +74,13 @@ class Progress:
         self._bar.update(self._task, figures=text)
 
     def reflected(
-        self, mission: str, reflection_id: str, why_not: str, gate: Mapping[str, Any] | None, before: Guidance, after: Guidance
+        self,
+        mission: str,
+        reflection_id: str,
+        why_not: str,
+        gate: Mapping[str, Any] | None,
+        before: Guidance,
+        after: Guidance,
     ) -> None:
         """A bundle is dealt with: one line on what became of it."""
         tried = f"{len(gate['contenders'])} edits tried" if gate else why_not or "no usable edit"

@@ -51,7 +51,7 @@ def reflect(
 def fitting(
     bundle: Sequence[Record], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
 ) -> tuple[list[list[Case]], list[Request]]:
-    """Cases and request of each answer; where a prompt exceeds ``config.max_prompt_tokens``, all show fewer cases (at least one)."""
+    """Cases and request of each answer: fewer cases, but one at least, where a prompt exceeds ``max_prompt_tokens``."""
     most = config.max_cases
     while True:
         shown = case_sets(bundle, config.num_proposals, most, key)

@@ -37,14 +37,21 @@ def micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:
 
 
 def rollout(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, language: str, names: Sequence[str | int]
+    tickets: Sequence[Ticket],
+    guidance: Guidance,
+    engine: Engine,
+    sampler: SamplerConfig,
+    language: str,
+    names: Sequence[str | int],
 ) -> list[Answers]:
     """Candidates for every ticket, in the tickets' order: each entry of the grid, ``samples_per_decode`` times.
 
-    ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets whose
-    prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
+    ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets
+    whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
     """
-    return _ask(tickets, guidance, engine, sampler.grid, sampler.samples_per_decode, sampler.max_prompt_tokens, language, names)
+    return _ask(
+        tickets, guidance, engine, sampler.grid, sampler.samples_per_decode, sampler.max_prompt_tokens, language, names
+    )
 
 
 def verdicts(
@@ -85,7 +92,14 @@ def _ask(
                 index = len(candidates[i])
                 candidates[i].append(
                     Candidate(
-                        index, entry, decode.temperature, completion.text, verdict, reason, parsed is not None, completion.tokens
+                        index,
+                        entry,
+                        decode.temperature,
+                        completion.text,
+                        verdict,
+                        reason,
+                        parsed is not None,
+                        completion.tokens,
                     )
                 )
     too_long = "prompt of {} tokens, at most {} (sampler.max_prompt_tokens)"

@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stageb.engines.protocol import Prompt
 from stageb.guidance.prompts import WORDS, Case, answer_text, case_name, ordered_cases, reflection_prompt, rollout_prompt
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
 from stageb.tiny import words
-from stageb.tiny.worlds import CANONICAL, Book, Condition, Facts, Style, World, WorldRule, draw_rule, draw_world, stems
+from stageb.tiny.worlds import CANONICAL, Book, Condition, Facts, Kind, Style, World, WorldRule, draw_rule, draw_world, stems
+
+Masks = dict[tuple[Condition, ...], tuple[int, float]]
+"""Conditions that hold together -> (bit mask of the cases that meet them, price of stating them)."""
 
 FAILS_BY_DEFAULT = {"en": "A ticket fails unless a rule passes it.", "zh": "除非有规则判为通过，否则不通过。"}
 RATIONALE = {"en": "wrong cases share it", "zh": "判错的案例都有"}
@@ -40,9 +43,13 @@ def headline(language: str, default: Verdict, rng: random.Random, unseen: bool) 
     if rng.random() < 0.6:
         return neutral
     if language == "zh":
-        return rng.choice((f"检查{words.han(rng, 2, 4)}。{neutral}", f"检查{words.han(rng, 2, 4)}和{words.han(rng, 2, 4)}。"))
+        return rng.choice(
+            (f"检查{words.han(rng, 2, 4)}。{neutral}", f"检查{words.han(rng, 2, 4)}和{words.han(rng, 2, 4)}。")
+        )
     a, b = words.plain(rng, unseen), words.plain(rng, unseen)
-    return rng.choice((f"Inspect the {a} {b}. {neutral}", f"Check the {a} and the {b}.", f"{a.capitalize()} {b} inspection."))
+    return rng.choice(
+        (f"Inspect the {a} {b}. {neutral}", f"Check the {a} and the {b}.", f"{a.capitalize()} {b} inspection.")
+    )
 
 
 def guidance_of(world: World, book: Book, top: str, style: Style, step: int = 0) -> Guidance:
@@ -63,7 +70,9 @@ def numbered(rules: Sequence[WorldRule], rng: random.Random) -> dict[str, WorldR
 # ---------------------------------------------------------------------------------------------------------- rollout rows
 
 
-def rollout_row(rng: random.Random, difficulty: float, unseen: bool = False, chinese: float = 0.12, tickets: int = 12) -> Row:
+def rollout_row(
+    rng: random.Random, difficulty: float, unseen: bool = False, chinese: float = 0.12, tickets: int = 12
+) -> Row:
     """A guidance and tickets with right answers, half pass and half fail where the guidance allows it."""
     world = draw_world(rng, difficulty, unseen, chinese)
     most = 1 + round(difficulty * rng.choice((3, 6, 6, 12)))
@@ -185,7 +194,8 @@ def known_rules(world: World, hidden: Sequence[WorldRule], rng: random.Random) -
     share = rng.choice((0.0, 0.3, 0.6, 0.9))
     known = [rule for rule in hidden if rng.random() < share]
     known = [
-        WorldRule(rule.verdict, rule.conditions[:1]) if len(rule.conditions) > 1 and rng.random() < 0.3 else rule for rule in known
+        WorldRule(rule.verdict, rule.conditions[:1]) if len(rule.conditions) > 1 and rng.random() < 0.3 else rule
+        for rule in known
     ]
     if rng.random() < 0.45:
         known += [rule for rule in (draw_rule(world, rng, "fail") for _ in range(rng.randint(1, 2))) if rule is not None]
@@ -254,7 +264,7 @@ def teach(world: World, present: Book, judged: Sequence[Judged]) -> list[Option]
     return [option for option in options if option.score > max(0.0, best - 3.0)]
 
 
-def condition_masks(world: World, judged: Sequence[Judged]) -> dict[tuple[Condition, ...], tuple[int, float]]:
+def condition_masks(world: World, judged: Sequence[Judged]) -> Masks:
     """Short conditions that hold for a wrong case -> (bit mask of the cases that meet it, price)."""
     single: dict[Condition, int] = {}
     phrases: dict[str, int] = {}
@@ -269,7 +279,7 @@ def condition_masks(world: World, judged: Sequence[Judged]) -> dict[tuple[Condit
                     phrases[form] = phrases.get(form, 0) | 1 << index
     wrong = sum(1 << i for i, j in enumerate(judged) if not j.case.right)
     everyone = (1 << len(judged)) - 1
-    masks: dict[tuple[Condition, ...], tuple[int, float]] = {}
+    masks: Masks = {}
     equal = [(condition, mask) for condition, mask in single.items() if mask & wrong]
     for condition, mask in equal:
         masks[condition,] = (mask, 0.0)
@@ -287,9 +297,9 @@ def condition_masks(world: World, judged: Sequence[Judged]) -> dict[tuple[Condit
     return masks | mention_masks(judged, phrases, wrong)
 
 
-def threshold_masks(world: World, judged: Sequence[Judged]) -> dict[tuple[Condition, ...], tuple[int, float]]:
+def threshold_masks(world: World, judged: Sequence[Judged]) -> Masks:
     """Comparisons at the values on show."""
-    masks: dict[tuple[Condition, ...], tuple[int, float]] = {}
+    masks: Masks = {}
     for attribute in world.numbers:
         shown = {j.facts.values[attribute] for j in judged if attribute in j.facts.values}
         for value in shown:
@@ -298,9 +308,9 @@ def threshold_masks(world: World, judged: Sequence[Judged]) -> dict[tuple[Condit
     return masks
 
 
-def mention_masks(judged: Sequence[Judged], phrases: Mapping[str, int], wrong: int) -> dict[tuple[Condition, ...], tuple[int, float]]:
+def mention_masks(judged: Sequence[Judged], phrases: Mapping[str, int], wrong: int) -> Masks:
     """Single words, and the best few of them joined, taken greedily by the wrong cases that each adds."""
-    masks: dict[tuple[Condition, ...], tuple[int, float]] = {}
+    masks: Masks = {}
     clean: list[tuple[str, int]] = []
     for word, rough in phrases.items():
         if rough & wrong:
@@ -334,13 +344,15 @@ def broadened(present: Book, conditions: tuple[Condition, ...], score: float, tu
             continue
         values = tuple(dict.fromkeys((*old.values, *new.values)))
         if len(values) > len(old.values) and len(values) <= 6:
-            kind = "mentions" if old.kind == "mentions" else "in"
+            kind: Kind = "mentions" if old.kind == "mentions" else "in"
             wider = WorldRule("fail", (Condition(kind, old.attribute, values),))
             options.append(Option(score + 0.3, "update", key, wider, turned))
     return options
 
 
-def narrowed(rule: WorldRule, key: str, masks: Mapping, decided: int, worth, wrong: int) -> list[Option]:  # type: ignore[no-untyped-def,type-arg]
+def narrowed(
+    rule: WorldRule, key: str, masks: Masks, decided: int, worth: Callable[[int, float], float], wrong: int
+) -> list[Option]:
     """The rule with an exception, or with one more condition, that lets the wrong cases go and keeps the right ones."""
     options = []
     own = rule.conditions[0].attribute

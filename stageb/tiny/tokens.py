@@ -53,7 +53,9 @@ def train_tokenizer(seed: int, rows: int) -> Tokenizer:
 
 def packaged(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     """The tokenizer as transformers loads it."""
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=4096)
+    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=4096
+    )
     fast.chat_template = TEMPLATE
     return fast
 
@@ -67,7 +69,9 @@ class Encoder:
         self.rough = Tokenizer.from_file(str(path))
         self.rough.model.dropout = dropout
 
-    def encode(self, row: Row, rng: random.Random, shared_user: bool, share: float = 0.35) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
+    def encode(
+        self, row: Row, rng: random.Random, shared_user: bool, share: float = 0.35
+    ) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
         """Prefix ids, and for every segment (own ids, answer ids). ``shared_user``: the user text belongs to the prefix."""
         tokenizer = self.rough if rng.random() < share else self.plain
         prefix = tokenizer.encode(f"{SYSTEM}{row.system}{END}{USER}").ids

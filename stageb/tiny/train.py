@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,10 +80,13 @@ class Rows(Dataset[Batch]):
         count = max(1, recipe.rows * recipe.rollout_length // length)
         difficulty = 1.0 if self.unseen else min(1.0, 0.2 + index / (0.2 * recipe.steps))
         rng = random.Random(seeds.stream(recipe.seed, "unseen" if self.unseen else "train", index))
-        packed = [pack(*self._row(rng, reflecting, difficulty, length), length) for _ in range(count)]
+        drawn = (self._row(rng, reflecting, difficulty, length) for _ in range(count))
+        packed = [pack(prefix, parts, length) for prefix, parts in drawn]
         return Batch(*(torch.tensor([row[part] for row in packed]) for part in range(4)))
 
-    def _row(self, rng: random.Random, reflecting: bool, difficulty: float, length: int) -> Any:
+    def _row(
+        self, rng: random.Random, reflecting: bool, difficulty: float, length: int
+    ) -> tuple[list[int], list[tuple[list[int], list[int]]]]:
         assert self.encoder is not None
         while True:
             if reflecting:
@@ -96,7 +99,7 @@ class Rows(Dataset[Batch]):
                 return prefix, parts
 
 
-def pack(prefix: list[int], parts: Sequence[tuple[list[int], list[int]]], length: int) -> tuple[list[int], ...]:
+def pack(prefix: list[int], parts: Sequence[tuple[list[int], list[int]]], length: int) -> tuple[Sequence[float], ...]:
     """ids, positions, segments, weights of one row; segments that do not fit are left out."""
     ids, positions, segments = list(prefix), list(range(len(prefix))), [0] * len(prefix)
     weights = [0.0] * len(prefix)
@@ -133,7 +136,7 @@ def attention_mask(segments: torch.Tensor, compiled_block_mask: Any) -> Any:
 
 
 def loss_of(model: Any, batch: Batch, mask: Any, prompt_weight: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean weighted cross-entropy of the next token, and whether each answer token is the most probable one (rows, length-1)."""
+    """Mean weighted cross-entropy of the next token, and which tokens are the most probable ones (rows, length - 1)."""
     hidden = model(batch.ids, {"full_attention": mask}, batch.positions)
     logits = functional.linear(hidden, model.weight)[:, :-1].float()
     target = batch.ids[:, 1:]
@@ -181,7 +184,7 @@ def new_model(recipe: Recipe, attention: str) -> Any:
             bos_token_id=None,
             eos_token_id=3,
             pad_token_id=3,
-            attn_implementation=attention,
+            attn_implementation=attention,  # type: ignore[call-arg]  # taken by the base class
         )
     )
 
@@ -204,7 +207,9 @@ def schedule(step: int, progress: float, recipe: Recipe) -> float:
 
 def to_device(batch: Batch, device: str) -> Batch:
     """The batch on a device, with the integer type that embeddings need."""
-    return Batch(*(part.to(device, non_blocking=True) for part in (batch.ids, batch.positions, batch.segments, batch.weights)))
+    return Batch(
+        *(part.to(device, non_blocking=True) for part in (batch.ids, batch.positions, batch.segments, batch.weights))
+    )
 
 
 def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float) -> dict[str, Any]:
@@ -217,7 +222,10 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float) 
     path = out / "tokenizer.json"
     model = new_model(recipe, "flex_attention" if device.startswith("cuda") else "sdpa").to(device)
     trunk = Trunk(model)
-    print(f"{sum(p.numel() for p in model.parameters()):,} parameters; tokenizer after {time.monotonic() - start:.0f} s", flush=True)
+    print(
+        f"{sum(p.numel() for p in model.parameters()):,} parameters; tokenizer after {time.monotonic() - start:.0f} s",
+        flush=True,
+    )
     on_gpu = device.startswith("cuda")
     if on_gpu:
         trunk.compile()
@@ -226,7 +234,7 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float) 
     loader = DataLoader(
         Rows(recipe, path), batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None, pin_memory=on_gpu
     )
-    sums: dict[str, list[float]] = {"rollout": [], "reflection": []}
+    sums: dict[str, list[torch.Tensor]] = {"rollout": [], "reflection": []}
     for step, raw in enumerate(loader):
         batch = to_device(raw, device)
         progress = max(step / recipe.steps, (time.monotonic() - start) / limit_s)

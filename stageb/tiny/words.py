@@ -16,7 +16,9 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-_ONSETS = "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sc sh sk sl sp st t th tr v w x z".split()
+_ONSETS = (
+    "b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kr l m n p pl pr qu r s sc sh sk sl sp st t th tr v w x z"
+).split()
 _VOWELS = "a e i o u ai ea ee ie oa oo ou y".split()
 _CODAS = "b ck d ff g l ll m n nd ng nk nt p r rd rk rm rn s sh sk ss st t th x z".split() + [""] * 12
 _GRADES = (
@@ -24,7 +26,10 @@ _GRADES = (
     "good poor fair excellent new old open closed on off left right up down absent present normal abnormal partial full "
     "empty 1 2 3 4 5 5more 2-4 a b c d e f g h k l m o p r s t u w x"
 ).split()
-_HAN = "线缆标签接头密封支架螺丝电源风扇柜门地面墙体管道阀门油漆锈蚀裂缝松动缺失损坏完好正常异常红绿蓝黄黑白大中小高低左右上下前后新旧长短开关有无多少"
+_HAN = (
+    "线缆标签接头密封支架螺丝电源风扇柜门地面墙体管道阀门油漆锈蚀裂缝松动缺失损坏完好正常异常"
+    "红绿蓝黄黑白大中小高低左右上下前后新旧长短开关有无多少"
+)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 

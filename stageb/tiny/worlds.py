@@ -40,7 +40,9 @@ class Facts:
 
 def stems(word: str) -> list[str]:
     """The word without an ending that ``Facts.mentions`` forgives: what would find its relatives too."""
-    return [word.removesuffix(end) for end in sorted(set(SUFFIXES)) if end and word.endswith(end) and len(word) > len(end) + 2]
+    return [
+        word.removesuffix(end) for end in sorted(set(SUFFIXES)) if end and word.endswith(end) and len(word) > len(end) + 2
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,9 @@ class Style:
             equals=rng.choice((" is ", " is ", " = ", ": ", " equals ")),
             above=rng.choice(("above", "over", "greater than", "more than", ">")),
             below=rng.choice(("below", "under", "less than", "<")),
-            mentions=rng.choice(("a summary mentions", "a summary mentions", "the notes mention", "it mentions", "the text says")),
+            mentions=rng.choice(
+                ("a summary mentions", "a summary mentions", "the notes mention", "it mentions", "the text says")
+            ),
             opening=rng.choice(("{verdict} if ", "{verdict} when ", "{verdict} a ticket if ", "{verdict} tickets where ")),
         )
 
@@ -290,7 +294,8 @@ def draw_world(rng: random.Random, difficulty: float = 1.0, unseen: bool = False
         size = rng.randint(12, 30 + round(170 * difficulty))
         vocabulary = tuple(dict.fromkeys(_note_word(rng, unseen, zh) for _ in range(size)))
     assign, separator = rng.choice(
-        ((": ", "; "),) * 5 + ((": ", ", "), (": ", ". "), ("=", "; "), ("=", ", "), (" = ", "; "), (" is ", ", "), (":", "; "))
+        ((": ", "; "),) * 5
+        + ((": ", ", "), (": ", ". "), ("=", "; "), ("=", ", "), (" = ", "; "), (" is ", ", "), (":", "; "))
     )
     shortest = rng.randint(3, 6)
     return World(
@@ -348,9 +353,14 @@ def _phrase(world: World, rng: random.Random) -> str:
     return " ".join(rng.sample(letters, 2)) if rng.random() < 0.12 and len(letters) > 1 else rng.choice(letters)
 
 
+_VERDICTS: tuple[Verdict, ...] = ("fail", "fail", "fail", "fail", "pass")
+
+
 def draw_rule(world: World, rng: random.Random, verdict: Verdict | None = None) -> WorldRule | None:
     """A rule over the world's attributes and notes; None where the world has too few of them."""
-    verdict = verdict or rng.choice(("fail", "fail", "fail", "fail", "pass"))
+    if verdict is None:
+        drawn: Verdict = rng.choice(_VERDICTS)
+        return draw_rule(world, rng, drawn)
     shape = rng.random()
     first = draw_condition(world, rng)
     if first is None:
