@@ -19,13 +19,32 @@ from stageb.seeds import stream
 from stageb.tiny.examples import reflection_row, rollout_row
 from stageb.tiny.worlds import CANONICAL
 
+COMPARISONS = (
+    " above ",
+    " over ",
+    " greater than ",
+    " more than ",
+    " > ",
+    " below ",
+    " under ",
+    " less than ",
+    " < ",
+    "大于",
+    "小于",
+)
 
-def verdict_accuracy(engine: Engine, worlds: int, tickets: int, seed: int, chinese: float) -> float:
-    """Share of right verdicts on ``worlds`` fresh missions of ``tickets`` each, all with unseen words."""
+
+def verdict_accuracy(engine: Engine, worlds: int, tickets: int, seed: int, chinese: float, numbers: bool) -> float:
+    """Share of right verdicts on ``worlds`` fresh missions of ``tickets`` each, all with unseen words.
+
+    ``numbers``: missions whose rules compare numbers, instead of missions whose rules do not.
+    """
     rng = random.Random(stream("evaluate", seed))
     right = total = 0
     for _ in range(worlds):
         row = rollout_row(rng, 1.0, unseen=True, chinese=chinese, tickets=tickets)
+        while any(word in row.system for word in COMPARISONS) != numbers:
+            row = rollout_row(rng, 1.0, unseen=True, chinese=chinese, tickets=tickets)
         requests = [
             Request(Prompt(row.system, user), Decode(temperature=0, max_new_tokens=8, stop=("\n",)), (0,))
             for user, _ in row.segments
@@ -79,8 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     engine = build(ModelConfig(model_name_or_path=given.model), given.device)
     scores = {
-        "verdicts_en": verdict_accuracy(engine, given.worlds, 10, given.seed, chinese=0.0),
-        "verdicts_zh": verdict_accuracy(engine, given.worlds // 4, 10, given.seed, chinese=1.0),
+        "verdicts": verdict_accuracy(engine, given.worlds, 10, given.seed, chinese=0.0, numbers=False),
+        "verdicts_chinese": verdict_accuracy(engine, given.worlds, 10, given.seed, chinese=1.0, numbers=False),
+        "verdicts_with_number_rules": verdict_accuracy(engine, given.worlds, 10, given.seed, chinese=0.0, numbers=True),
         "reflections": reflection_quality(engine, given.worlds // 4, 8, given.seed),
     }
     print(json.dumps(scores, indent=2))
