@@ -4,14 +4,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made import guidances
 
 from stageb import strict_json
 from stageb.errors import BadInputError
 from stageb.guidance.guidance_file import from_json, load_seed, neutral, to_json
-from stageb.guidance.texts import text_fault
-from stageb.guidance.types import Guidance, Rule
+from stageb.guidance.types import Guidance
 
-LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", "G0", "a rule", "\n"]),
     lambda inner: (
@@ -24,16 +23,6 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-@st.composite
-def guidances(draw: st.DrawFn) -> Guidance:
-    numbers = sorted({0, *draw(st.sets(st.integers(1, 40), max_size=6))})
-    metadata: st.SearchStrategy[dict[str, object]] = st.just({}) | st.fixed_dictionaries(
-        {"reflection_id": LINE, "sources": st.lists(LINE, max_size=2)}
-    )
-    rules = tuple(Rule(f"G{k}", draw(LINE), draw(metadata)) for k in numbers)
-    return Guidance(draw(LINE), draw(st.integers(0, 99)), rules, numbers[-1] + 1 + draw(st.integers(0, 9)))
 
 
 def seed(tmp_path: Path, content: object) -> Path:

@@ -1,0 +1,32 @@
+"""Made-up values that several tests draw from."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from stageb.guidance.texts import text_fault
+from stageb.guidance.types import Guidance, Rule, Ticket
+
+LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
+VERDICT = st.sampled_from(["pass", "fail"])
+
+
+@st.composite
+def guidances(draw: st.DrawFn, mission: st.SearchStrategy[str] = LINE) -> Guidance:
+    """Any guidance: gaps in the numbers, with metadata and without."""
+    numbers = sorted({0, *draw(st.sets(st.integers(1, 40), max_size=6))})
+    metadata: st.SearchStrategy[dict[str, object]] = st.just({}) | st.fixed_dictionaries(
+        {"reflection_id": LINE, "sources": st.lists(LINE, max_size=2)}
+    )
+    rules = tuple(Rule(f"G{k}", draw(LINE), draw(metadata)) for k in numbers)
+    return Guidance(draw(mission), draw(st.integers(0, 99)), rules, numbers[-1] + 1 + draw(st.integers(0, 9)))
+
+
+def tickets(mission: str = "m", min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[list[Ticket]]:
+    """Tickets of one mission, each once; groups may come back with the other label, texts may be equal."""
+    text = st.text("ab ", min_size=1, max_size=12).map(lambda text: f"a: {text}")
+    images = st.lists(text, min_size=1, max_size=2).map(
+        lambda texts: tuple((f"image_{n}", t) for n, t in enumerate(texts, 1))
+    )
+    ticket = st.builds(Ticket, st.just(mission), st.integers(1, 40).map(lambda n: f"group-{n}"), VERDICT, images)
+    return st.lists(ticket, min_size=min_size, max_size=max_size, unique_by=lambda ticket: ticket.key)
