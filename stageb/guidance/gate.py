@@ -5,7 +5,7 @@ The rule is a one-sided exact sign test over these (McNemar 1947 in its exact fo
 better or worse", wins among wins plus losses are Binomial(1/2).
 
 Several edits are raced, since most are hopeless and tickets are what costs: they see the pool chunk by chunk, every chunk a
-fair share of tickets judged wrong and of tickets judged right so far, and after each chunk the worse half goes. Only
+fair share of tickets judged wrong and of tickets judged right so far, and after each chunk the less promising half goes. Only
 contenders that saw the whole pool can be accepted, and nothing here looks at how a chunk came out to decide what the test
 sees; that the winner is the best of several is not corrected for.
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
+
+LOSS_PRICE = 2.0  # of a ticket lost, in tickets won, when contenders are ranked; the test itself counts both alike
 
 Judge = Callable[[Sequence[tuple[int, Sequence[int]]]], Sequence[Sequence[bool]]]
 
@@ -38,11 +40,11 @@ class Tally:
             self.losses + sum(old and not new for old, new in pairs),
         )
 
-    def expected(self, wrong: int, right: int) -> float:
-        """Wins less losses that a pool of ``wrong`` and ``right`` tickets would show at the rates so far."""
+    def expected(self, wrong: int, right: int, price: float = 1.0) -> float:
+        """Wins, less ``price`` for each loss, that a pool of ``wrong`` and ``right`` tickets would show at the rates so far."""
         won = wrong * self.wins / self.wrong_seen if self.wrong_seen else 0.0
         lost = right * self.losses / self.right_seen if self.right_seen else 0.0
-        return won - lost
+        return won - price * lost
 
 
 def accepts(tally: Tally, alpha: float) -> bool:
@@ -70,16 +72,17 @@ def chunks(right_before: Sequence[bool], size: int) -> list[list[int]]:
 
 
 def survivors(tallies: Sequence[Tally], wrong: int, right: int, alpha: float) -> list[int]:
-    """Which contenders go on after a chunk: those that can still pass the test, the better half of them, best first.
+    """Which contenders go on after a chunk: of those that expect a gain and can still pass, the better half, best first.
 
-    A single one always goes on while it can pass and does not lose more than it wins. Ties keep the order given.
+    Better counts a loss double: a rule that spoils nothing leaves its place for the next one, while what a broad rule
+    spoils has to be mended by further edits. One always goes on while any can. Ties keep the order given.
     """
     hopeful = [
         i
         for i, tally in enumerate(tallies)
         if tally.expected(wrong, right) > 0 and sign_test(tally.wins + wrong - tally.wrong_seen, tally.losses) <= alpha
     ]
-    ranked = sorted(hopeful, key=lambda i: -tallies[i].expected(wrong, right))
+    ranked = sorted(hopeful, key=lambda i: -tallies[i].expected(wrong, right, price=LOSS_PRICE))
     return ranked[: max(1, -(-len(tallies) // 2))]
 
 
