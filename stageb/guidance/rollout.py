@@ -22,10 +22,9 @@ VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
 
 
 def group_size(round_size: int, per_rank: int, micro_batch_size: int) -> int:
-    """Tickets per group: at most ``micro_batch_size``, a divisor of ``per_rank``, and where the round's size allows it the
-    same for all world sizes that divide 12, else 6, 4 or 2."""
-    parts = next(parts for parts in (12, 6, 4, 2, 1) if round_size % parts == 0)
-    share = round_size // parts
+    """Tickets per group: at most ``micro_batch_size``, a divisor of ``per_rank``, and the same for all world sizes that
+    divide both 12 and the round."""
+    share = round_size // math.gcd(round_size, 12)
     largest = max(size for size in range(1, min(share, micro_batch_size) + 1) if share % size == 0)
     return math.gcd(largest, per_rank)
 

@@ -1,0 +1,236 @@
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made import tickets
+
+from stageb.engines.protocol import Completion, Decode, Prompt, Request
+from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.config import DecodeConfig, SamplerConfig
+from stageb.guidance.guidance_file import neutral
+from stageb.guidance.prompts import answer_text, rollout_prompt, ticket_text
+from stageb.guidance.rollout import as_decode, group_size, micro_batches, rollout, verdicts
+from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.seeds import stream
+
+GUIDANCE = neutral("m", "en")
+NAMES = (17, "rollout", 2)
+SAMPLER = SamplerConfig(samples_per_decode=2, grid=[DecodeConfig(temperature=0.9), DecodeConfig(temperature=0.3, seed=5)])
+
+
+def respond(prompt: Prompt, decode: Decode, key: int) -> str:
+    """Something that tells every argument: most answers are of the right form."""
+    told = stream(prompt.system, prompt.user, str(decode), key)
+    return answer_text("pass" if told % 2 else "fail", f"because {told}", "en") if told % 7 else f"hm {told}"
+
+
+class Listening(ScriptedEngine):
+    """Remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(respond)
+        self.asked: list[Request] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        self.asked += requests
+        return super().generate(requests)
+
+
+def ticket(group: str = "g", *summaries: str) -> Ticket:
+    return Ticket("m", group, "pass", tuple((f"image_{n}", text) for n, text in enumerate(summaries or ("a: b",), 1)))
+
+
+# Micro-batches
+
+SIZES = st.integers(1, 400)
+
+
+@given(st.integers(1, 200), st.integers(1, 8), st.integers(1, 64))
+def test_groups_fill_every_rank_evenly(per_rank: int, world_size: int, limit: int) -> None:
+    size = group_size(per_rank * world_size, per_rank, limit)
+    assert 1 <= size <= limit
+    assert per_rank % size == 0
+
+
+@given(SIZES, st.integers(1, 64))
+def test_the_same_round_makes_the_same_groups_at_usual_world_sizes(round_size: int, limit: int) -> None:
+    fitting = [world_size for world_size in (1, 2, 3, 4, 6, 12) if round_size % world_size == 0]
+    assert len({group_size(round_size, round_size // world_size, limit) for world_size in fitting}) == 1
+
+
+@pytest.mark.parametrize(("round_size", "limit", "size"), [(24, 8, 2), (128, 32, 32), (192, 32, 16), (9, 32, 3), (35, 4, 1)])
+def test_groups_are_as_large_as_they_may_be(round_size: int, limit: int, size: int) -> None:
+    assert group_size(round_size, round_size, limit) == size
+
+
+@given(tickets(), st.integers(1, 9))
+def test_micro_batches_partition_the_round(round_: list[Ticket], size: int) -> None:
+    groups = micro_batches(round_, size)
+    assert sorted(i for group in groups for i in group) == list(range(len(round_)))
+    assert [len(group) for group in groups] == [size] * (len(round_) // size) + [len(round_) % size] * (
+        len(round_) % size > 0
+    )
+
+
+@given(tickets(), st.integers(1, 9))
+def test_micro_batches_hold_tickets_of_like_length(round_: list[Ticket], size: int) -> None:
+    lengths = [len(ticket_text(round_[i])) for group in micro_batches(round_, size) for i in group]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+@given(tickets(), st.integers(1, 9), st.data())
+def test_the_order_within_a_round_makes_no_difference_to_its_groups(
+    round_: list[Ticket], size: int, data: st.DataObject
+) -> None:
+    other = data.draw(st.permutations(round_))
+    made = [[round_[i].key for i in group] for group in micro_batches(round_, size)]
+    assert [[other[i].key for i in group] for group in micro_batches(other, size)] == made
+
+
+@given(tickets(max_size=40), st.integers(1, 12), st.sampled_from([1, 2, 3, 4]), st.integers(1, 8))
+def test_no_rank_gets_more_than_its_share(round_: list[Ticket], per_rank: int, world_size: int, limit: int) -> None:
+    """Item i runs on rank i % world_size; an epoch's last round may be short."""
+    round_ = round_[: per_rank * world_size]
+    groups = micro_batches(round_, group_size(per_rank * world_size, per_rank, limit))
+    shares = [sum(map(len, groups[rank::world_size])) for rank in range(world_size)]
+    assert max(shares) <= per_rank
+    assert sum(shares) == len(round_)
+
+
+# Rollout
+
+
+@given(tickets(max_size=6))
+def test_candidates_come_by_grid_then_sample_each_from_its_own_stream(round_: list[Ticket]) -> None:
+    engine = Listening()
+    answers = rollout(round_, GUIDANCE, engine, SAMPLER, "en", NAMES)
+    assert [each.ticket_key for each in answers] == [each.key for each in round_]
+    keys = [
+        [[stream(*NAMES, "m", each.key, entry, seed, sample) for sample in (0, 1)] for entry, seed in enumerate((0, 5))]
+        for each in round_
+    ]
+    for each, given_, (first, second) in zip(round_, answers, keys, strict=True):
+        assert [candidate.index for candidate in given_.candidates] == [0, 1, 2, 3]
+        assert [candidate.decode for candidate in given_.candidates] == [0, 0, 1, 1]
+        assert [candidate.temperature for candidate in given_.candidates] == [0.9, 0.9, 0.3, 0.3]
+        prompt = rollout_prompt(each, GUIDANCE, "en")
+        expected = [respond(prompt, Decode(temperature=0.9), key) for key in first]
+        expected += [respond(prompt, Decode(temperature=0.3, seed=5), key) for key in second]
+        assert [candidate.text for candidate in given_.candidates] == expected
+    drawn = [key for request in engine.asked for key in request.keys]
+    assert drawn == [key for entries in keys for entry in entries for key in entry]
+    assert len(set(drawn)) == len(drawn)
+
+
+@given(tickets(max_size=8), st.data())
+def test_answers_do_not_depend_on_what_else_is_in_the_batch(round_: list[Ticket], data: st.DataObject) -> None:
+    engine = ScriptedEngine(respond)
+    together = {each.ticket_key: each for each in rollout(round_, GUIDANCE, engine, SAMPLER, "en", NAMES)}
+    some = data.draw(st.permutations(round_))[: data.draw(st.integers(0, len(round_)))]
+    assert rollout(some, GUIDANCE, engine, SAMPLER, "en", NAMES) == [together[each.key] for each in some]
+    said = dict(zip(together, verdicts(round_, GUIDANCE, engine, SAMPLER, "en"), strict=True))
+    assert verdicts(some, GUIDANCE, engine, SAMPLER, "en") == [said[each.key] for each in some]
+
+
+def test_other_names_draw_other_answers() -> None:
+    engine = ScriptedEngine(respond)
+    others = [ticket(), replace(ticket(), mission="n"), replace(ticket(), label="fail"), ticket("h")]
+    texts = {
+        candidate.text
+        for names in (NAMES, (18, "rollout", 2), (17, "rollout", 3))
+        for answers in rollout(others, GUIDANCE, engine, SAMPLER, "en", names)
+        for candidate in answers.candidates
+    }
+    assert len(texts) == 3 * 4 * 4
+
+
+def test_a_malformed_answer_stays_a_candidate_without_a_verdict() -> None:
+    answers = rollout([ticket(str(n)) for n in range(40)], GUIDANCE, Listening(), SAMPLER, "en", NAMES)
+    candidates = [candidate for each in answers for candidate in each.candidates]
+    odd = [candidate for candidate in candidates if candidate.text.startswith("hm ")]
+    assert 0 < len(odd) < len(candidates)
+    assert all((candidate.verdict, candidate.reason, candidate.format_ok) == (None, "", False) for candidate in odd)
+    assert all(candidate.format_ok == (candidate not in odd) for candidate in candidates)
+    assert all(candidate.tokens == len(candidate.text.split()) + 1 for candidate in candidates)
+
+
+def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
+    engine = Listening()
+    round_ = [ticket("short"), ticket("long", "a: " + "word " * 80), ticket("other", "a: c")]
+    (length,) = engine.count_tokens([rollout_prompt(round_[1], GUIDANCE, "en")])
+    sampler = replace(SAMPLER, max_prompt_tokens=length - 1)
+    short, long, other = rollout(round_, GUIDANCE, engine, sampler, "en", NAMES)
+    assert (long.ticket_key, long.prompt_tokens, long.candidates) == ("long::pass", length, ())
+    assert long.set_aside == f"prompt of {length} tokens, at most {length - 1} (sampler.max_prompt_tokens)"
+    assert [short, other] == rollout([round_[0], round_[2]], GUIDANCE, engine, SAMPLER, "en", NAMES)
+    assert (short.set_aside, other.set_aside) == ("", "")
+    assert {request.prompt for request in engine.asked} == {rollout_prompt(round_[i], GUIDANCE, "en") for i in (0, 2)}
+    assert verdicts([round_[1]], GUIDANCE, engine, sampler, "en") == [None]
+    fits = rollout(round_, GUIDANCE, engine, replace(SAMPLER, max_prompt_tokens=length), "en", NAMES)[1]
+    assert len(fits.candidates) == 4
+
+
+def test_nothing_to_roll_out_is_nothing() -> None:
+    assert rollout([], GUIDANCE, Listening(), SAMPLER, "en", NAMES) == []
+    assert verdicts([], GUIDANCE, Listening(), SAMPLER, "en") == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
+    guidance = Guidance("m", 3, (Rule("G0", "x"), Rule("G4", "Fail if a is b.", {"sources": ["secret-group::fail"]})), 5)
+    one = Ticket("m", "secret-group", "fail", (("image_1", "a: b"),), {"note": "secret extra"})
+    engine = Listening()
+    rollout([one, replace(one, group_id="another", label="pass")], guidance, engine, SAMPLER, language, NAMES)
+    verdicts([one], guidance, engine, SAMPLER, language)
+    (prompt,) = {request.prompt for request in engine.asked}
+    assert "secret" not in prompt.system + prompt.user
+    assert prompt.user == "image_1: a: b"
+    assert prompt.system.endswith("\nG0. x\nG4. Fail if a is b.")
+
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ("Verdict: pass\nReason: all is well", "pass"),
+        ("Verdict: Fail", "fail"),
+        ("Verdict: fail\nand then words without end", "fail"),
+        ("\nVerdict: pass", None),
+        ("Verdict: maybe\nReason: who knows", None),
+        ("", None),
+    ],
+)
+def test_a_verdict_is_read_off_the_first_line(answer: str, verdict: str | None) -> None:
+    seen: list[Decode] = []
+
+    def answering(prompt: Prompt, decode: Decode, key: int) -> str:
+        seen.append(decode)
+        return answer
+
+    assert verdicts([ticket()], GUIDANCE, ScriptedEngine(answering), SAMPLER, "en") == [verdict]
+    assert [(decode.temperature, decode.stop) for decode in seen] == [(0.0, ("\n",))]
+
+
+def test_a_rollout_wants_both_lines() -> None:
+    (answers,) = rollout([ticket()], GUIDANCE, ScriptedEngine(lambda *_: "Verdict: pass"), SAMPLER, "en", NAMES)
+    assert {(candidate.verdict, candidate.format_ok) for candidate in answers.candidates} == {(None, False)}
+
+
+def test_an_entry_of_the_grid_reaches_the_engine_whole() -> None:
+    decode = DecodeConfig(0.4, top_p=0.9, top_k=7, max_new_tokens=5, repetition_penalty=1.2, seed=3, stop=["END"])
+    assert as_decode(decode) == Decode(
+        0.4, top_p=0.9, top_k=7, max_new_tokens=5, repetition_penalty=1.2, seed=3, stop=("END",)
+    )
+    assert [field.name for field in fields(DecodeConfig)] == [field.name for field in fields(Decode)]
+
+
+def test_what_the_engine_raises_comes_out() -> None:
+    def broken(prompt: Prompt, decode: Decode, key: int) -> str:
+        raise ZeroDivisionError("no answer")
+
+    with pytest.raises(ZeroDivisionError, match="no answer"):
+        rollout([ticket()], GUIDANCE, ScriptedEngine(broken), SAMPLER, "en", NAMES)
