@@ -12,24 +12,30 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from stageb.errors import BadInputError, BadLine, ConfigError, InputError
+from stageb import strict_yaml
+from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
+from stageb.strict_yaml import MERGE, NULL, BrokenYamlError, YamlError
 
 # Options of every command that are no keys of its config.
 PLAIN_OPTIONS = ("config", "help", "print_config", "fresh")
+MAX_FILE_BYTES = 256 * 1024  # of a config file; one with every key is a hundredth of this
 
 
 def command_parser(kind: type, prog: str, summary: str) -> ArgumentParser:
     """The parser of one command, with every key of the config ``kind`` as an option."""
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    # jsonargparse takes a text in a section's place for the path of a class, and would import what it names.
+    own = ["stageb.config", kind.__module__]
+    set_parsing_settings(docstring_parse_attribute_docstrings=True, import_path_denylist=["*"], import_path_allowlist=own)
     usage = f"{prog} [--config FILE] [--KEY VALUE ...] [--print_config] [--fresh]"
     parser = ArgumentParser(prog=prog, usage=usage, description=summary, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--config", action="config", help="A YAML file of keys. Options after it win over it.")
@@ -53,6 +59,7 @@ def parse(parser: ArgumentParser, kind: type, arguments: Sequence[str]) -> tuple
         raise explain(kind, str(error), places) from None
     del namespace["config"]
     try:
+        check_values(namespace.as_dict())
         config = build(kind, namespace.as_dict())
     except ConfigError as error:
         if error.key not in places:
@@ -84,8 +91,12 @@ def dotted(kind: type, prefix: str = "", items: bool = False) -> Iterator[tuple[
 
 
 def check_keys(kind: type, arguments: Sequence[str]) -> dict[str, str]:
-    """Refuse keys that ``kind`` does not have, in files and options. Returns where the keys of the files stand."""
+    """Refuse keys that ``kind`` does not have and values of another shape, in files and options.
+
+    Returns where the keys of the files stand.
+    """
     known = dict(dotted(kind))
+    every = [key for key, _ in dotted(kind, items=True)]
     bad: list[BadLine] = []
     places: dict[str, str] = {}
     options: set[str] = set()
@@ -93,67 +104,121 @@ def check_keys(kind: type, arguments: Sequence[str]) -> dict[str, str]:
         option, equals, value = argument.partition("=")
         if not option.startswith("--") or option == "--":
             continue
+        values = [value] if equals else arguments[position + 1 : position + 2]
         if option == "--config":
-            for path in [value] if equals else arguments[position + 1 : position + 2]:
-                check_file(path, kind, bad, places)
+            for path in values:
+                bad += misfits(read_file(path), kind, "", path, every, places)
             continue
         name = option.removeprefix("--")
         key = name.removesuffix("+").removesuffix(".help")
         free = get_origin(known.get(key.rpartition(".")[0])) is dict  # a mapping with keys of the user's own
         if name not in PLAIN_OPTIONS and key not in known and not free:
             bad.append(unknown_key("command line", 0, name, [*PLAIN_OPTIONS, *known]))
+        elif name in (key, f"{key}+") and name not in PLAIN_OPTIONS:
+            for text in values:
+                bad += option_misfits(name, known.get(key, Any), text, every)
         options.add(key)
     if bad:
         raise BadInputError("config keys" if len(bad) > 1 else "config key", bad)
     return {key: place for key, place in places.items() if key not in options}
 
 
-def check_file(path: str, kind: type, bad: list[BadLine], places: dict[str, str]) -> None:
-    """Read a config file, adding its unusable keys to ``bad`` and where the others stand to ``places``."""
+def read_file(path: str) -> yaml.MappingNode:
+    """The keys of a config file, and their values, as nodes."""
+    fault: tuple[int, str, str] = 0, "holds no keys", "write one 'key: value' a line (--print_config shows them all)"
+    try:
+        data = Path(path).read_bytes()
+        if len(data) > MAX_FILE_BYTES:
+            raise YamlError(0, f"{len(data)} bytes, too many for a config", "name a YAML file after --config")
+        root = strict_yaml.compose(data.decode("utf-8"))
+        if isinstance(root, yaml.MappingNode):
+            return root
+    except YamlError as error:
+        fault = error.line, error.what, error.remedy
+    except (OSError, ValueError) as error:  # a ValueError is about bytes that are no UTF-8, or a name that no file can have
+        reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
+        fault = 0, f"cannot be read ({reason})", "name a YAML file after --config"
+    raise BadInputError("config file", [BadLine(path, *fault)])
 
-    every = [key for key, _ in dotted(kind, items=True)]
 
-    def walk(node: yaml.MappingNode, section: type, prefix: str) -> None:
+def option_misfits(name: str, annotation: Any, text: str, every: Sequence[str]) -> Iterator[BadLine]:
+    """What in an option's value has no place in ``annotation``. Raises ``ConfigError`` where the whole value has none."""
+    key = name.removesuffix("+")
+    check_values(text, key)
+    try:
+        root = strict_yaml.compose(text)
+    except BrokenYamlError:
+        root = None
+    except YamlError as error:
+        raise ConfigError(key, text, f"{error.what}; {error.remedy}") from None
+    if key != name and not isinstance(root, yaml.SequenceNode):  # one more item of a list
+        annotation = item_of(annotation) or annotation
+    if str in choices(annotation):
+        return
+    if root is None or not fits(root, annotation):
+        raise ConfigError(key, text, f"expected {in_words(annotation)}")
+    for bad in misfits(root, annotation, key, "command line", every, {}):
+        yield dataclasses.replace(bad, line=0)
+
+
+def misfits(
+    node: yaml.Node, annotation: Any, key: str, path: str, every: Sequence[str], places: dict[str, str]
+) -> Iterator[BadLine]:
+    """What in ``node``, the value of ``key``, has no place in ``annotation``. Notes in ``places`` where keys stand.
+
+    Shapes alone are looked at: whether a value is of the right type, jsonargparse tells.
+    """
+    section, item = section_of(annotation), item_of(annotation)
+    if not fits(node, annotation):
+        what = f"{key} holds no keys" if section else f"{key} is of another kind"
+        yield BadLine(path, node.start_mark.line + 1, what, f"give it {in_words(annotation)}, or leave it out")
+    elif section and isinstance(node, yaml.MappingNode):
         annotations = get_type_hints(section)
         seen: set[str] = set()
-        for key_node, value in node.value:
-            name, line = str(key_node.value), key_node.start_mark.line + 1
-            key = prefix + name
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
+        for name, line, value, own in entries(node):
+            inner = f"{key}.{name}" if key else name
             if name not in annotations:
-                bad.append(unknown_key(path, line, key, every))
+                yield unknown_key(path, line, inner, every)
                 continue
-            if name in seen:
-                bad.append(BadLine(path, line, f"{key} stands here twice", "keep one of the two"))
-            seen.add(name)
-            places[key] = f"{path}:{line}"
-            inner = section_of(annotations[name])
-            items = section_of(item_of(annotations[name]))
-            if inner and isinstance(value, yaml.MappingNode):
-                walk(value, inner, f"{key}.")
-            elif inner and inner is annotations[name]:
-                bad.append(BadLine(path, line, f"{key} holds no keys", f"give it {in_words(inner)}, or leave it out"))
-            elif items and isinstance(value, yaml.SequenceNode):
-                for item in value.value:
-                    if isinstance(item, yaml.MappingNode):
-                        walk(item, items, f"{key}.")
+            if own and name in seen:
+                yield BadLine(path, line, f"{inner} stands here twice", "keep one of the two")
+            if own:
+                seen.add(name)
+            places[inner] = f"{path}:{line}"
+            yield from misfits(value, annotations[name], inner, path, every, places)
+    elif item and isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            yield from misfits(each, item, key, path, every, places)
 
-    try:
-        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        whole = BadLine(path, 0, f"cannot be read ({reason})", "name a YAML file after --config")
-        raise BadInputError("config file", [whole]) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        what = str(getattr(error, "problem", None) or error)
-        line = BadLine(path, mark.line + 1 if mark else 0, f"no valid YAML: {what}", "mend it here or just above")
-        raise BadInputError("config file", [line]) from None
-    if not isinstance(root, yaml.MappingNode):
-        whole = BadLine(path, 0, "holds no keys", "write one 'key: value' a line (--print_config shows them all)")
-        raise BadInputError("config file", [whole])
-    walk(root, kind, "")
+
+def entries(node: yaml.MappingNode) -> Iterator[tuple[str, int, yaml.Node, bool]]:
+    """The keys of a mapping, merged ones first: name, line, value, and whether it stands there itself."""
+    for key, value in node.value:
+        if key.tag == MERGE:
+            for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if isinstance(merged, yaml.MappingNode):
+                    yield from ((name, line, inner, False) for name, line, inner, _ in entries(merged))
+    yield from ((key.value, key.start_mark.line + 1, value, True) for key, value in node.value if key.tag != MERGE)
+
+
+def choices(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union; of anything else, itself."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def fits(node: yaml.Node, annotation: Any) -> bool:
+    """Whether ``annotation`` takes a node of this kind: keys, a list, null, one of its words, a value."""
+    allowed = choices(annotation)
+    if Any in allowed:
+        return True
+    if isinstance(node, yaml.MappingNode):
+        return any(dataclasses.is_dataclass(choice) or get_origin(choice) is dict for choice in allowed)
+    if isinstance(node, yaml.SequenceNode):
+        return any(get_origin(choice) is list for choice in allowed)
+    if node.tag == NULL:
+        return NoneType in allowed
+    words = [word for choice in allowed if get_origin(choice) is Literal for word in get_args(choice)]
+    return node.value in words or any(choice in (str, int, float, bool) for choice in allowed)
 
 
 def unknown_key(path: str, line: int, key: str, known: Sequence[str]) -> BadLine:
@@ -183,6 +248,22 @@ def build(annotation: Any, value: Any) -> Any:
     return value
 
 
+def check_values(values: Any, key: str = "") -> None:
+    """Refuse what neither a file name nor the JSON and YAML of a run's files can hold."""
+    if isinstance(values, Mapping):
+        for name, value in values.items():
+            check_values(name, key)
+            check_values(value, f"{key}.{name}" if key else name)
+    elif isinstance(values, list):
+        for value in values:
+            check_values(value, key)
+    elif isinstance(values, str):
+        if re.search("[\0\ud800-\udfff]", values):
+            raise ConfigError(key, values, "text without NUL characters and undecodable bytes")
+    elif isinstance(values, float) and not math.isfinite(values):
+        raise ConfigError(key, values, "a finite number")
+
+
 def explain(kind: type, message: str, places: Mapping[str, str]) -> InputError:
     """One of jsonargparse's messages in the words of a config file."""
     key = ""
@@ -196,7 +277,7 @@ def explain(kind: type, message: str, places: Mapping[str, str]) -> InputError:
     value = next((found for pattern in patterns if (found := re.search(pattern, message))), None)
     annotation = annotation_of(kind, key)
     if annotation is None or value is None:
-        return InputError(" ".join(message.split()))
+        return InputError(shown(" ".join(message.split()), 400))
     place = f" ({places[key]})" if key in places else ""
     return ConfigError(key, value[1], f"expected {in_words(annotation)}{place}")
 

@@ -11,6 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 
+def shown(text: str, limit: int | None = None) -> str:
+    """``text`` as a terminal may print it: on one line, with escapes for all that hides or moves, cut at ``limit``."""
+    text = text if limit is None else text[: limit + 1]
+    text = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 class StagebError(Exception):
     """Base of every error that stageb raises on purpose."""
 
@@ -27,7 +34,7 @@ class ConfigError(InputError):
     """A config value is wrong: names its key, its value and the remedy."""
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
-        super().__init__(f"config: {key}: {value!r}: {remedy}")
+        super().__init__(shown(f"config: {shown(key, 200)}: {shown(repr(value), 200)}: {remedy}"))
         self.key = key
         self.value = value
         self.remedy = remedy
@@ -44,7 +51,7 @@ class BadLine:
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}" if self.line else self.path
-        return f"{place}: {self.what}; {self.remedy}"
+        return shown(f"{place}: {shown(self.what, 400)}; {self.remedy}")
 
 
 class BadInputError(InputError):

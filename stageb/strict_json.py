@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 MAX_DEPTH = 64  # far beyond what any file here holds, far below where a reader or writer would run out of stack
@@ -47,8 +48,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object, unless a key stands in it twice."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in made if keys.count(key) > 1)!r} is given twice")
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!r} is given twice")
     return made
 
 

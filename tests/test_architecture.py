@@ -17,6 +17,7 @@ LOOPS = ("guidance", "two_channel", "snake", "growth")
 # The first pattern that fits a module names all that it may import beside stageb and the standard library.
 THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
+    "stageb/strict_yaml": {"yaml"},
     "stageb/runtime": {"lightning", "torch"},
     "stageb/links": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
@@ -45,6 +46,7 @@ LIGHT = {
     "stageb/guidance/types",
     "stageb/launching",
     "stageb/seeds",
+    "stageb/strict_yaml",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.

@@ -260,6 +260,11 @@ def test_a_value_out_of_range_is_one_message(
     assert message.count("\n") == 1
 
 
+LAUGHS = b"model:\n  chat_template_kwargs:\n    a: &a0 [x]\n" + b"".join(
+    b"    a%d: &a%d [%s]\n" % (n, n, b", ".join([b"*a%d" % (n - 1)] * 9)) for n in range(1, 9)
+)
+
+
 @pytest.mark.parametrize(
     ("content", "place"),
     [
@@ -269,6 +274,19 @@ def test_a_value_out_of_range_is_one_message(
         (b"", "c.yaml: holds no keys"),
         (b"seed: 1\nsplit:\n", "c.yaml:2: split holds no keys"),
         (b"seed: 1\nseed: 2\n", "c.yaml:2: seed stands here twice"),
+        (b"seed: 1\nsampler:\n  grid: {}\n", "c.yaml:3: sampler.grid is of another kind"),
+        (b"reflection:\n  model: a.name\n", "c.yaml:2: reflection.model holds no keys"),
+        (b"split:\n  <<: {traain: 0.5}\n", "c.yaml:2: there is no key split.traain; did you mean split.train?"),
+        (b"seed: 1\n? [seed]\n: 1\n", "c.yaml:2: a key that is no text"),
+        (b"seed: 1\nrunner: !!python/object/apply:os.mkdir [made]\n", "c.yaml:2: the tag"),
+        (b"seed: !!int x\n", "c.yaml:1: the tag"),
+        (b"seed: 1\n\x07", "c.yaml:2: no valid YAML"),
+        (b"seed: " + b"9" * 5000, "c.yaml:1: a number of 5000 digits"),
+        (b"stage_a_paths: " + b"[" * 200 + b"]" * 200, "c.yaml:1: nested too deeply"),
+        (b"stage_a_paths: " + b"[" * 20_000, "c.yaml: nested too deeply"),
+        (b"model: {chat_template_kwargs: &a {x: *a}}", "c.yaml:1: nested too deeply"),
+        (LAUGHS, "c.yaml:3: nested too deeply, or too much of it"),
+        (b"#" * 300_000, "c.yaml: 300000 bytes"),
         (None, "c.yaml: cannot be read"),
     ],
 )
@@ -278,6 +296,69 @@ def test_an_unusable_file_is_named_with_the_line(
     if content is not None:
         (tmp_path / "c.yaml").write_bytes(content)
     assert place in wrong(capsys, "--config", "c.yaml")
+
+
+def test_merged_keys_are_keys_like_others(fit: Fit, tmp_path: Path) -> None:
+    text = "model: &m {engine: scripted, torch_dtype: float32}\nreflection: {model: {<<: *m, torch_dtype: bfloat16}}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    assert main(["fit", *TICKETS, "--config", "c.yaml"]) == 0
+    assert fit.config.reflection.model is not None
+    assert (fit.config.reflection.model.engine, fit.config.reflection.model.torch_dtype) == ("scripted", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--model", "trap.Model"],
+        ["--reflection.model", "trap.Model"],
+        ["--gate", "trap.Model"],
+        ["--gate", "{class_path: trap.Model}"],
+        ["--sampler.grid", "[trap.Model]"],
+        ["--sampler.grid+", "{<<: {class_path: trap.Model}}"],
+    ],
+)
+def test_no_value_names_a_module_to_import(
+    fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    key, value = arguments
+    wrong(capsys, *TICKETS, *arguments)
+    nested = "".join(f"{'  ' * depth}{name}:\n" for depth, name in enumerate(key.strip("-+").split(".")))
+    (tmp_path / "c.yaml").write_text(f"{nested[:-1]} {value}\n")
+    wrong(capsys, *TICKETS, "--config", "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["--gate.alpha", "null"], "gate.alpha"),
+        (["--sampler.grid", "[{temperature: .inf}]"], "sampler.grid.temperature"),
+        (["--fabric.timeout_s", ".inf"], "fabric.timeout_s"),
+        (["--model.chat_template_kwargs", "{a: [.nan]}"], "model.chat_template_kwargs.a"),
+        (["--model.chat_template_kwargs", "{a: !!set {x}}"], "model.chat_template_kwargs"),
+        (["--output.root", "a\0b"], "output.root"),
+        (["--output.run_name", "a\udce9"], "output.run_name"),
+        (["--seed", "!!timestamp x"], "seed"),
+        (["--guidance.path", "!!timestamp x"], "guidance.path"),
+        (["--fabric.devices", "&a [*a]"], "fabric.devices"),
+        (["--stage_a_paths", "[" * 40_000], "stage_a_paths"),  # crashes a C parser
+        (["--seed", "9" * 5000], "seed"),
+    ],
+)
+def test_values_that_no_run_could_write_down_are_refused_at_once(
+    fit: Fit, capsys: pytest.CaptureFixture[str], arguments: list[str], key: str
+) -> None:
+    message = wrong(capsys, *TICKETS, *arguments)
+    assert message.startswith(f"stageb: config: {key}: ")
+    assert message.count("\n") == 1
+    assert len(message) < 600
+
+
+def test_messages_hold_nothing_that_moves_a_terminal(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
+    for argument in ("--se\x1b[2Jed=1", "--seed=\u202e\x9b", "--seed=1\n2"):
+        message = wrong(capsys, *TICKETS, argument)
+        assert message.replace("\n", "").isprintable()
 
 
 def test_arguments_that_make_no_sense_are_refused(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from stageb import strict_json
@@ -7,6 +9,14 @@ def test_plain_json_passes() -> None:
     assert strict_json.loads(' {"a": [1, 2.5, null, true, "é\\u00e9", "\\ud83d\\ude00"]} ') == {
         "a": [1, 2.5, None, True, "éé", "😀"]
     }
+
+
+def test_the_key_that_comes_twice_is_found_at_once_among_many() -> None:
+    keys = "".join(f'"k{n}": 0, ' for n in range(50_000))
+    begun = time.process_time()
+    with pytest.raises(ValueError, match="'k49999' is given twice"):
+        strict_json.loads(f'{{{keys} "k49999": 1}}')
+    assert time.process_time() - begun < 1
 
 
 def test_brackets_side_by_side_are_not_deep() -> None:

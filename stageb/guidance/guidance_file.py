@@ -18,7 +18,8 @@ from stageb.guidance.prompts import WORDS
 from stageb.guidance.texts import text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
 
-KEY = re.compile(r"G(0|[1-9][0-9]{0,5})")
+KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
+MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 FIELDS = ("step", "next_number", "experiences", "metadata")
 
 
@@ -55,19 +56,29 @@ def from_json(content: Mapping[str, Any], path: str) -> dict[str, Guidance]:
 def load_seed(path: str | Path) -> dict[str, Guidance]:
     """The guidance that a user wrote, by mission.
 
-    Raises ``BadInputError`` where the file cannot be read, is not strict JSON in UTF-8, or holds something else.
+    Raises ``BadInputError`` where the file cannot be read, is not strict JSON in UTF-8, or holds something else, numbers
+    that leave a run no room included.
     """
     try:
-        content = strict_json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise _unreadable(path, error.strerror or str(error), "name a readable guidance.json in guidance.path") from error
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
+        why = getattr(error, "strerror", None) or str(error)
+        raise _unreadable(path, why, "name a readable guidance.json in guidance.path") from error
+    try:
+        content = strict_json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise _unreadable(path, f"not UTF-8 (byte {error.start})", "save it as UTF-8") from error
     except ValueError as error:
         raise _unreadable(path, f"not JSON: {error}", "mend it") from error
     if not isinstance(content, dict) or not content:
         raise _unreadable(path, "not an object of missions", 'write {"the mission": {"experiences": {"G0": "..."}}}')
-    return from_json(content, str(path))
+    guidance = from_json(content, str(path))
+    high = [mission for mission, known in guidance.items() if max(known.step, known.next_number - 1) > MOST]
+    if high:
+        remedy = "number the rules G0, G1, ... and leave step and next_number out"
+        whats = [f"mission {mission!r}: a step or a rule's number beyond {MOST}" for mission in high]
+        raise BadInputError("places in the guidance", [BadLine(str(path), 0, what, remedy) for what in whats])
+    return guidance
 
 
 def _unreadable(path: str | Path, what: str, remedy: str) -> BadInputError:

@@ -17,7 +17,7 @@ def text_fault(text: str) -> str:
 
     Control and format characters hide things from the people who read guidance or break its one line per rule.
     """
-    for character in text:
+    for character in "" if text.isprintable() else text:  # the usual case at little cost
         if unicodedata.category(character) in _UNSEEN:
             return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
     return "" if text.strip() else "an empty text"

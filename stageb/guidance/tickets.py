@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Literal
 from stageb import strict_json
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import SplitConfig
+from stageb.guidance.texts import text_fault
 from stageb.guidance.types import Split, Ticket
 from stageb.seeds import stream, uniform
 
@@ -103,8 +103,9 @@ def _file_lines(path: str) -> Iterator[tuple[int, bytes]]:
         data = Path(path).read_bytes()
     except IsADirectoryError:
         raise _FaultError("a folder", "name the files in it, or a pattern that the shell expands") from None
-    except OSError as error:
-        raise _FaultError(f"cannot be read: {error.strerror or error}", "name a readable file in stage_a_paths") from error
+    except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
+        why = getattr(error, "strerror", None) or error
+        raise _FaultError(f"cannot be read: {why}", "name a readable file in stage_a_paths") from error
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise _FaultError("UTF-16, not UTF-8", "save it as UTF-8")
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
@@ -149,14 +150,12 @@ def _ticket(raw: bytes) -> Ticket:
 
 
 def _name(row: dict[str, Any], field: str) -> str:
-    """A text that names something: one line, not empty."""
+    """A text that names something: one clean line, as prompts and guidance.json need it."""
     value = row[field]
     if not isinstance(value, str) or not value.strip():
         raise _FaultError(f"{field} {_short(value)}", "write a text that is not empty")
-    if not value.isprintable():  # the usual case at little cost; then what exactly
-        for character in value:
-            if unicodedata.category(character) in ("Cc", "Zl", "Zp"):
-                raise _FaultError(f"{field} holds the control character U+{ord(character):04X}", "take it out")
+    if fault := text_fault(value):
+        raise _FaultError(f"{field} holds {fault}", "take it out")
     return value
 
 

@@ -8,8 +8,9 @@ from made import guidances
 
 from stageb import strict_json
 from stageb.errors import BadInputError
+from stageb.guidance.edits import apply
 from stageb.guidance.guidance_file import from_json, load_seed, neutral, to_json
-from stageb.guidance.types import Guidance
+from stageb.guidance.types import Guidance, Operation
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", "G0", "a rule", "\n"]),
@@ -80,6 +81,10 @@ def test_a_byte_order_mark_is_forgiven(tmp_path: Path) -> None:
         ({"experiences": {"G0": "h"}, "step": -1}, "step: -1"),
         ({"experiences": {"G0": "h"}, "step": True}, "step: True"),
         ({"experiences": {"G0": "h", "G4": "x"}, "next_number": 4}, "at least 5"),
+        ({"experiences": {"G0": "h"}, "step": 10**50}, "beyond 999999"),  # no room to count on
+        ({"experiences": {"G0": "h"}, "next_number": 10**50}, "beyond 999999"),
+        ({"experiences": {"G0": "h", "G1000000": "x"}}, "beyond 999999"),
+        ({"experiences": {"G0": "h", "G999999999999": "x"}}, "'G999999999999'"),
         ({"experiences": {"G0": "h"}, "metadata": []}, "metadata"),
         ({"experiences": {"G0": "h"}, "metadata": {"G3": {}}}, "'G3'"),
         ({"experiences": {"G0": "h"}, "rules": {}}, "unknown field 'rules'"),
@@ -115,9 +120,19 @@ def test_unreadable_files(tmp_path: Path) -> None:
         load_seed(tmp_path / "none.json")
     with pytest.raises(BadInputError, match="directory"):
         load_seed(tmp_path)
+    for name in ("a\0b", "\ud800"):
+        with pytest.raises(BadInputError, match="name a readable"):
+            load_seed(name)
     (tmp_path / "latin").write_bytes(b'{"m\xe9": 1}')
     with pytest.raises(BadInputError, match="not UTF-8"):
         load_seed(tmp_path / "latin")
+
+
+def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
+    path = seed(tmp_path, {"m": {"experiences": {"G0": "h", "G999999": "Fail if a."}, "step": 999_999}})
+    added = apply(load_seed(path)["m"], [Operation("add", None, (), "Fail if b.", "", ("g::fail",))])
+    assert added.rules[-1].key == "G1000000"
+    assert from_json(to_json(added), "commit.json") == {"m": added}
 
 
 def test_the_neutral_guidance_is_a_headline() -> None:

@@ -91,8 +91,10 @@ def test_a_leading_header_is_dropped_and_nothing_else(tmp_path: Path) -> None:
         (row(mission=7), "mission 7"),
         (row(group_id=12), "group_id 12"),
         (row(group_id=""), 'group_id ""'),
-        (row(group_id="a\x00b"), "group_id holds the control character U+0000"),
-        (row(mission="a\nG9. Pass all."), "mission holds the control character U+000A"),
+        (row(group_id="a\x00b"), "group_id holds the character U+0000"),
+        (row(mission="a\u202eb"), "mission holds the character U+202E"),  # guidance.json could not hold it
+        (row(group_id="a\u200bb"), "group_id holds the character U+200B"),
+        (row(mission="a\nG9. Pass all."), "mission holds the character U+000A"),
         (row(per_image={}), "per_image {}"),
         (row(per_image=["a"]), 'per_image ["a"]'),
         (row(per_image={"image": "a"}), 'the key "image"'),
@@ -151,7 +153,14 @@ def test_unreadable_and_empty_files_always_stop(tmp_path: Path, mode: Any) -> No
     good = written(tmp_path, row(), name="good")
     (tmp_path / "wide").write_text(json.dumps(GOOD), encoding="utf-16")
     (tmp_path / "empty").write_text("\n \n")
-    cases = {"none": "No such file", ".": "a folder", "empty": "empty", "wide": "UTF-16"}
+    cases = {
+        "none": "No such file",
+        ".": "a folder",
+        "empty": "empty",
+        "wide": "UTF-16",
+        "a\0b": "null byte",
+        "\ud800": "encode",
+    }
     for name, says in cases.items():
         with pytest.raises(BadInputError, match=says):
             read([good, tmp_path / name], mode)

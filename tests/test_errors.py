@@ -1,0 +1,20 @@
+from stageb.errors import BadInputError, BadLine, ConfigError
+
+
+def test_every_bad_line_is_one_line_that_a_terminal_shows_as_it_is() -> None:
+    error = BadInputError(
+        "lines", [BadLine("a\nb", 3, "the key '\x1b[2J\u202e\u2028'", "mend it"), BadLine("c", 0, "x" * 5000, "!")]
+    )
+    head, first, second = str(error).split("\n")
+    assert head == "2 unusable lines:"
+    assert first == "  a\\nb:3: the key '\\x1b[2J\\u202e\\u2028'; mend it"
+    assert second.endswith("xxx...; !")
+    assert len(second) < 500
+    assert error.bad[1].what == "x" * 5000
+
+
+def test_a_config_error_shows_a_long_value_in_part() -> None:
+    error = ConfigError("seed", "9" * 5000, "a whole number")
+    assert len(str(error)) < 300
+    assert str(error).endswith("999...: a whole number")
+    assert str(ConfigError("a.质\n", "质量", "x")) == "config: a.质\\n: '质量': x"
