@@ -17,6 +17,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from stageb.config import ModelConfig
 from stageb.engines.chat import Chat
@@ -74,6 +75,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where a value of the config is at fault, ``EngineError`` where the checkpoint cannot be reached or
     read.
     """
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     name = _located(model.model_name_or_path)
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
     weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}

@@ -20,7 +20,7 @@ class SplitConfig:
     train: float = 0.6
     """Learnt from, and gated on."""
     val: float = 0.2
-    """Chooses among final guidances."""
+    """Judged after every epoch, never learnt from."""
     test: float = 0.2
     """Sealed for the report."""
 
@@ -115,7 +115,7 @@ class RunnerConfig:
     """Tickets per rank and round; a round is this times the world size."""
     tickets_per_epoch: int | None = None
     """Train tickets drawn for each epoch and mission; null: all."""
-    logging_steps: int = 1
+    logging_steps: int = 10
     """Rounds between two log lines where the output is not a terminal."""
 
     def __post_init__(self) -> None:

@@ -55,14 +55,20 @@ class Crew:
         (guidance,) = from_json(common["guidance"], "a job").values()
         sampler, language = self.config.sampler, self.config.prompt.language
         tickets = [self.tickets[i] for i in positions]
-        with at(_places(tickets)):
-            return [asdict(a) for a in rollout.rollout(tickets, guidance, self._model, sampler, language, common["names"])]
+
+        def answers(some: Sequence[Ticket]) -> list[Any]:
+            return [asdict(a) for a in rollout.rollout(some, guidance, self._model, sampler, language, common["names"])]
+
+        return naming_tickets(tickets, answers)
 
     def _judge(self, common: Any, item: Any) -> Any:
         (guidance,) = from_json(common["guidances"][item["guidance"]], "a job").values()
         tickets = [self.tickets[i] for i in item["tickets"]]
-        with at(_places(tickets)):
-            return rollout.verdicts(tickets, guidance, self._model, self.config.sampler, self.config.prompt.language)
+
+        def verdicts(some: Sequence[Ticket]) -> list[Any]:
+            return rollout.verdicts(some, guidance, self._model, self.config.sampler, self.config.prompt.language)
+
+        return naming_tickets(tickets, verdicts)
 
     @property
     def _model(self) -> Engine:
@@ -133,10 +139,19 @@ class Crew:
         return rollout.micro_batches([self.tickets[i] for i in positions], self.group_size)
 
 
-def _places(tickets: Sequence[Ticket]) -> str:
-    """What an error message calls a micro-batch."""
-    keys = ", ".join(ticket.key for ticket in tickets)
-    return f"ticket{'s' if len(tickets) > 1 else ''} {keys} of mission {tickets[0].mission}"
+def naming_tickets(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:
+    """``answer(tickets)``; what it raises carries a note that names the ticket (see ``errors.at``).
+
+    A model reads many tickets at once and does not say which one it failed at: each is tried alone then.
+    """
+    try:
+        return answer(tickets)
+    except Exception as error:
+        for ticket in tickets:
+            with at(f"ticket {ticket.key} of mission {ticket.mission}"):
+                answer([ticket])
+        error.add_note(f"tickets {tickets[0].key} to {tickets[-1].key} of mission {tickets[0].mission}, read together")
+        raise
 
 
 def _in_order(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]], count: int) -> list[Any]:

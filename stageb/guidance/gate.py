@@ -4,8 +4,8 @@ Edited and present guidance judge the same tickets; what counts are the tickets 
 The rule is a one-sided exact sign test over these (McNemar 1947 in its exact form): under "the edit changes nothing for
 better or worse", wins among wins plus losses are Binomial(1/2).
 
-Several edits are raced, since most are hopeless and tickets are what costs: they see the pool chunk by chunk, every chunk a
-fair share of tickets judged wrong and of tickets judged right so far, and after each chunk the less promising half goes. Only
+Several edits are raced, since most are hopeless and tickets are what costs: they see the pool chunk by chunk, every chunk
+half of tickets judged wrong so far and half of tickets judged right, and after each chunk the less promising half goes. Only
 contenders that saw the whole pool can be accepted, and nothing here looks at how a chunk came out to decide what the test
 sees; that the winner is the best of several is not corrected for.
 """
@@ -41,7 +41,7 @@ class Tally:
         )
 
     def expected(self, wrong: int, right: int, price: float = 1.0) -> float:
-        """Wins, less ``price`` for each loss, that a pool of ``wrong`` and ``right`` tickets would show at the rates so far."""
+        """Wins, less ``price`` for each loss, of a pool of ``wrong`` and ``right`` tickets at the rates so far."""
         won = wrong * self.wins / self.wrong_seen if self.wrong_seen else 0.0
         lost = right * self.losses / self.right_seen if self.right_seen else 0.0
         return won - price * lost

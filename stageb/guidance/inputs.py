@@ -47,13 +47,6 @@ def read_inputs(config: LoopConfig) -> Inputs:
     tickets, set_aside = read(config.stage_a_paths, config.on_bad_record)
     seeds = load_seed(config.guidance.path) if config.guidance.path else {}
     missions = missions_of(tickets)
-    unknown = [name for name in seeds if name not in missions]
-    if unknown:
-        remedy = f"no ticket has it: the missions are {', '.join(map(repr, missions))}"
-        raise BadInputError(
-            "missions in the guidance",
-            [BadLine(str(config.guidance.path), 0, f"mission {name!r}", remedy) for name in unknown],
-        )
     parts = split_tickets(tickets, config)
     empty = [name for name in missions if not parts[name]["train"]]
     if empty:

@@ -48,6 +48,7 @@ def lead(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, cr
         plan = make_plan(inputs.parts, config, crew.round_size)
         state = begin(journal, config, inputs)
         with Progress(config, plan, state, resumed=journal.number > 0) as progress:
+            progress.starts(inputs)
             loop = Loop(config, inputs, crew, journal, progress)
             while state.cursor < len(plan):
                 started = time.monotonic()

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.plan import Step
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
@@ -22,6 +23,7 @@ class Progress:
     def __init__(self, config: LoopConfig, plan: Sequence[Step], state: State, resumed: bool) -> None:
         self._console = Console(stderr=True, soft_wrap=True, highlight=False)
         self._every = config.runner.logging_steps
+        self._seeded = config.guidance.path is not None
         self._started = time.monotonic()
         self._tickets = 0
         self._rounds_done = sum(step.kind == "round" for step in plan[: state.cursor])
@@ -52,6 +54,14 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def starts(self, inputs: Inputs) -> None:
+        """What was found in the user's files that a person should know of."""
+        if inputs.set_aside:
+            self._console.print(f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
+        neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
+        if self._seeded and neutral:
+            self._console.print(f"guidance.path has no rules for: {', '.join(neutral)}", markup=False)
 
     def within(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
