@@ -10,6 +10,7 @@ close its own turn; and a template that asks for today's date is given a fixed o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,8 +53,10 @@ class Chat:
         self._tokenizer = tokenizer
         self._template = _A_DAY + tokenizer.get_chat_template() if tokenizer.chat_template else ""
         self._variables = variables
-        special = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
-        self._special = sorted(token for token in special if len(token) > 2)
+        special = sorted(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
+        # Where a special token begins: the lookahead finds those that overlap as well.
+        begins = "|".join(f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in special if len(token) > 1)
+        self._special = re.compile(begins or "(?!)")
         self._anchor = self._find_anchor()
         self._shared = lru_cache(_SYSTEMS)(self._encode_shared)
         self._own = lru_cache(_TURNS)(self._encode_own)
@@ -68,9 +71,7 @@ class Chat:
 
     def _as_data(self, text: str) -> str:
         """``text`` with spelt-out special tokens broken up."""
-        for token in self._special:
-            text = text.replace(token, f"{token[0]} {token[1:]}")
-        return text
+        return self._special.sub(r"\g<0> ", text)
 
     def _encode_shared(self, system: str) -> tuple[Frame, tuple[int, ...]]:
         frame = self._frame(system)
@@ -98,7 +99,9 @@ class Chat:
         if not self._template:
             return Frame(self._opening() + (f"{system}\n\n" if system else ""), "\n\n", trims_left=False, trims_right=False)
         refusal: Exception | None = None
-        for messages in _conversations(system):
+        taken = [len(run) for run in re.findall(f"{_MARKER}(x*)", system)]
+        marker = _MARKER + "x" * (max(taken, default=-1) + 1)  # stands nowhere in the system text
+        for messages in _conversations(system, marker):
             try:
                 text = self._tokenizer.apply_chat_template(
                     messages, chat_template=self._template, tokenize=False, add_generation_prompt=True, **self._variables
@@ -106,8 +109,8 @@ class Chat:
             except Exception as error:  # a template may refuse with any error: try the next form
                 refusal = error
                 continue
-            if system.strip() in text and text.count(_MARKER) == 1:
-                return _cut(text)
+            if system.strip() in text and text.count(marker) == 1:
+                return _cut(text, marker)
         raise EngineError(
             "the checkpoint's chat template can render none of: a system and a user message, a user message alone, a "
             "message of typed parts; mend its chat_template, or remove it for plain text"
@@ -120,9 +123,9 @@ class Chat:
         return str(self._tokenizer.bos_token) if opens else ""
 
 
-def _conversations(system: str) -> Iterator[list[dict[str, Any]]]:
+def _conversations(system: str, marker: str) -> Iterator[list[dict[str, Any]]]:
     """The forms in which a template may take a system text and the marker, best first."""
-    user = f"{_EDGE}{_MARKER}{_EDGE}"
+    user = f"{_EDGE}{marker}{_EDGE}"
     if system:
         yield [{"role": "system", "content": system}, {"role": "user", "content": user}]
     yield [{"role": "user", "content": f"{system}\n\n{user}" if system else user}]
@@ -130,9 +133,9 @@ def _conversations(system: str) -> Iterator[list[dict[str, Any]]]:
     yield [{"role": "user", "content": [*typed, {"type": "text", "text": user}]}]
 
 
-def _cut(text: str) -> Frame:
-    """The frame that ``text`` puts around the marker."""
-    shared, _, closing = text.partition(_MARKER)
+def _cut(text: str, marker: str) -> Frame:
+    """The frame that ``text`` puts around ``marker``."""
+    shared, _, closing = text.partition(marker)
     return Frame(
         shared=shared.removesuffix(_EDGE),
         closing=closing.removeprefix(_EDGE),

@@ -162,11 +162,12 @@ def parse_answer(text: str, language: str) -> tuple[Verdict, str] | None:
     White space around the answer and around its parts is forgiven, and the case of the verdict word; a third line, a third
     verdict, an empty reason, or a control character in the reason is not.
     """
-    head, newline, tail = text.strip().partition("\n")
+    text = text.strip()
+    head, _, tail = text.partition("\n")
     verdict = parse_verdict(head, language)
     label, colon, reason = tail.partition(":")
     reason = reason.strip()
-    if verdict is None or not newline or not colon or label.strip() != "Reason":
+    if verdict is None or not colon or label.strip() != "Reason" or len(text.splitlines()) != 2:
         return None
     if not reason or _CONTROL.search(reason):
         return None
