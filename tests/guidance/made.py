@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from stageb.guidance.texts import text_fault
-from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.guidance.types import Guidance, Rule, Ticket, Verdict
 
 LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
-VERDICT = st.sampled_from(["pass", "fail"])
+VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])
 
 
 @st.composite

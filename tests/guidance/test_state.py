@@ -1,0 +1,106 @@
+import json
+from dataclasses import asdict, fields
+
+from hypothesis import given
+from hypothesis import strategies as st
+from made import LINE, VERDICT, guidances, tickets
+
+from stageb.guidance.state import MissionState, State, Tally, answers_from_plain, from_plain, share, to_plain
+from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket, Verdict
+
+COUNT = st.integers(0, 10**6)
+TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
+TEXT = st.text(max_size=20)  # any text at all: raw answers hold everything
+CANDIDATES = st.builds(Candidate, COUNT, COUNT, st.floats(0, 2), TEXT, st.none() | VERDICT, TEXT, st.booleans(), COUNT)
+ANSWERS = st.builds(Answers, LINE, COUNT, st.lists(CANDIDATES, max_size=3).map(tuple), TEXT)
+SELECTIONS = st.builds(
+    Selection, st.none() | VERDICT, TEXT, st.none() | COUNT, st.floats(0, 1), st.booleans(), st.booleans(), TEXT
+)
+
+
+@st.composite
+def states(draw: st.DrawFn) -> tuple[State, dict[tuple[str, str], Ticket]]:
+    """A state, and the tickets that it was made of."""
+    missions: dict[str, MissionState] = {}
+    known: dict[tuple[str, str], Ticket] = {}
+    for mission in draw(st.lists(LINE, max_size=2, unique=True)):
+        own = draw(tickets(mission, max_size=3))
+        known |= {(mission, ticket.key): ticket for ticket in own}
+        pending = tuple(
+            Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own
+        )
+        missions[mission] = MissionState(
+            guidance=draw(guidances(st.just(mission))),
+            pending=pending,
+            tally=draw(TALLIES),
+            bundles=draw(COUNT),
+            judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES))),
+            pool=draw(st.none() | st.lists(st.booleans(), max_size=9).map(tuple)),
+        )
+    return State(draw(COUNT), missions), known
+
+
+@given(states())
+def test_a_state_comes_back_from_json(made: tuple[State, dict[tuple[str, str], Ticket]]) -> None:
+    state, known = made
+    back = from_plain(json.loads(json.dumps(to_plain(state))), known)
+    assert back == state
+    assert list(back.missions) == list(state.missions)
+
+
+@given(states())
+def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[tuple[str, str], Ticket]]) -> None:
+    """A commit is written after every round: it names tickets, and what they say stays in the ticket files."""
+    plain = to_plain(made[0])
+    for mission in plain["missions"].values():
+        assert all(isinstance(record["ticket"], str) for record in mission["pending"])
+
+
+@given(ANSWERS)
+def test_answers_come_back_from_json(answers: Answers) -> None:
+    assert answers_from_plain(json.loads(json.dumps(asdict(answers)))) == answers
+
+
+@given(states(), guidances())
+def test_with_mission_replaces_one_and_leaves_the_given_state(
+    made: tuple[State, dict[tuple[str, str], Ticket]], guidance: Guidance
+) -> None:
+    state, _ = made
+    before = dict(state.missions)
+    mission = MissionState(guidance)
+    after = state.with_mission("new", mission)
+    assert after.missions == {**before, "new": mission}
+    assert state.missions == before
+    assert after.cursor == state.cursor
+
+
+# Tallies
+
+Case = tuple[Verdict, Verdict | None, bool, int]  # label, verdict, whether sent to review, candidates
+CASES = st.lists(st.tuples(VERDICT, st.none() | VERDICT, st.booleans(), st.integers(0, 3)), max_size=12)
+
+
+def counted(cases: list[Case]) -> Tally:
+    tally = Tally()
+    for label, verdict, review, candidates in cases:
+        ticket = Ticket("m", "g", label, (("image_1", "x"),))
+        answers = Answers("g", 9, (Candidate(0, 0, 0.7, "", None, "", False, 5),) * candidates)
+        selection = Selection(verdict, "", None, 1.0, False, verdict == label, "why" if review else "")
+        tally = tally.plus(ticket, answers, selection)
+    return tally
+
+
+@given(CASES)
+def test_metrics_count_what_was_answered(cases: list[Case]) -> None:
+    row = counted(cases).row()
+    for figures, group in ((row, cases), (row["without_review"], [case for case in cases if not case[2]])):
+        assert figures["n"] == len(group)
+        assert figures["fp"] == sum(case[:2] == ("fail", "pass") for case in group)
+        assert figures["fn"] == sum(case[:2] == ("pass", "fail") for case in group)
+        assert figures["acc"] == share(sum(case[0] == case[1] for case in group), len(group))
+    assert row["unanswered"] == sum(case[1] is None for case in cases)
+    assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
+
+
+def test_a_share_of_nothing_is_none() -> None:
+    assert (share(0, 0), share(0, 3), share(1, 3), share(3, 3)) == (None, 0.0, 0.333333, 1.0)
