@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 from stageb.errors import JournalError
 
+# Line breaks, controls and turns of direction that JSON itself leaves as they are.
+_UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 UNFINISHED = ".unfinished"  # ends the name of a file that is being written beside its place
 
 _REMEDIES = {
@@ -40,8 +43,12 @@ def reporting(path: Path) -> Iterator[None]:
 
 
 def json_text(value: Any) -> str:
-    """``value`` as strict JSON on one line. Raises ``ValueError`` for NaN and infinities."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    """``value`` as strict JSON on one line, whatever its reader takes for a line break, that moves no terminal.
+
+    Raises ``ValueError`` for NaN and infinities.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:

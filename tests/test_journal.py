@@ -77,7 +77,7 @@ def test_rows_are_written_as_they_are(tmp_path: Path) -> None:
         assert journal.rows("a.jsonl") == rows
     assert (
         tmp_path / "run" / "a.jsonl"
-    ).read_bytes() == '{"b": "é\u2028\\n", "a": [1.5, null]}\n{"half": "\\ud800"}\n'.encode()
+    ).read_bytes() == '{"b": "é\\u2028\\n", "a": [1.5, null]}\n{"half": "\\ud800"}\n'.encode()
 
 
 def test_the_order_in_which_files_were_begun_makes_no_difference(tmp_path: Path) -> None:

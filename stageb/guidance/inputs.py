@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -11,7 +12,7 @@ from typing import Any
 
 import stageb
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.artifacts import append_some
+from stageb.guidance.artifacts import append_some, folder
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.crew import Crew
 from stageb.guidance.guidance_file import load_seed, neutral, to_json
@@ -47,6 +48,11 @@ def read_inputs(config: LoopConfig) -> Inputs:
     tickets, set_aside = read(config.stage_a_paths, config.on_bad_record)
     seeds = load_seed(config.guidance.path) if config.guidance.path else {}
     missions = missions_of(tickets)
+    folders = Counter(map(folder, missions))
+    shared = [name for name in missions if folders[folder(name)] > 1]
+    if shared:  # no accident: names with one hash have to be searched for
+        whats = [f"mission {name!r} would share the folder {folder(name)} with another" for name in shared]
+        raise BadInputError("missions", [BadLine("stage_a_paths", 0, what, "rename one of them") for what in whats])
     parts = split_tickets(tickets, config)
     empty = [name for name in missions if not parts[name]["train"]]
     if empty:
