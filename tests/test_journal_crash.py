@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from programs.processes import child
 
 from stageb.errors import JournalError
 from stageb.journal import Journal
@@ -44,18 +45,6 @@ def work(root: Path, steps: int = 3) -> None:
             journal.remove(f"m/old/{step - 1}.json")
             journal.note("timings.jsonl", [{"s": random.random()}])
             journal.commit({"done": step + 1})
-
-
-def child(act: Callable[[], None]) -> int:
-    """Start a process that does ``act``; its id. It exits 0 if ``act`` returns."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        act()
-        os._exit(0)
-    finally:
-        os._exit(1)
 
 
 @contextmanager
