@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from stageb import __version__, launching
 from stageb.cli import command_parser, parse
-from stageb.errors import InputError, StagebError
+from stageb.errors import InputError, StagebError, shown
 from stageb.guidance.config import LoopConfig
 
 
@@ -76,7 +76,7 @@ def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
         return arguments[0], arguments[1:]
     if arguments and arguments[0] in ("-h", "--help", "--version"):
         parser.parse_args(arguments[:1])
-    given = f"there is no command {arguments[0]}" if arguments else "no command was given"
+    given = f"there is no command {shown(arguments[0], 60)}" if arguments else "no command was given"
     raise InputError(f"{given}; choose from: {', '.join(COMMANDS)} (stageb --help)")
 
 

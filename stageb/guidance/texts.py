@@ -7,6 +7,9 @@ import unicodedata
 from collections.abc import Iterable
 
 _UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidirectional marks, zero width), half pairs, separators
+_BLANK = frozenset(  # letters and marks that show nothing: joiners, fillers, variation selectors but those of emoji
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
+) | {chr(code) for block in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in block}
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(f"[{_CJK}]|[^\\W{_CJK}]+")
 _COPY = 12  # half words in a row that make a copy: a CJK character is one, any other word two
@@ -17,16 +20,20 @@ def text_fault(text: str) -> str:
 
     Control and format characters hide things from the people who read guidance or break its one line per rule.
     """
-    for character in "" if text.isprintable() else text:  # the usual case at little cost
-        if unicodedata.category(character) in _UNSEEN:
+    for character in text:
+        if _unseen(character):
             return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
     return "" if text.strip() else "an empty text"
 
 
 def one_line(text: str, limit: int) -> str:
     """``text`` as one clean line of at most ``limit`` characters."""
-    seen = "".join(" " if unicodedata.category(character) in _UNSEEN else character for character in text)
+    seen = "".join(" " if _unseen(character) else character for character in text)
     return " ".join(seen.split())[:limit].rstrip()
+
+
+def _unseen(character: str) -> bool:
+    return unicodedata.category(character) in _UNSEEN or character in _BLANK
 
 
 def copied(text: str, sources: Iterable[str]) -> str:

@@ -7,13 +7,16 @@ from stageb.guidance.texts import copied, one_line, text_fault
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
 
 
-@pytest.mark.parametrize("text", ["Fail if a is b.", "若阀门为松动，则不通过。", "naïve – “quoted” · 5 °C", "a\u3000b"])
+@pytest.mark.parametrize(
+    "text", ["Fail if a is b.", "若阀门为松动，则不通过。", "naïve – “quoted” · 5 °C", "a\u3000b", "⚠\ufe0f is e\u0301"]
+)
 def test_plain_lines_have_no_fault(text: str) -> None:
     assert text_fault(text) == ""
 
 
 @pytest.mark.parametrize(
-    "character", ["\n", "\r", "\t", "\x00", "\x85", "\u2028", "\u202e", "\u2066", "\u200b", "\ufeff", "\ud800"]
+    "character",
+    ["\n", "\r", "\t", "\x00", "\x85", "\u2028", "\u202e", "\u2066", "\u200b", "\ufeff", "\ud800", "\u3164", "\U000e0141"],
 )
 def test_line_breaks_controls_and_invisible_characters_are_named(character: str) -> None:
     assert f"U+{ord(character):04X}" in text_fault(f"Fail if a{character}is b.")
