@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
 
-LOSS_PRICE = 2.0  # of a ticket lost, in tickets won, when contenders are ranked; the test itself counts both alike
+LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked; the test itself counts both alike
 
 Judge = Callable[[Sequence[tuple[int, Sequence[int]]]], Sequence[Sequence[bool]]]
 
@@ -72,10 +72,11 @@ def chunks(right_before: Sequence[bool], size: int) -> list[list[int]]:
 
 
 def survivors(tallies: Sequence[Tally], wrong: int, right: int, alpha: float) -> list[int]:
-    """Which contenders go on after a chunk: of those that expect a gain and can still pass, the better half, best first.
+    """Which contenders go on after a chunk, best first: of those that expect a gain and can still pass, the better half.
 
-    Better counts a loss double: a rule that spoils nothing leaves its place for the next one, while what a broad rule
-    spoils has to be mended by further edits. One always goes on while any can. Ties keep the order given.
+    Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the next one, while what a
+    broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
+    still had where no careful one passes; two do as long as two can. Ties keep the order given.
     """
     hopeful = [
         i
@@ -83,7 +84,9 @@ def survivors(tallies: Sequence[Tally], wrong: int, right: int, alpha: float) ->
         if tally.expected(wrong, right) > 0 and sign_test(tally.wins + wrong - tally.wrong_seen, tally.losses) <= alpha
     ]
     ranked = sorted(hopeful, key=lambda i: -tallies[i].expected(wrong, right, price=LOSS_PRICE))
-    return ranked[: max(1, -(-len(tallies) // 2))]
+    kept = ranked[: max(2, -(-len(tallies) // 2))]
+    leader = max(ranked, key=lambda i: tallies[i].expected(wrong, right), default=None)
+    return kept if leader is None or leader in kept else [*kept[:-1], leader]
 
 
 @dataclass(frozen=True, slots=True)

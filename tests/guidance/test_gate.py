@@ -188,8 +188,22 @@ def test_losers_dropped_early_cost_less_than_the_pool() -> None:
 def test_the_better_half_goes_on_and_ties_keep_their_order() -> None:
     tallies = [Tally(10, 10, wins, losses) for wins, losses in [(3, 0), (9, 1), (0, 0), (9, 1), (2, 5)]]
     assert survivors(tallies, 100, 100, 0.05) == [1, 3, 0]
-    assert survivors(tallies[:2], 100, 100, 0.05) == [1]
+    assert survivors(tallies[:2], 100, 100, 0.05) == [1, 0]
     assert survivors(tallies[2:3], 100, 100, 0.05) == []
+
+
+def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
+    careful = [Tally(32, 32, 4, 0)] * 4
+    broad = Tally(32, 32, 20, 10)
+    assert survivors([*careful, broad], 50, 50, 0.05) == [0, 1, 4]
+
+
+def test_a_careful_edit_wins_over_a_broad_one_of_more_gain_and_a_broad_one_over_none() -> None:
+    before = [False] * 30 + [True] * 30
+    careful = [True] * 10 + [False] * 20 + [True] * 30
+    broad = [True] * 30 + [False] * 10 + [True] * 20
+    assert run(before, [broad, careful], chunk=20).winner == 1
+    assert run(before, [broad], chunk=20).winner == 0
 
 
 def test_rates_are_weighed_by_the_pool_and_not_by_the_chunk() -> None:
