@@ -200,8 +200,8 @@ def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
 
 def test_a_careful_edit_wins_over_a_broad_one_of_more_gain_and_a_broad_one_over_none() -> None:
     before = [False] * 30 + [True] * 30
-    careful = [True] * 10 + [False] * 20 + [True] * 30
-    broad = [True] * 30 + [False] * 10 + [True] * 20
+    careful = [i % 3 == 0 for i in range(30)] + [True] * 30
+    broad = [True] * 30 + [i % 3 > 0 for i in range(30)]
     assert run(before, [broad, careful], chunk=20).winner == 1
     assert run(before, [broad], chunk=20).winner == 0
 
