@@ -6,7 +6,6 @@ All ranks have read the same tickets, so what travels is positions, and guidance
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
