@@ -21,7 +21,7 @@ class Progress:
     """Counts rounds and tickets of this process's part of the run, and says what reflection changed."""
 
     def __init__(self, config: LoopConfig, plan: Sequence[Step], state: State, resumed: bool) -> None:
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
         self._every = config.runner.logging_steps
         self._seeded = config.guidance.path is not None
         self._started = time.monotonic()
@@ -36,12 +36,12 @@ class Progress:
             )
             self._console.print(f"{config.output.root}/{config.output.run_name}: {left}")
         self._bar = Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("rounds"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}"),
+            TextColumn("{task.fields[figures]}", markup=False),
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal or state.cursor == len(plan),
@@ -61,7 +61,7 @@ class Progress:
             self._console.print(f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
         if self._seeded and neutral:
-            self._console.print(f"guidance.path has no rules for: {', '.join(neutral)}", markup=False)
+            self._console.print(f"guidance.path has no rules for: {', '.join(neutral)}")
 
     def within(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
@@ -98,7 +98,7 @@ class Progress:
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
-        self._console.print("\n".join(lines), markup=False)
+        self._console.print("\n".join(lines))
 
     def _one_more(self, step: Step, figures: str) -> None:
         self._rounds_done += 1

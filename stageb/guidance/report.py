@@ -18,17 +18,17 @@ from stageb.journal import Journal
 
 def show(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> None:
     """Print the report on standard output."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     console.print(table(journal, guidance))
     for mission, learnt in guidance.items():
         edits = f"{learnt.step} accepted edit{'s' if learnt.step != 1 else ''}"
-        console.print(f"\n{mission}, after {edits}:", markup=False)
+        console.print(f"\n{mission}, after {edits}:")
         for rule in learnt.rules:
-            console.print(f"  {rule.key}. {rule.text}", markup=False)
+            console.print(f"  {rule.key}. {rule.text}")
     console.print("\nRules were learnt from train tickets alone; test served for nothing but this table.")
-    console.print(f"Files: {journal.folder}", markup=False)
+    console.print(f"Files: {journal.folder}")
     for mission in guidance:
-        console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}", markup=False)
+        console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
 
 
 def table(journal: Journal, guidance: Mapping[str, Guidance]) -> Table:

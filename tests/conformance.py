@@ -1,0 +1,160 @@
+"""What every loop owes, whatever it learns, as checks that any loop can be put to: list it in ``test_conformance.py``.
+
+A loop is a command line that runs to its end within a second or so and leaves a run's folder (``stageb/journal.py``).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from programs import forks
+from programs.processes import Job
+
+from stageb.journal import COMMIT, LOCK
+
+WORLD_SIZES = (1, 2, 3, 4)
+NOT_COMPARED = frozenset(
+    {"config.yaml", "run.json", "timings.jsonl", LOCK}
+)  # how and when it ran, rather than what came of it
+GONE_S = 15.0  # after a raise or a kill, on a busy machine
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop, as the checks start it."""
+
+    name: str
+    arguments: Callable[[Path, int], list[str]]  # (root, world size) -> what follows ``stageb``; it runs in root/run
+    raising: Callable[[Path, int, int], list[str]]  # (root, world size, rank) -> the same; that rank raises amid the work
+    says: str  # what is said of it then: a pattern, with {rank}
+
+
+class Bench:
+    """A loop, room to run it in, and what an undisturbed run of it leaves."""
+
+    def __init__(self, loop: Loop, folder: Path) -> None:
+        self.loop = loop
+        self.folder = folder
+        self._whole: dict[int, forks.Ended] = {}
+        self._places = 0
+
+    def place(self) -> Path:
+        """A new folder."""
+        self._places += 1
+        return self.folder / f"{self._places:04d}"
+
+    def root(self, world_size: int) -> Path:
+        """Where the undisturbed run at this world size lies."""
+        return self.folder / f"whole-{world_size}"
+
+    def whole(self, world_size: int = 1) -> forks.Ended:
+        """The undisturbed run; made once."""
+        if world_size not in self._whole:
+            root = self.root(world_size)
+            self._whole[world_size] = forks.run(self.loop.arguments(root, world_size), world_size, root / "job")
+        return self._whole[world_size]
+
+    def expected(self) -> dict[str, bytes]:
+        """What every run must leave."""
+        self.whole()
+        return content(self.root(1) / "run")
+
+
+def content(folder: Path, not_compared: frozenset[str] = NOT_COMPARED) -> dict[str, bytes]:
+    """The bytes of a run that are to be equal, by file."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in not_compared)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def differing(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
+    """The files that are not as they must be."""
+    return sorted(file for file in found.keys() | expected.keys() if found.get(file) != expected.get(file))
+
+
+def check_world_size(bench: Bench, world_size: int) -> None:
+    """The same bytes whatever the world size."""
+    ended = bench.whole(world_size)
+    assert set(ended.codes) == {0}, ended.err
+    assert differing(content(bench.root(world_size) / "run"), bench.expected()) == []
+
+
+def check_only_rank_0_writes(bench: Bench, world_size: int) -> None:
+    """The others write nothing, anywhere; rank 0 writes under the root that it was given."""
+    first, *others = bench.whole(world_size).operations
+    assert first
+    assert all(path.startswith((str(bench.root(world_size)), "descriptor")) for _, _, path in map(_parted, first))
+    assert others == [()] * (world_size - 1)
+
+
+def check_a_raise(bench: Bench, world_size: int, rank: int) -> None:
+    """Whichever rank raises, all end, soon, and it is said once which rank it was, at what, and why."""
+    root = bench.place()
+    ended = forks.run(bench.loop.raising(root, world_size, rank), world_size, root / "job")
+    assert set(ended.codes) == {1}, ended.err
+    assert ended.seconds < GONE_S
+    assert len(re.findall(bench.loop.says.format(rank=rank), ended.err)) == 1, ended.err
+
+
+def check_killed_before_an_operation(bench: Bench, number: int, world_size: int, resumed_at: int) -> None:
+    """Rank 0 gone before its file operation ``number``, the run resumed at another world size: the same bytes."""
+    root = bench.place()
+    job = forks.Forks(bench.loop.arguments(root, world_size), world_size, root / "killed", kill_before=number)
+    ended = job.wait(GONE_S)
+    assert ended.codes[0] == 137, ended.err
+    assert 0 not in ended.codes
+    _check_resumed(bench, root, ended, resumed_at)
+
+
+def check_killed_after_a_commit(bench: Bench, commit: int, world_size: int, victim: int, resumed_at: int) -> None:
+    """Any rank gone at or soon after a commit; resumed at another world size: the same bytes."""
+    root = bench.place()
+    job = forks.Forks(bench.loop.arguments(root, world_size), world_size, root / "killed")
+    deadline = time.monotonic() + GONE_S
+    while commits(root / "run") < commit and time.monotonic() < deadline:
+        time.sleep(0.001)
+    job.ranks[victim].kill()
+    ended = job.wait(GONE_S)
+    assert ended.codes[victim] == 137, ended.err
+    assert 0 not in ended.codes
+    _check_resumed(bench, root, ended, resumed_at)
+
+
+def check_the_command(bench: Bench, world_size: int) -> None:
+    """The real command, its ranks launched by itself."""
+    root = bench.place()
+    job = Job.start([sys.executable, "-m", "stageb", *bench.loop.arguments(root, world_size)], root / "job")
+    in_time = job.wait(120.0)
+    assert (in_time, job.clear(), job.code) == (True, 0, 0), job.err
+    assert differing(content(root / "run"), bench.expected()) == []
+
+
+def commits(folder: Path) -> int:
+    """The number of a run's last commit; 0 before the first."""
+    try:
+        found = re.match(rb'{"number": (\d+),', (folder / COMMIT).read_bytes())
+    except FileNotFoundError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+def _check_resumed(bench: Bench, root: Path, killed: forks.Ended, world_size: int) -> None:
+    """The same command, perhaps at another world size, brings the run to its proper end, doing nothing over again."""
+    ended = forks.run(bench.loop.arguments(root, world_size), world_size, root / "resumed")
+    assert set(ended.codes) == {0}, ended.err
+    assert differing(content(root / "run"), bench.expected()) == []
+    assert {path.name for path in root.iterdir() if path.is_dir()} == {"killed", "resumed", "run"}
+    made = _commits_made(killed) + _commits_made(ended)
+    assert made - _commits_made(bench.whole()) in (0, 1)  # 1: killed in the middle of one
+
+
+def _commits_made(ended: forks.Ended) -> int:
+    return sum(operation.startswith("os.rename") and operation.endswith(f"/{COMMIT}") for operation in ended.operations[0])
+
+
+def _parted(operation: str) -> tuple[str, str, str]:
+    return operation.partition(" ")

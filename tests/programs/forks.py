@@ -1,0 +1,123 @@
+"""The ranks of a job as forks of a server that has imported torch and the loops: a start costs tenths of a second.
+
+For what a loop does. How jobs are launched, and end under every launcher, is tested with the real commands. To the ranks
+this looks like torchrun.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from programs.jobs import free_port
+from programs.operations import watch
+from programs.processes import clean_environment
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["stageb.__main__", "stageb.guidance.loop", "programs.forks"])
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that has ended."""
+
+    codes: tuple[int, ...]  # of the ranks, as a shell would see them: 128 + n for signal n
+    out: str
+    err: str
+    operations: tuple[tuple[str, ...], ...]  # of each rank, in order: "open /the/path"
+    seconds: float
+
+
+class Forks:
+    """A job that goes on: ``stageb`` with ``arguments`` on every rank."""
+
+    def __init__(self, arguments: Sequence[str], world_size: int, folder: Path, kill_before: int | None = None) -> None:
+        """``folder`` is for what is printed and noted; rank 0 is killed just before that many file operations are done."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self._began = time.monotonic()
+        place = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+            "TORCHELASTIC_RUN_ID": "tests",
+        }
+        self.ranks = [
+            SERVER.Process(
+                target=_rank,
+                args=(
+                    list(arguments),
+                    {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)} if world_size > 1 else {},
+                    str(folder),
+                    rank,
+                    kill_before if rank == 0 else None,
+                ),
+            )
+            for rank in range(world_size)
+        ]
+        for process in self.ranks:
+            process.start()
+
+    def wait(self, seconds: float = 60.0) -> Ended:
+        """Wait for the end of all ranks. Raises ``TimeoutError`` where one lives on (and kills it)."""
+        deadline = time.monotonic() + seconds
+        living: list[Any] = [process.sentinel for process in self.ranks]
+        while living:
+            ended = wait(living, max(0.0, deadline - time.monotonic()))
+            if not ended:
+                for process in self.ranks:
+                    process.kill()
+                raise TimeoutError(
+                    f"{len(living)} of {len(self.ranks)} ranks live on after {seconds} s: {self._text('err')}"
+                )
+            living = [sentinel for sentinel in living if sentinel not in ended]
+        took = time.monotonic() - self._began
+        for process in self.ranks:
+            process.join()
+        codes = tuple(128 - code if (code := process.exitcode or 0) < 0 else code for process in self.ranks)
+        notes = tuple(tuple(self._text(f"operations.{rank}").splitlines()) for rank in range(len(self.ranks)))
+        return Ended(codes, self._text("out"), self._text("err"), notes, took)
+
+    def _text(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+
+def run(arguments: Sequence[str], world_size: int, folder: Path, kill_before: int | None = None) -> Ended:
+    """A job from start to end."""
+    return Forks(arguments, world_size, folder, kill_before).wait()
+
+
+def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, kill_before: int | None) -> None:
+    """One rank, in its process."""
+    kept = clean_environment()
+    os.environ.clear()
+    os.environ.update(kept | place)
+    for name, descriptor in (("out", 1), ("err", 2)):
+        os.dup2(os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    notes = os.open(f"{folder}/operations.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    done = 0
+
+    def note(what: str, path: str) -> None:
+        nonlocal done
+        if done == kill_before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done += 1
+        os.write(notes, f"{what} {path}\n".encode())
+
+    from stageb.__main__ import main
+
+    watch(note)
+    code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

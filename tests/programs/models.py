@@ -1,0 +1,37 @@
+"""Functions that answer in a language model's place, for configs to name: ``programs.models:slow``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from stageb.engines.protocol import Decode, Prompt
+from stageb.guidance.follower import respond
+
+ANSWER_S = 0.004
+Respond = Callable[[Prompt, Decode, int], str]
+
+
+def slow(prompt: Prompt, decode: Decode, key: int) -> str:
+    """The follower's answer, after a while."""
+    time.sleep(ANSWER_S)
+    return respond(prompt, decode, key)
+
+
+def _raising(rank: int) -> Respond:
+    def raising(prompt: Prompt, decode: Decode, key: int) -> str:
+        if "\nG1. " in prompt.system and int(os.environ.get("LOCAL_RANK", "0")) == rank:
+            raise ValueError("the lamp went out")
+        return respond(prompt, decode, key)
+
+    return raising
+
+
+raising_on_0, raising_on_1, raising_on_2 = map(_raising, range(3))
+"""The follower's answers; that rank raises once there is a learnt rule to judge by."""
+
+
+def idle(prompt: Prompt, decode: Decode, key: int) -> str:
+    """Passes everything."""
+    return "Verdict: pass\nReason: G0: fine"

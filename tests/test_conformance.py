@@ -1,0 +1,83 @@
+"""Every loop, put to the checks of ``conformance.py``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import conformance
+import pytest
+from conformance import WORLD_SIZES, Bench, Loop
+from programs import small
+
+
+def guidance(root: Path, world_size: int, **keys: object) -> list[str]:
+    return small.arguments(small.write(root / "tickets.jsonl", "valves"), root, world_size, keys)
+
+
+LOOPS = [
+    Loop(
+        name="guidance",
+        arguments=guidance,
+        raising=lambda root, world_size, rank: guidance(
+            root, world_size, **{"model.model_name_or_path": f"programs.models:raising_on_{rank}"}
+        ),
+        says=r"rank {rank} failed at ticket g-\d+::(pass|fail) of mission valves: ValueError: the lamp went out",
+    ),
+]
+
+every = pytest.mark.parametrize("world_size", WORLD_SIZES)
+slow = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", params=LOOPS, ids=lambda loop: loop.name)
+def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(request.param, tmp_path_factory.mktemp("conformance"))
+
+
+@every
+def test_equal_bytes_at_every_world_size(bench: Bench, world_size: int) -> None:
+    conformance.check_world_size(bench, world_size)
+
+
+@every
+def test_only_rank_0_writes(bench: Bench, world_size: int) -> None:
+    conformance.check_only_rank_0_writes(bench, world_size)
+
+
+@pytest.mark.parametrize(("world_size", "rank"), [(1, 0), (2, 0), (2, 1), (3, 2)])
+def test_a_raise_ends_every_rank(bench: Bench, world_size: int, rank: int) -> None:
+    conformance.check_a_raise(bench, world_size, rank)
+
+
+@pytest.mark.parametrize("step", [pytest.param(21, id="some"), pytest.param(1, id="all", marks=slow)])
+def test_killed_before_any_file_operation_and_resumed(bench: Bench, step: int) -> None:
+    for number in range(0, len(bench.whole().operations[0]), step):
+        conformance.check_killed_before_an_operation(bench, number, 1, 1)
+
+
+@pytest.mark.parametrize("step", [pytest.param(60, id="some"), pytest.param(7, id="many", marks=slow)])
+def test_killed_and_resumed_at_another_world_size(bench: Bench, step: int) -> None:
+    """Each world size is killed, and takes over, somewhere."""
+    for turn, number in enumerate(range(step // 2, len(bench.whole().operations[0]), step)):
+        world_size, resumed_at = WORLD_SIZES[turn % 3], WORLD_SIZES[(turn + 1 + turn // 3) % 3]
+        conformance.check_killed_before_an_operation(bench, number, world_size, resumed_at)
+
+
+@pytest.mark.parametrize(
+    ("commit", "world_size", "victim", "resumed_at"),
+    [
+        (3, 2, 1, 2),
+        (12, 3, 2, 1),
+        pytest.param(1, 2, 0, 2, marks=slow),
+        pytest.param(20, 2, 1, 3, marks=slow),
+        pytest.param(7, 3, 1, 2, marks=slow),
+        pytest.param(15, 4, 3, 2, marks=slow),
+    ],
+)
+def test_killed_after_a_commit_and_resumed(bench: Bench, commit: int, world_size: int, victim: int, resumed_at: int) -> None:
+    conformance.check_killed_after_a_commit(bench, commit, world_size, victim, resumed_at)
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(1, marks=slow), pytest.param(3, marks=slow)])
+def test_the_real_command(bench: Bench, world_size: int) -> None:
+    conformance.check_the_command(bench, world_size)
