@@ -4,6 +4,7 @@ What a loop owes at several ranks, and when it is killed, is the same for every 
 """
 
 import json
+import os
 import random
 import shutil
 from collections import Counter
@@ -22,7 +23,7 @@ from stageb.guidance.follower import respond
 from stageb.guidance.guidance_file import load_seed, neutral
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.types import Guidance
-from stageb.journal import safe_name
+from stageb.journal import Journal, safe_name
 
 SPLITS = ("train", "val", "test")
 UNTESTED = {"gate": "none", "guidance.retention": 1000}  # an edit for nearly every bundle, all of them kept
@@ -202,19 +203,24 @@ def test_gate_none_applies_the_first_edit_untested(fit: Fit, model: Model) -> No
     assert all(decode.temperature > 0 for _, decode in asked)  # verdicts for a gate are asked greedily
 
 
-def test_the_gates_figures_tell_why(fit: Fit) -> None:
-    assert fit() == 0
+def test_the_gates_figures_tell_why(fit: Fit, model: Model) -> None:
+    name, asked = model(respond)
+    assert fit(model__model_name_or_path=name) == 0
     gates = [row for row in fit.rows("reflection") if row["gate"]]
     assert {row["applied"] for row in gates} == {True, False}
+    right = gates[0]["gate"]["right_before"]
     for row in gates:
         gate = row["gate"]
-        assert gate["pool"] == 39
+        assert (gate["pool"], gate["right_before"]) == (39, right)
         assert gate["verdicts"] == sum(contender["seen"] for contender in gate["contenders"])
         assert sum(contender["proposed_times"] for contender in gate["contenders"]) <= len(row["proposals"])
         if row["applied"]:
             (winner,) = [each for each in gate["contenders"] if each["proposal"] == row["applied_proposal"]]
             assert winner["seen"] == gate["pool"]
             assert winner["won"] > winner["lost"]
+            right += winner["won"] - winner["lost"]
+    greedy = sum(decode.temperature == 0 for _, decode in asked)
+    assert greedy == 39 + sum(row["gate"]["verdicts"] for row in gates)  # the present guidance judges the pool but once
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -401,6 +407,15 @@ def test_a_finished_run_says_so_and_changes_nothing(fit: Fit, model: Model) -> N
     assert fit.out == report
     assert content(fit.run, not_compared=frozenset({".lock"})) == before
     assert asked == []
+
+
+def test_a_run_that_goes_on_elsewhere_is_left_alone(fit: Fit) -> None:
+    with Journal.open(fit.root, "run", {}):
+        before = content(fit.run)
+        assert fit() == 1
+        assert f"process {os.getpid()}" in fit.err
+        assert "another run name" in fit.err
+        assert content(fit.run) == before
 
 
 def test_another_config_is_refused_by_name_and_changes_nothing(fit: Fit) -> None:
