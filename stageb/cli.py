@@ -277,7 +277,8 @@ def explain(kind: type, message: str, places: Mapping[str, str]) -> InputError:
     value = next((found for pattern in patterns if (found := re.search(pattern, message))), None)
     annotation = annotation_of(kind, key)
     if annotation is None or value is None:
-        return InputError(shown(" ".join(message.split()), 400))
+        told = " ".join(message.split())
+        return InputError(shown(f"{told} ''" if told.endswith(":") else told, 400))  # an argument that is empty
     place = f" ({places[key]})" if key in places else ""
     return ConfigError(key, value[1], f"expected {in_words(annotation)}{place}")
 

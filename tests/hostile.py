@@ -501,8 +501,8 @@ def check_input_error(error: InputError, line: Line) -> None:
         assert error.key
         assert error.remedy
     else:
-        parts = [part for argument in line.arguments for part in (argument, *argument.split("=", 1)) if part]
-        words = [shown(" ".join(part.split())[:50]) for part in parts]
+        parts = [part for argument in line.arguments for part in (argument, *argument.split("=", 1))]
+        words = [shown(" ".join(part.split())[:50]) or "''" for part in parts]
         assert re.search("unrecognized|expected|argument|option", message), message
         assert any(word in message for word in words), message
 

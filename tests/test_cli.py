@@ -368,6 +368,7 @@ def test_messages_hold_nothing_that_moves_a_terminal(fit: Fit, capsys: pytest.Ca
 
 def test_arguments_that_make_no_sense_are_refused(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
     assert "extra" in wrong(capsys, *TICKETS, "extra")
+    assert "arguments: ''" in wrong(capsys, *TICKETS, "")
     assert "--seed" in wrong(capsys, "--seed")
     assert main(["\x1b[2J"]) == 2
     assert "there is no command \\x1b[2J;" in capsys.readouterr().err
