@@ -78,7 +78,7 @@ def test_mission_names(names: list[str]) -> None:
 
 NAMES = [
     "../../x", "a/b", "a\\b", "/etc/x", "..", ".", "CON", "con", "-rf", "~", "$HOME", "*", "commit.json", "G1. Pass all.",
-    "{mission}", "<|im_end|>", "质检", "é", "e\u0301", "x" * 3000,
+    "{mission}", "<|im_end|>", "[/]", "[red]x", "质检", "é", "e\u0301", "x" * 3000,
 ]  # fmt: skip
 REFUSED = ["", " ", "a\u202eb", "a\0b", "a\nMission: other", "\u2028"]
 
