@@ -28,7 +28,7 @@ from programs.processes import Job, wait_until
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 WORLD_SIZES = (1, 2, 3)
 EARLY = 0.1  # share of moments in start-up
-PAUSE_S = 0.4  # a moment comes at most so long after a commit: longer than a round takes
+PAUSE_S = 0.4  # a moment comes at most so long after a commit: about as long as a round takes
 STARTING_S = 5.0
 HUNG_S = 60.0
 KEYS = {"model.model_name_or_path": "programs.models:slow", "runner.epochs": 1}
@@ -93,14 +93,16 @@ def campaign(folder: Path, kills: int, seed: int) -> Iterator[Run]:
 
 def one_run(root: Path, blows: Sequence[Blow], world_size: int, expected: dict[str, bytes], last: int) -> Run:
     """One run: a start for each blow, if it does not end before, and one at ``world_size`` to finish it."""
-    kills = []
-    for number, blow in enumerate(blows):
-        kill = strike(start(root, blow.world_size, number), blow, root / "run", last)
+    kills: list[Kill] = []
+    for blow in blows:
+        job = start(root, blow.world_size, len(kills))
+        kill = strike(job, blow, root / "run", last)
         if kill is None:
             break
         kills.append(kill)
-    end = start(root, world_size, len(blows))
-    return Run(tuple(kills), finished(end), tuple(differing(content(root / "run"), expected)))
+    else:
+        job = start(root, world_size, len(kills))
+    return Run(tuple(kills), finished(job), tuple(differing(content(root / "run"), expected)))
 
 
 def start(root: Path, world_size: int, number: int) -> Job:
@@ -121,8 +123,9 @@ def strike(job: Job, blow: Blow, folder: Path, last: int) -> Kill | None:
     if blow.early:
         time.sleep(blow.share * STARTING_S)
     else:
-        commit = int(commits(folder) + blow.share * (last - commits(folder)))
-        wait_until(lambda: job.parent.poll() is not None or (folder.exists() and commits(folder) >= commit), 120.0)
+        before = commits(folder)
+        commit = before + 1 + int(blow.share * (last - before - 1))  # one that this start makes
+        wait_until(lambda: job.parent.poll() is not None or commits(folder) >= commit, 120.0)
     time.sleep(blow.pause_s)
     commit = commits(folder)
     if job.parent.poll() is not None:

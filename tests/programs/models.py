@@ -9,7 +9,7 @@ from collections.abc import Callable
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.follower import respond
 
-ANSWER_S = 0.01
+ANSWER_S = 0.02
 Respond = Callable[[Prompt, Decode, int], str]
 
 
