@@ -27,6 +27,7 @@ LOOPS = [
 
 every = pytest.mark.parametrize("world_size", WORLD_SIZES)
 slow = pytest.mark.slow
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module", params=LOOPS, ids=lambda loop: loop.name)
