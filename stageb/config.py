@@ -62,7 +62,7 @@ class FabricConfig:
 
     def __post_init__(self) -> None:
         require(self.num_nodes >= 1, "fabric.num_nodes", self.num_nodes, "at least 1")
-        require(self.timeout_s > 0, "fabric.timeout_s", self.timeout_s, "a number of seconds above 0")
+        require(0 < self.timeout_s <= 1e6, "fabric.timeout_s", self.timeout_s, "seconds above 0, at most 1000000")
 
 
 @dataclass(frozen=True)
@@ -75,5 +75,5 @@ class OutputConfig:
     """This run's folder under root; one path component."""
 
     def __post_init__(self) -> None:
-        plain = self.run_name not in ("", ".", "..") and not set(self.run_name) & set("/\\\0")
-        require(plain, "output.run_name", self.run_name, "one path component, without / or \\")
+        plain = self.run_name.isprintable() and self.run_name not in ("", ".", "..") and not set(self.run_name) & set("/\\")
+        require(plain, "output.run_name", self.run_name, "one path component of printable characters, without / or \\")

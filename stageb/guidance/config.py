@@ -119,7 +119,7 @@ class RunnerConfig:
     """Rounds between two log lines where the output is not a terminal."""
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 0, "runner.epochs", self.epochs, "0 or more")
+        require(0 <= self.epochs <= 10_000, "runner.epochs", self.epochs, "0 or more, at most 10000")
         size = self.per_rank_rollout_batch_size
         require(size >= 1, "runner.per_rank_rollout_batch_size", size, "at least 1")
         drawn = self.tickets_per_epoch

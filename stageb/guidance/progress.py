@@ -93,8 +93,12 @@ class Progress:
         after: Guidance,
     ) -> None:
         """A bundle is dealt with: one line on what became of it."""
-        tried = f"{len(gate['contenders'])} edits tried" if gate else why_not or "no usable edit"
-        lines = [f"{mission} {reflection_id}: {tried}, {'accepted' if after.step > before.step else 'none accepted'}"]
+        changed = after.step > before.step
+        if gate:
+            outcome = f"{len(gate['contenders'])} edits tried, {'one' if changed else 'none'} accepted"
+        else:
+            outcome = "an edit applied untested" if changed else why_not or "no usable edit"
+        lines = [f"{mission} {reflection_id}: {outcome}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
