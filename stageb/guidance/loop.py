@@ -136,7 +136,7 @@ class Loop:
         reflection_id = f"R{mission.bundles + 1}"
         why_not = eligible(bundle)
         key = stream(config.seed, "reflection", name, mission.bundles)
-        self.progress.says(f"{name}: reflecting on {len(bundle)} records") if not why_not else None
+        self.progress.says(f"{name}: {why_not or f'reflecting on {len(bundle)} records'}")
         engine = self.crew.reflection_engine()
         proposals = reflect(bundle, mission.guidance, engine, config.reflection, config.prompt.language, key)
         mission = replace(mission, pending=left, bundles=mission.bundles + 1)
