@@ -9,13 +9,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from stageb.engines.protocol import Completion, Decode, Engine, Finish, Prompt, Request
+from stageb.engines.protocol import Completion, Decode, Engine, Finish, Prompt, Question, Request, Scorer
 from stageb.errors import ConfigError
 
 if TYPE_CHECKING:
     from stageb.config import ModelConfig
 
-__all__ = ["ENGINES", "Completion", "Decode", "Engine", "Finish", "Prompt", "Request", "build"]
+__all__ = [
+    "ENGINES",
+    "Completion",
+    "Decode",
+    "Engine",
+    "Finish",
+    "Prompt",
+    "Question",
+    "Request",
+    "Scorer",
+    "build",
+]
 
 ENGINES: dict[str, str] = {
     "transformers": "stageb.engines.transformers:build",

@@ -52,6 +52,17 @@ class Completion:
     finish: Finish  # "stop": the model or a stop string ended it; "length": max_new_tokens did
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt and the beginnings of an answer to weigh against each other, such as ``("Verdict: pass", "Verdict: fail")``.
+
+    They are two or more, none empty, none equal to another.
+    """
+
+    prompt: Prompt
+    answers: tuple[str, ...]
+
+
 @runtime_checkable
 class Engine(Protocol):
     """A language model that answers requests.
@@ -75,4 +86,17 @@ class Engine(Protocol):
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """Answer every request."""
+        ...
+
+
+@runtime_checkable
+class Scorer(Engine, Protocol):
+    """An engine that can also tell how probable an answer is, without sampling it. Not every engine can."""
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        """For every question, in order, the natural log-probability of each of its answers' tokens after the prompt.
+
+        At temperature 1, of the answer as it stands: what may follow it does not count. The same rules as for ``generate``
+        hold: a score depends on (model, prompt, answers) alone, an empty sequence gives an empty list, errors travel.
+        """
         ...
