@@ -69,6 +69,10 @@ class Chat:
             raise EngineError(f"an empty prompt cannot be answered: {prompt!r}; give it words")
         return (shared, own) if own else ((), shared)  # there must be a last token to go on from
 
+    def encode_answer(self, text: str) -> tuple[int, ...]:
+        """The ids of an answer that begins with ``text``, where a prompt ends."""
+        return self._own(self._as_data(text))
+
     def _as_data(self, text: str) -> str:
         """``text`` with spelt-out special tokens broken up."""
         return self._special.sub(r"\g<0> ", text)

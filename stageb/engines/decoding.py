@@ -14,9 +14,10 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import takewhile
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,9 @@ from stageb.errors import EngineError
 log = logging.getLogger(__name__)
 
 Ids = tuple[int, ...]
+Size = tuple[int, int]  # tokens of a prompt, and of its answer at most
+T = TypeVar("T")
+A = TypeVar("A")
 
 ROWS = 256  # answers that step together at most
 TOKENS = 1 << 18  # keys and values held at once at most, counted in tokens of all rows
@@ -57,8 +61,21 @@ class Answer:
     finish: Finish
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One question to score: the prompt's ids after the shared ones, and the ids of each answer to weigh."""
+
+    own: Ids
+    answers: tuple[Ids, ...]
+
+    @property
+    def common(self) -> Ids:
+        """What all answers begin with."""
+        return tuple(ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False)))
+
+
 class Decoder:
-    """Samples answers from ``model`` (a transformers causal language model in eval mode).
+    """Samples and scores answers with ``model`` (a transformers causal language model in eval mode).
 
     ``eos`` are the ids that end an answer; ``text_of`` turns ids into text and is asked where stop strings are set.
     """
@@ -71,7 +88,7 @@ class Decoder:
         config = model.config.get_text_config(decoder=True)
         self._longest: int = getattr(config, "max_position_embeddings", None) or 1 << 62
         self._shares = shareable(model.config)
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
         # Another attention than sdpa, asked for by name, keeps its own way: then each row holds a copy of what is shared.
         self._stemmed = self._shares and config._attn_implementation == "sdpa" and model._supports_attention_backend
         if self._stemmed:
@@ -86,45 +103,100 @@ class Decoder:
         """
         if not self._shares:  # such models read whole prompts, padded in front of everything
             shared, rows = (), [Row(shared + row.own, row.decode, row.key) for row in rows]
-        for row in rows:
-            if len(shared) + len(row.own) >= self._longest:
-                raise EngineError(
-                    f"a prompt of {len(shared) + len(row.own)} tokens leaves no room for an answer in the model's "
-                    f"{self._longest}; shorten the guidance or the ticket, or lower sampler.max_prompt_tokens"
-                )
-        order = sorted(range(len(rows)), key=lambda index: len(rows[index].own))
-        found: dict[int, Answer] = {}
-        for batch in _batches(order, rows, len(shared)):
-            found.update(zip(batch, self._bounded(shared, [rows[index] for index in batch]), strict=True))
-        return [found[index] for index in range(len(rows))]
+        sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
+        self._check_lengths((prompt, 1) for prompt, _ in sizes)
+        return self._in_batches(rows, sizes, lambda batch: self._answered(shared, batch))
 
-    def _bounded(self, shared: Ids, rows: list[Row]) -> list[Answer]:
+    def scores(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+        """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
+
+        What a choice's answers have in common is read with its prompt; answers that differ in their last token alone need
+        nothing more. Raises as ``answers`` does.
+        """
+        if not self._shares:
+            shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
+        sizes = [(len(shared) + len(choice.own), max(map(len, choice.answers))) for choice in choices]
+        self._check_lengths(sizes)
+        return self._in_batches(choices, sizes, lambda batch: self._scored(shared, batch))
+
+    def _check_lengths(self, sizes: Iterable[Size]) -> None:
+        for prompt, answer in sizes:
+            if prompt + answer > self._longest:
+                raise EngineError(
+                    f"a prompt of {prompt} tokens leaves no room for an answer of {answer} in the model's {self._longest}; "
+                    "shorten the guidance or the ticket, or lower sampler.max_prompt_tokens"
+                )
+
+    def _in_batches(self, items: Sequence[T], sizes: Sequence[Size], work: Callable[[list[T]], list[A]]) -> list[A]:
+        """``work`` done on ``items``, of ``sizes``, in bounded batches of like length; in order."""
+        found: dict[int, A] = {}
+        for batch in _batches(sizes):
+            longest = sum(sizes[batch[-1]])
+            found.update(zip(batch, self._bounded([items[index] for index in batch], longest, work), strict=True))
+        return [found[index] for index in range(len(items))]
+
+    def _bounded(self, items: list[T], longest: int, work: Callable[[list[T]], list[A]]) -> list[A]:
         """One batch, or its halves where the device's memory does not hold it."""
         try:
-            return self._batch(shared, rows)
+            return work(items)
         except torch.cuda.OutOfMemoryError as error:
-            if len(rows) == 1:
+            if len(items) == 1:
                 raise EngineError(
-                    f"one prompt of {len(shared) + len(rows[0].own)} tokens does not fit into the memory of {self._device}; "
+                    f"one prompt with its answer of up to {longest} tokens does not fit into the memory of {self._device}; "
                     "take a smaller model, or lower sampler.max_prompt_tokens or max_new_tokens"
                 ) from error
         # Outside the except block, where the error no longer holds the failed batch's tensors.
         self._shared.clear()
         torch.cuda.empty_cache()
-        half = len(rows) // 2
-        log.warning("out of memory on %s with %d rows: going on with %d", self._device, len(rows), half)
-        return self._bounded(shared, rows[:half]) + self._bounded(shared, rows[half:])
+        half = len(items) // 2
+        log.warning("out of memory on %s with %d rows: going on with %d", self._device, len(items), half)
+        return self._bounded(items[:half], longest, work) + self._bounded(items[half:], longest, work)
 
     @torch.inference_mode()
-    def _batch(self, shared: Ids, rows: list[Row]) -> list[Answer]:
+    def _scored(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
+        """Scores of one batch that fits."""
+        stems = self._kept(shared) if shared else None
+        cache = self._cache(stems, len(choices))
+        commons = [choice.common for choice in choices]
+        texts = [choice.own + common for choice, common in zip(choices, commons, strict=True)]
+        mask, logits = self._read(texts, len(shared), cache, stems, keep=max(map(len, commons)) + 1)
+        _must_be_numbers(logits)
+        chances = logits.log_softmax(-1, dtype=torch.float32)
+        # A row's last columns are those of the token before its common part and of that part itself.
+        start = _picked(chances, [(*common, None) for common in commons], from_the_end=True)
+        rests = [[ids[len(common) :] for ids in choice.answers] for choice, common in zip(choices, commons, strict=True)]
+        flat = [(index, ids) for index, group in enumerate(rests) for ids in group]
+        fork = self._on_device([index for index, _ in flat])
+        scores = start[fork] + _picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
+        if longer := [place for place, (_, ids) in enumerate(flat) if len(ids) > 1]:
+            tails = [flat[place][1] for place in longer]
+            scores[self._on_device(longer)] += self._behind(tails, fork[self._on_device(longer)], mask, cache, stems)
+        numbers = iter(scores.tolist())
+        return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
+
+    def _behind(self, tails: list[Ids], fork: Tensor, mask: Tensor, cache: Cache, stems: list[Stem] | None) -> Tensor:
+        """Log-probability (rows,) of all but the first of each of ``tails``, read behind the rows ``fork`` of ``cache``."""
+        cache.reorder_cache(fork)
+        fed = [ids[:-1] for ids in tails]
+        width = max(map(len, fed))
+        ids = torch.tensor([[*text, *[0] * (width - len(text))] for text in fed], device=self._device)
+        mask = mask[fork]
+        positions = mask.sum(-1, keepdim=True) + torch.arange(width, device=self._device)
+        # Padding on the right, where no row looks at it: its columns need no mask, but must stay within the context.
+        mask = torch.cat([mask, mask.new_ones(len(tails), width)], 1)
+        logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, cache, stems, keep=width)
+        return _picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
+
+    @torch.inference_mode()
+    def _answered(self, shared: Ids, rows: list[Row]) -> list[Answer]:
         """Answers to one batch that fits."""
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         stems = self._kept(shared) if shared else None
         cache = self._cache(stems, len(prompts))
         mask, logits = self._read(prompts, len(shared), cache, stems)
-        if logits.isnan().any():
-            raise EngineError("the model's logits are not numbers; load it with model.torch_dtype float32 or bfloat16")
+        _must_be_numbers(logits)
+        logits = logits[:, -1]
         answers = [_Growing(row, min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own))) for row in rows]
         fork = self._on_device([place[row.own] for row in rows])
         if len(rows) > len(prompts):
@@ -167,7 +239,7 @@ class Decoder:
             # Rows that have ended step on until they are left out; they must not step out of the model's context.
             positions = (live.positions + step).clamp(max=self._longest - 1)
             mask = live.mask[:, : live.cached + step + 1]
-            logits = self._forward(tokens[:, None], positions[:, None], mask, live.cache, live.stems)
+            logits = self._forward(tokens[:, None], positions[:, None], mask, live.cache, live.stems)[:, -1]
 
     def _on_device(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self._device)
@@ -189,8 +261,10 @@ class Decoder:
         self._shared.move_to_end(shared)
         return self._shared[shared]
 
-    def _read(self, texts: Sequence[Ids], before: int, cache: Cache, stems: list[Stem] | None) -> tuple[Tensor, Tensor]:
-        """Read ``texts`` behind ``before`` cached tokens: the mask of what is cached now, and the last token's logits."""
+    def _read(
+        self, texts: Sequence[Ids], before: int, cache: Cache, stems: list[Stem] | None, keep: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        """Read ``texts`` behind ``before`` cached tokens: the mask of what is cached now, and the last ``keep`` logits."""
         longest = max(map(len, texts))
         padding = [longest - len(text) for text in texts]
         ids = torch.tensor([[0] * pad + list(text) for pad, text in zip(padding, texts, strict=True)])
@@ -199,10 +273,12 @@ class Decoder:
         mask[:, before:] = positions >= 0
         mask = mask.to(self._device)
         positions = (positions.clamp(min=0) + before).to(self._device)
-        return mask, self._forward(ids.to(self._device), positions, mask, cache, stems)
+        return mask, self._forward(ids.to(self._device), positions, mask, cache, stems, keep)
 
-    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: Cache, stems: list[Stem] | None) -> Tensor:
-        """Logits (rows, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns)."""
+    def _forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, cache: Cache, stems: list[Stem] | None, keep: int = 1
+    ) -> Tensor:
+        """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns)."""
         # A single step needs no causal pattern: building its mask from scratch would cost a look at the device.
         ready = self._stemmed and ids.shape[1] == 1
         out = self._model(
@@ -211,10 +287,10 @@ class Decoder:
             attention_mask=mask[:, None, None, :].bool() if ready else mask,
             past_key_values=cache,
             use_cache=True,
-            **self._last_only,
+            **({"logits_to_keep": keep} if self._keeps else {}),
             **({"stems": stems} if stems and self._stemmed else {}),
         )
-        logits: Tensor = out.logits[:, -1]
+        logits: Tensor = out.logits[:, -keep:]
         return logits
 
 
@@ -286,16 +362,38 @@ def _seen(shared: Ids, rows: Sequence[Row], logits: Tensor) -> Tensor | None:
     return seen
 
 
-def _batches(order: Sequence[int], rows: Sequence[Row], shared: int) -> Iterator[list[int]]:
-    """Cut ``order``, places in ``rows`` by growing length, into batches within ``ROWS`` and ``TOKENS``."""
+def _must_be_numbers(logits: Tensor) -> None:
+    if logits.isnan().any():
+        raise EngineError("the model's logits are not numbers; load it with model.torch_dtype float32 or bfloat16")
+
+
+def _picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:
+    """The sum of ``chances`` (rows, columns, vocabulary) over each row's ``tokens``, one a column, None for none: (rows,).
+
+    Rows may be shorter than the columns: they begin at the first, or end at the last ``from_the_end``.
+    """
+    columns = chances.shape[1]
+    index = torch.zeros(len(tokens), columns, dtype=torch.int64)
+    counts = torch.zeros(len(tokens), columns, dtype=torch.bool)
+    for row, ids in enumerate(tokens):
+        first = columns - len(ids) if from_the_end else 0
+        for column, token in enumerate(ids, first):
+            if token is not None:
+                index[row, column], counts[row, column] = token, True
+    picked = chances.gather(-1, index.to(chances.device)[..., None])[..., 0]
+    return picked.masked_fill(~counts.to(chances.device), 0.0).sum(-1)
+
+
+def _batches(sizes: Sequence[Size]) -> Iterator[list[int]]:
+    """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS`` and ``TOKENS``."""
     batch: list[int] = []
     new = 0
-    for index in order:
-        new = max(new, rows[index].decode.max_new_tokens)
-        width = shared + len(rows[index].own) + new
-        if batch and (len(batch) == ROWS or (len(batch) + 1) * width > TOKENS):
+    for index in sorted(range(len(sizes)), key=lambda index: sizes[index][0]):
+        prompt, answer = sizes[index]
+        new = max(new, answer)
+        if batch and (len(batch) == ROWS or (len(batch) + 1) * (prompt + new) > TOKENS):
             yield batch
-            batch, new = [], rows[index].decode.max_new_tokens
+            batch, new = [], answer
         batch.append(index)
     if batch:
         yield batch

@@ -21,8 +21,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from stageb.config import ModelConfig
 from stageb.engines.chat import Chat
-from stageb.engines.decoding import Answer, Decoder, Ids, Row
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.engines.decoding import Answer, Choice, Decoder, Ids, Row
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
 from stageb.errors import ConfigError, EngineError
 
 TINY = "stageb-tiny"
@@ -52,6 +52,21 @@ class TransformersEngine:
             answers = self._decoder.answers(shared, list(group))
             done[shared] = {row: self._completion(row.decode, got) for row, got in zip(group, answers, strict=True)}
         return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        """See ``Scorer``. Questions with one system text are read together; equal ones once."""
+        wanted = [self._choice(question) for question in questions]
+        groups: dict[Ids, dict[Choice, None]] = {}
+        for shared, choice in wanted:
+            groups.setdefault(shared, {})[choice] = None
+        done: dict[Ids, dict[Choice, tuple[float, ...]]] = {}
+        for shared, group in groups.items():
+            done[shared] = dict(zip(group, self._decoder.scores(shared, list(group)), strict=True))
+        return [done[shared][choice] for shared, choice in wanted]
+
+    def _choice(self, question: Question) -> tuple[Ids, Choice]:
+        shared, own = self._chat.encode(question.prompt)
+        return shared, Choice(own, tuple(map(self._chat.encode_answer, question.answers)))
 
     def _rows(self, request: Request) -> tuple[Ids, list[Row]]:
         """The shared ids of a request, and a row per key. Greedy rows draw nothing, so they are all equal: key 0."""

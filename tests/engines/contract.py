@@ -1,4 +1,7 @@
-"""The Engine contract as checks that any engine can be put to: call ``check_contract(engine)`` in a test of yours."""
+"""The Engine contract as checks that any engine can be put to: call ``check_contract(engine)`` in a test of yours.
+
+An engine that scores is put to ``check_scorer(engine)`` too.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
+
 from stageb import seeds
-from stageb.engines import Completion, Decode, Engine, Prompt, Request
+from stageb.engines import Completion, Decode, Engine, Prompt, Question, Request, Scorer
 
 SYSTEMS = ("You judge tickets.\nG0. A ticket passes unless a rule fails it.", "另一个任务。", "")
 USERS = ("image_1: a red valve", "image_1: 阀门 ok\nimage_2: " + "long and longer words, " * 6, "x", "  spaces around  ")
@@ -16,6 +21,14 @@ DECODES = (
     Decode(temperature=1.0, max_new_tokens=7),
     Decode(temperature=0.7, top_p=0.8, top_k=9, repetition_penalty=1.2, max_new_tokens=4, seed=3),
     Decode(temperature=1.3, max_new_tokens=6, stop=("e", "\n")),
+)
+
+
+ANSWERS = (
+    ("Verdict: pass", "Verdict: fail"),
+    ("yes", "yes, but", "no and more words", "y"),
+    ("不通过", "通过"),
+    ("a", "b"),
 )
 
 
@@ -119,3 +132,32 @@ def check_count_tokens(engine: Engine) -> None:
     assert all(count > 0 for count in counts)
     longer = engine.count_tokens([replace(prompt, user=prompt.user + " and more words") for prompt in prompts])
     assert all(more > count for more, count in zip(longer, counts, strict=True))
+
+
+def questions() -> list[Question]:
+    """Questions of many kinds: one differing token or several, an answer that another begins with, nothing in common."""
+    kinds = [(system, user, answers) for system in SYSTEMS for user in USERS for answers in ANSWERS]
+    return [Question(Prompt(system, user), answers) for system, user, answers in kinds]
+
+
+def check_scorer(engine: Scorer) -> None:
+    """Put ``engine`` to the checks of a ``Scorer``."""
+    assert isinstance(engine, Scorer)
+    assert engine.score([]) == []
+    asked = questions()
+    before = copy.deepcopy(asked)
+    scores = engine.score(asked)
+    assert asked == before
+    assert [len(group) for group in scores] == [len(question.answers) for question in asked]
+    assert all(type(score) is float and score < 0 for group in scores for score in group)
+    _alike(engine.score(asked[::-1]), scores[::-1])
+    for question, together in zip(asked, scores, strict=True):
+        _alike(engine.score([question, question]), [together, together])
+        turned = replace(question, answers=question.answers[::-1])
+        _alike(engine.score([turned]), [together[::-1]])
+
+
+def _alike(found: list[tuple[float, ...]], expected: list[tuple[float, ...]]) -> None:
+    """Equal but for the last bits, which may move with a batch's shape."""
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-4)

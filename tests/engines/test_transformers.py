@@ -7,12 +7,12 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from contract import check_contract, requests
+from contract import check_contract, check_scorer, questions, requests
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
 from stageb import seeds
 from stageb.config import ModelConfig
-from stageb.engines import Decode, Engine, Prompt, Request, build
+from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build
 from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
@@ -27,8 +27,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {kind: tiny_models.save(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
 
 
-def load(folder: str, **options: Any) -> Engine:
-    return build(ModelConfig(model_name_or_path=folder, **options), "cpu")
+def load(folder: str, device: str = "cpu", **options: Any) -> Scorer:
+    engine = build(ModelConfig(model_name_or_path=folder, **options), device)
+    assert isinstance(engine, Scorer)
+    return engine
 
 
 def loaded(folder: str, kind: str) -> tuple[Any, Any]:
@@ -48,18 +50,24 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_contract(folders: dict[str, str], kind: str) -> None:
-    check_contract(load(folders[kind]))
+    engine = load(folders[kind])
+    check_contract(engine)
+    check_scorer(engine)
 
 
 def test_contract_where_rows_hold_copies_of_what_is_shared(folders: dict[str, str]) -> None:
-    check_contract(load(folders["qwen3"], attn_implementation="eager"))
+    engine = load(folders["qwen3"], attn_implementation="eager")
+    check_contract(engine)
+    check_scorer(engine)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("kind", KINDS)
 def test_contract_on_a_gpu(folders: dict[str, str], kind: str) -> None:
-    check_contract(build(ModelConfig(model_name_or_path=folders[kind], torch_dtype="float32"), "cuda:0"))
+    engine = load(folders[kind], "cuda:0", torch_dtype="float32")
+    check_contract(engine)
+    check_scorer(engine)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,6 +115,33 @@ def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], 
                 ids = torch.cat([ids, torch.tensor([[token]])], 1)
             new = ids[0, start.shape[1] :].tolist()
             assert (sample.text, sample.tokens) == (tokenizer.decode(new, skip_special_tokens=True), len(new))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_a_plain_forward(folders: dict[str, str], kind: str) -> None:
+    model, tokenizer = loaded(folders[kind], kind)
+    asked = questions()
+    for question, scores in zip(asked, load(folders[kind]).score(asked), strict=True):
+        prompt = prompt_ids(tokenizer, question.prompt)
+        for answer, score in zip(question.answers, scores, strict=True):
+            ids = torch.tensor([tokenizer(answer)["input_ids"]])
+            with torch.no_grad():
+                logits = model(torch.cat([prompt, ids], 1)).logits[0, prompt.shape[1] - 1 : -1]
+            expected = logits.log_softmax(-1).gather(-1, ids[0][:, None]).sum().item()
+            assert score == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+def test_answers_that_differ_in_their_last_token_cost_one_forward(folders: dict[str, str]) -> None:
+    model, tokenizer = loaded(folders["qwen3"], "qwen3")
+    engine = TransformersEngine(model, tokenizer, {})
+    seen: list[int] = []
+    model.register_forward_hook(lambda module, args, inputs, out: seen.append(out.logits.shape[1]), with_kwargs=True)
+    asked = [Question(Prompt("rules", user), ("Verdict x1", "Verdict x2")) for user in ("one", "another one")]
+    engine.score(asked)
+    common = len(tokenizer("Verdict x1")["input_ids"]) - 1
+    assert seen == [1, common + 1]  # the shared text, and the prompts; logits of no more columns than are read
+    engine.score(asked)
+    assert seen[2:] == [common + 1]
 
 
 def test_keys_and_prompts_make_different_answers(folders: dict[str, str]) -> None:
