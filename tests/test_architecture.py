@@ -26,7 +26,12 @@ THIRD_PARTY = {
     "stageb/engines/__init__": set[str](),
     "stageb/engines/protocol": set[str](),
     "stageb/engines/scripted": set[str](),
+    "stageb/engines/vllm": {"transformers", "vllm"},
+    "stageb/engines/openai": {"transformers"},
     "stageb/engines/*": {"huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "transformers"},
+    "stageb/bench/__init__": set[str](),
+    "stageb/bench/__main__": set[str](),
+    "stageb/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
     "stageb/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
     "stageb/*": set[str](),
 }
