@@ -122,6 +122,14 @@ class Journal:
             path.touch()
             disk.write_at(path, data, _end_of_rows(path))
 
+    def notes(self, file: str) -> list[Any]:
+        """The rows that ``note`` has added to ``file``; none where there is no such file. One that a crash cut off is left
+        out."""
+        path = self._path(file)
+        with disk.reporting(path):
+            data = path.read_bytes() if path.exists() else b""
+        return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]]
+
     def replace(self, file: str, text: str) -> None:
         """Make ``text`` the whole content of ``file``: after a crash it is the old content or the new."""
         path = self._path(file)

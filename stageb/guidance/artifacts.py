@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from stageb.guidance.gate import Decision, Trial
 from stageb.guidance.guidance_file import to_json
 from stageb.guidance.plan import Step
-from stageb.guidance.state import Tally
+from stageb.guidance.prompts import answer_text, rollout_prompt
+from stageb.guidance.state import Choice, Tally
 from stageb.guidance.types import Candidate, Guidance, Proposal, Record
 from stageb.journal import Journal, safe_name
 
@@ -19,8 +21,8 @@ def folder(mission: str) -> str:
     return safe_name(mission)
 
 
-def write_round(journal: Journal, step: Step, records: Sequence[Record]) -> None:
-    """Trajectories, selections, the manual-review queue and malformed answers of one round."""
+def write_round(journal: Journal, step: Step, records: Sequence[Record], audit: bool) -> None:
+    """Trajectories, selections, the manual-review queue and malformed answers of one round; the audit's rows with them."""
     place = folder(step.mission)
     rows = [(_keys(step, record), record) for record in records]
     journal.append(
@@ -41,7 +43,36 @@ def write_round(journal: Journal, step: Step, records: Sequence[Record]) -> None
         if not candidate.format_ok
     ]
     append_some(journal, f"{place}/manual_review_queue.jsonl", queue)
+    if audit:
+        _write_audit(journal, place, rows)
     append_some(journal, f"{place}/failure_malformed.jsonl", malformed)
+
+
+def _write_audit(journal: Journal, place: str, rows: Sequence[tuple[dict[str, Any], Record]]) -> None:
+    """How each ticket was voted on, and the wrong ones apart by the kind of error, with what they say."""
+    journal.append(f"{place}/audit.jsonl", (keys | _votes(record) for keys, record in rows))
+    for file, verdict in (("wrong_pass.jsonl", "pass"), ("wrong_fail.jsonl", "fail")):
+        wrong = [
+            keys | _votes(record) | {"reason": record.selection.reason, "per_image": dict(record.ticket.per_image)}
+            for keys, record in rows
+            if record.selection.verdict == verdict and not record.selection.label_match
+        ]
+        append_some(journal, f"{place}/{file}", wrong)
+
+
+def _votes(record: Record) -> dict[str, Any]:
+    said = [candidate.verdict if candidate.format_ok else None for candidate in record.answers.candidates]
+    votes = {"pass": said.count("pass"), "fail": said.count("fail"), "unusable": said.count(None)}
+    selection = record.selection
+    return {
+        "label": record.ticket.label,
+        "verdict": selection.verdict,
+        "label_match": selection.label_match,
+        "votes": votes,
+        "vote_strength": selection.vote_strength,
+        "low_agreement": selection.low_agreement,
+        "manual_review": selection.manual_review,
+    }
 
 
 def append_some(journal: Journal, file: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -95,14 +126,17 @@ def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None
         journal.remove(f"{place}/snapshots/guidance-{guidance.step - retention:06d}.json")
 
 
-def write_reflection(journal: Journal, mission: str, row: Mapping[str, Any], proposals: Iterable[Proposal]) -> None:
-    """One bundle's row, and what was refused in its answers with the raw text."""
-    place = folder(mission)
-    journal.append(f"{place}/reflection.jsonl", [row])
+def write_reflection(journal: Journal, mission: str, row: Mapping[str, Any]) -> None:
+    """What became of one bundle, or of one search for rules that earn nothing."""
+    journal.append(f"{folder(mission)}/reflection.jsonl", [row])
+
+
+def write_refused(journal: Journal, mission: str, reflection_id: str, proposals: Iterable[Proposal]) -> None:
+    """What was refused in a bundle's answers, with the raw text."""
     refused = [
         {
             "mission": mission,
-            "reflection_id": row["reflection_id"],
+            "reflection_id": reflection_id,
             "source": "reflection",
             "proposal": proposal.index,
             "why": refusal.reason,
@@ -111,7 +145,60 @@ def write_reflection(journal: Journal, mission: str, row: Mapping[str, Any], pro
         for proposal in proposals
         for refusal in proposal.refusals
     ]
-    append_some(journal, f"{place}/failure_malformed.jsonl", refused)
+    append_some(journal, f"{folder(mission)}/failure_malformed.jsonl", refused)
+
+
+def write_choice(journal: Journal, mission: str, choices: Sequence[Choice], chosen: Choice) -> None:
+    """Which guidance was chosen on val, and from which."""
+    rows = [
+        {"guidance_step": each.guidance.step, "right": each.right, "n": each.n, "chosen": each is chosen} for each in choices
+    ]
+    journal.append(f"{folder(mission)}/choice.jsonl", rows)
+
+
+def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Record], language: str) -> None:
+    """Right answers as chats of system, user and assistant, one a line."""
+    rows = []
+    for record in records:
+        prompt = rollout_prompt(record.ticket, guidance, language)
+        verdict = record.selection.verdict
+        assert verdict is not None  # it is the label
+        said = answer_text(verdict, record.selection.reason, language)
+        turns = {"system": prompt.system, "user": prompt.user, "assistant": said}
+        rows.append({"messages": [{"role": role, "content": content} for role, content in turns.items()]})
+    append_some(journal, f"{folder(guidance.mission)}/distill_chatml.jsonl", rows)
+
+
+def gate_row(decision: Decision, judged: int, left: float) -> dict[str, Any]:
+    """The gate's figures, as reflection.jsonl shows them."""
+    return {
+        "judged": judged,
+        "budget_before": left,
+        "budget_after": decision.left,
+        "contenders": [_trial(trial) for trial in decision.trials],
+    }
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    contender, form, test = trial.contender, trial.form, trial.test
+    return {
+        "proposals": [proposal.index for proposal in contender.proposals],
+        "proposed_times": contender.times,
+        "outcome": trial.outcome,
+        "evidence": {"tickets": len(contender.evidence), "turned": trial.turned},
+        "race": {
+            "tickets": form.seen,
+            "won": round(form.wrong.won + form.right.won, 6),
+            "lost": round(form.wrong.lost + form.right.lost, 6),
+        },
+        "test": test
+        and {
+            "level": test.level,
+            "tickets": test.gain.tickets,
+            "mean_gain": round(test.mean, 6),
+            "log_wealth": round(test.gain.log, 6),
+        },
+    }
 
 
 def proposal_row(proposal: Proposal) -> dict[str, Any]:

@@ -142,7 +142,9 @@ class ReflectionConfig:
     max_prompt_tokens: int = 8192
     """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24
-    """Rules that a guidance may hold, the headline included."""
+    """Rules that a guidance may hold, the headline included. One more takes the place of the one that earns least."""
+    max_guidance_tokens: int = 1024
+    """Length of all rules together; the same holds."""
     max_rule_chars: int = 240
     """Length of one rule."""
     temperature: float = 1.0
@@ -155,8 +157,8 @@ class ReflectionConfig:
     """A model of its own for reflection; null: the one that rolls out."""
 
     def __post_init__(self) -> None:
-        counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens max_rules max_rule_chars"
-        for name in counts.split():
+        counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens"
+        for name in [*counts.split(), "max_rules", "max_guidance_tokens", "max_rule_chars"]:
             require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
         require(self.temperature >= 0, "reflection.temperature", self.temperature, "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
@@ -167,14 +169,72 @@ class ReflectionConfig:
 class GateConfig:
     """What an edit must show before it is accepted."""
 
-    pool_size: int = 512
-    """Train tickets on which present and edited guidance are compared; fewer where train is smaller."""
     alpha: float = 0.05
-    """Level of the one-sided sign test that an edit's won tickets against its lost ones must pass."""
+    """The chance that a run ever accepts an edit that is no better: one budget for all edits that it tries."""
+    pool_size: int = 1024
+    """Train tickets, at most, that the test of one edit sees; none of them was shown to the reflection that made it."""
+    race_size: int = 128
+    """Train tickets on which the edits of a bundle are raced for that test, the bundle's own included."""
+    judge_by: Literal["auto", "probability", "answer"] = "auto"
+    """probability: how likely the right verdict is, read off the model without decoding; answer: the greedy verdict; auto:
+    probability where the engine can tell."""
+    fp_weight: float = 1.0
+    """Price of a wrong pass."""
+    fn_weight: float = 1.0
+    """Price of a wrong fail."""
+    removal_margin: float = 0.02
+    """A rule goes where going without it is proven to cost less accuracy than this."""
 
     def __post_init__(self) -> None:
-        require(self.pool_size >= 1, "gate.pool_size", self.pool_size, "at least 1")
         require(0 < self.alpha <= 0.5, "gate.alpha", self.alpha, "above 0, at most 0.5")
+        require(self.pool_size >= 1, "gate.pool_size", self.pool_size, "at least 1")
+        require(self.race_size >= 1, "gate.race_size", self.race_size, "at least 1")
+        for name in ("fp_weight", "fn_weight"):
+            weight = getattr(self, name)
+            require(0 < weight < float("inf"), f"gate.{name}", weight, "a number above 0")
+        require(0 < self.removal_margin < 1, "gate.removal_margin", self.removal_margin, "above 0, below 1")
+
+
+@dataclass(frozen=True)
+class EarlyStopConfig:
+    """When a mission has learnt what it can."""
+
+    patience: int | None = 2
+    """Epochs without an accepted edit after which a mission learns no more; null: all epochs."""
+
+    def __post_init__(self) -> None:
+        require(self.patience is None or self.patience >= 1, "early_stop.patience", self.patience, "at least 1, or null")
+
+
+@dataclass(frozen=True)
+class BudgetConfig:
+    """What learning may cost, over all missions; it ends with the step that reaches a limit, and val and test follow."""
+
+    rollouts: int | None = None
+    """Tickets judged by the model, sampled answers and verdicts for the gate alike."""
+    tokens: int | None = None
+    """Tokens read and written, of rollouts, gate and reflection."""
+    seconds: float | None = None
+    """Time on the clock, all parts of an interrupted run together. Two equal runs may then end at different steps."""
+
+    def __post_init__(self) -> None:
+        for name in ("rollouts", "tokens", "seconds"):
+            limit = getattr(self, name)
+            require(limit is None or limit > 0, f"budget.{name}", limit, "above 0, or null for no limit")
+
+
+@dataclass(frozen=True)
+class DistillConfig:
+    """Right answers under the final guidance, as training data for a model of your own."""
+
+    size: int = 0
+    """Rows of distill_chatml.jsonl per mission, at most; 0: no such file."""
+    temperature: float = 0.2
+    """At which they are sampled."""
+
+    def __post_init__(self) -> None:
+        require(self.size >= 0, "distill.size", self.size, "0 or more")
+        require(self.temperature >= 0, "distill.temperature", self.temperature, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -209,6 +269,11 @@ class LoopConfig:
     reflection: ReflectionConfig = field(default_factory=ReflectionConfig)
     gate: GateConfig | Literal["none"] = field(default_factory=GateConfig)
     """The gate's settings, or none: edits are applied untested."""
+    early_stop: EarlyStopConfig = field(default_factory=EarlyStopConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    distill: DistillConfig = field(default_factory=DistillConfig)
+    jump_reflection: bool = False
+    """Audit alone: judge all tickets under the guidance given, say what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from stageb import engines
 from stageb.config import ModelConfig
-from stageb.engines.protocol import Engine
-from stageb.errors import at
+from stageb.engines.protocol import Engine, Scorer
+from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.guidance_file import from_json, to_json
 from stageb.guidance.state import answers_from_plain
 from stageb.guidance.tickets import digest
-from stageb.guidance.types import Answers, Guidance, Ticket
+from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
 from stageb.links import Json
 from stageb.runtime import Handler, Runtime
 
@@ -40,6 +40,7 @@ class Crew:
         """Load the model on this rank's device; refuse to start where ranks read different tickets."""
         runtime.agree("the digest of the ticket files", digest(self.tickets))
         self._engine = self._load(self.config.model, runtime)
+        runtime.agree("how the gate judges", self.judges_by)
         return {"rollout": self._answer, "judge": self._judge}
 
     def _load(self, model: ModelConfig, runtime: Runtime) -> Engine:
@@ -54,6 +55,9 @@ class Crew:
     def _answer(self, common: Any, positions: Any) -> Any:
         (guidance,) = from_json(common["guidance"], "a job").values()
         sampler, language = self.config.sampler, self.config.prompt.language
+        if common["temperature"] is not None:
+            grid = [replace(sampler.grid[0], temperature=common["temperature"])]
+            sampler = replace(sampler, grid=grid, samples_per_decode=1)
         tickets = [self.tickets[i] for i in positions]
 
         def answers(some: Sequence[Ticket]) -> list[Any]:
@@ -64,11 +68,23 @@ class Crew:
     def _judge(self, common: Any, item: Any) -> Any:
         (guidance,) = from_json(common["guidances"][item["guidance"]], "a job").values()
         tickets = [self.tickets[i] for i in item["tickets"]]
+        sampler, language = self.config.sampler, self.config.prompt.language
 
-        def verdicts(some: Sequence[Ticket]) -> list[Any]:
-            return rollout.verdicts(some, guidance, self._model, self.config.sampler, self.config.prompt.language)
+        def judged(some: Sequence[Ticket]) -> list[Any]:
+            found = rollout.judgements(some, guidance, self._model, sampler, language, self.judges_by)
+            return [[each.merit, each.tokens] for each in found]
 
-        return naming_tickets(tickets, verdicts)
+        return naming_tickets(tickets, judged)
+
+    @property
+    def judges_by(self) -> str:
+        """How the gate judges a ticket: "probability" or "answer"."""
+        asked = self.config.gate.judge_by if self.config.gate != "none" else "answer"
+        able = isinstance(self._model, Scorer)
+        if asked == "probability" and not able:
+            remedy = f"engine {self.config.model.engine} cannot tell probabilities; set it to answer, or to auto"
+            raise ConfigError("gate.judge_by", asked, remedy)
+        return asked if asked != "auto" else "probability" if able else "answer"
 
     @property
     def _model(self) -> Engine:
@@ -100,32 +116,37 @@ class Crew:
         )
 
     def rollout(
-        self, positions: Sequence[int], guidance: Guidance, names: Sequence[str | int], on_tickets: Callable[[int], None]
+        self,
+        positions: Sequence[int],
+        guidance: Guidance,
+        names: Sequence[str | int],
+        on_tickets: Callable[[int], None],
+        temperature: float | None = None,
     ) -> list[Answers]:
-        """The answers to the tickets at ``positions``, in that order, over all ranks."""
+        """The answers to the tickets at ``positions``, in that order, over all ranks; where a ``temperature`` is given, one
+        answer each at it, in place of the config's grid."""
         groups = self._groups(positions)
         rows = self.runtime.map(
             "rollout",
-            {"guidance": to_json(guidance), "names": list(names)},
+            {"guidance": to_json(guidance), "names": list(names), "temperature": temperature},
             [[positions[i] for i in group] for group in groups],
             on_result=lambda done: on_tickets(min(done * self.group_size, len(positions))),
         )
         return _in_order(groups, [[answers_from_plain(row) for row in group] for group in rows], len(positions))
 
-    def judge(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[bool]]:
-        """For each guidance and its tickets: whether the greedy verdict is the label, over all ranks."""
+    def judge(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
+        """For each guidance and its tickets: how each is judged, over all ranks."""
         items: list[Json] = []
         groups = []
         for number, (_, positions) in enumerate(asked):
             cut = self._groups(positions)
             groups.append(cut)
             items += [{"guidance": number, "tickets": [positions[i] for i in group]} for group in cut]
-        verdicts = iter(self.runtime.map("judge", {"guidances": [to_json(guidance) for guidance, _ in asked]}, items))
-        results = []
-        for (_, positions), cut in zip(asked, groups, strict=True):
-            given = _in_order(cut, [next(verdicts) for _ in cut], len(positions))
-            results.append([self.tickets[i].label == verdict for i, verdict in zip(positions, given, strict=True)])
-        return results
+        rows = iter(self.runtime.map("judge", {"guidances": [to_json(guidance) for guidance, _ in asked]}, items))
+        return [
+            [Judgement(*row) for row in _in_order(cut, [next(rows) for _ in cut], len(positions))]
+            for (_, positions), cut in zip(asked, groups, strict=True)
+        ]
 
     def reflection_engine(self) -> Engine:
         """The model that reflects: its own where the config names one, otherwise the one that rolls out."""

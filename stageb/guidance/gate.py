@@ -1,121 +1,271 @@
-"""The gate: an edit is accepted only if it does better than the present guidance on a fixed pool of train tickets.
+"""The gate: an edit is accepted only if it is proven better than the present guidance, on tickets that it was not made from.
 
-Edited and present guidance judge the same tickets; what counts are the tickets won (wrong before, right after) and lost.
-The rule is a one-sided exact sign test over these (McNemar 1947 in its exact form): under "the edit changes nothing for
-better or worse", wins among wins plus losses are Binomial(1/2).
+What a bundle's edits go through, each step dearer than the one before:
 
-Several edits are raced, since most are hopeless and tickets are what costs: they see the pool chunk by chunk, every chunk
-half of tickets judged wrong so far and half of tickets judged right, and after each chunk the less promising half goes. Only
-contenders that saw the whole pool can be accepted, and nothing here looks at how a chunk came out to decide what the test
-sees; that the winner is the best of several is not corrected for.
+1. *Evidence*: an edit that turns none of the tickets that it names is dropped.
+2. *Race* (``race.py``): the others are judged on shared tickets, the bundle's among them; the most careful is left, and the
+   one of most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets
+   are joined, and tested as one.
+3. *Test* (``evidence.py``): chunk by chunk, until it is proven or given up, on train tickets of groups that neither the
+   reflection nor the race has seen. An edit whose race says that the test could not succeed is spared it.
+
+The tests share one false-acceptance budget for the run. Until the first acceptance the guarantee is exact: an edit is a
+function of its bundle, and the tickets of its test are others. Later edits build on guidance that earlier tests let pass, on
+tickets that may come again; what is left of the guarantee then rests on acceptances being few.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from math import comb
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import log
+from typing import Literal
 
-LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked; the test itself counts both alike
+from stageb.guidance.config import GateConfig
+from stageb.guidance.evidence import Test, spend
+from stageb.guidance.race import LOSS_PRICE, Form, race
+from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
+from stageb.seeds import shuffled
 
-Judge = Callable[[Sequence[tuple[int, Sequence[int]]]], Sequence[Sequence[bool]]]
+TESTS = 2  # of one bundle, at most
+
+Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]
+"""Guidance and positions of tickets in; for each position how it is judged."""
+
+Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "accepted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How one edit has done so far."""
+class Contender:
+    """An edit that wants to be accepted."""
 
-    wrong_seen: int = 0  # tickets that the present guidance judges wrong
-    right_seen: int = 0  # tickets that it judges right
-    wins: int = 0  # of wrong_seen, judged right by the edit
-    losses: int = 0  # of right_seen, judged wrong by the edit
-
-    def plus(self, before: Sequence[bool], after: Sequence[bool]) -> Tally:
-        """The tally with further tickets: whether the present guidance, and the edit, judged each of them right."""
-        pairs = list(zip(before, after, strict=True))
-        return Tally(
-            self.wrong_seen + sum(not old for old, _ in pairs),
-            self.right_seen + sum(old for old, _ in pairs),
-            self.wins + sum(new and not old for old, new in pairs),
-            self.losses + sum(old and not new for old, new in pairs),
-        )
-
-    def expected(self, wrong: int, right: int, price: float = 1.0) -> float:
-        """Wins, less ``price`` for each loss, of a pool of ``wrong`` and ``right`` tickets at the rates so far."""
-        won = wrong * self.wins / self.wrong_seen if self.wrong_seen else 0.0
-        lost = right * self.losses / self.right_seen if self.right_seen else 0.0
-        return won - price * lost
+    proposals: tuple[Proposal, ...]  # where it comes from; several where edits were joined
+    times: int  # proposals that hold it
+    guidance: Guidance  # the present guidance with the edit
+    evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
 
 
-def accepts(tally: Tally, alpha: float) -> bool:
-    """The rule: whether wins over losses are too many for chance at level ``alpha``."""
-    return sign_test(tally.wins, tally.losses) <= alpha
+Join = Callable[[Contender, Contender], Contender | None]
+"""Two contenders in; the edit that does both, or None where they cannot go together."""
 
 
-def sign_test(wins: int, losses: int) -> float:
-    """P(at least ``wins`` of ``wins + losses`` fair coins): the one-sided exact p-value; 1 where nothing changed."""
-    n = wins + losses
-    return float(sum(comb(n, k) for k in range(wins, n + 1)) / 2**n)
+class Jury:
+    """Asks for judgements, each at most once, and weighs them: what an edit gains on a ticket.
 
-
-def chunks(right_before: Sequence[bool], size: int) -> list[list[int]]:
-    """Positions of the pool in chunks of ``size``: half judged wrong so far, half right, while there are both."""
-    wrong = [i for i, right in enumerate(right_before) if not right]
-    right = [i for i, right in enumerate(right_before) if right]
-    cut = []
-    while wrong or right:
-        half = max(size // 2, size - len(right)) if len(wrong) > size // 2 else len(wrong)
-        taken = wrong[:half] + right[: size - half]
-        wrong, right = wrong[half:], right[size - half :]
-        cut.append(sorted(taken))
-    return cut
-
-
-def survivors(tallies: Sequence[Tally], wrong: int, right: int, alpha: float) -> list[int]:
-    """Which contenders go on after a chunk, best first: of those that expect a gain and can still pass, the better half.
-
-    Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the next one, while what a
-    broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
-    still had where no careful one passes; two do as long as two can. Ties keep the order given.
+    ``known`` holds merits under the ``present`` guidance, by position; ``tickets`` says what stands at a position.
     """
-    hopeful = [
-        i
-        for i, tally in enumerate(tallies)
-        if tally.expected(wrong, right) > 0 and sign_test(tally.wins + wrong - tally.wrong_seen, tally.losses) <= alpha
+
+    def __init__(
+        self, ask: Ask, tickets: Sequence[Ticket], config: GateConfig, present: Guidance, known: Mapping[int, float]
+    ):
+        self._ask = ask
+        self._tickets = tickets
+        most = max(config.fp_weight, config.fn_weight)
+        self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
+        self._present = present
+        self._merits: dict[tuple[str, ...], dict[int, float]] = {_text(present): dict(known)}
+        self.judged = 0  # tickets judged
+        self.tokens = 0  # that this cost
+
+    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[float]]:
+        """For each guidance and its positions, the merits; all that is not known is asked for in one call."""
+        unknown: dict[tuple[str, ...], tuple[Guidance, dict[int, None]]] = {}
+        for guidance, positions in asked:
+            known = self.known(guidance)
+            missing = dict.fromkeys(i for i in positions if i not in known)
+            if missing:
+                unknown.setdefault(_text(guidance), (guidance, {}))[1].update(missing)
+        questions = [(guidance, list(missing)) for guidance, missing in unknown.values()]
+        for (guidance, positions), judged in zip(questions, self._ask(questions) if questions else (), strict=True):
+            self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
+            self.judged += len(judged)
+            self.tokens += sum(each.tokens for each in judged)
+        return [[self.known(guidance)[i] for i in positions] for guidance, positions in asked]
+
+    def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[float]]:
+        """For each edited guidance and its positions: merit gained over the present guidance, weighed, each in [-1, 1]."""
+        pairs = [pair for guidance, positions in asked for pair in ((guidance, positions), (self._present, positions))]
+        merits = iter(self.merits(pairs))
+        return [
+            [
+                self._weights[self._tickets[i].label] * (new - old)
+                for i, new, old in zip(positions, after, before, strict=True)
+            ]
+            for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
+        ]
+
+    def was_right(self, positions: Sequence[int]) -> list[bool]:
+        """Whether the present guidance is more likely right than wrong on each."""
+        return [merit > 0.5 for merit in self.merits([(self._present, positions)])[0]]
+
+    def known(self, guidance: Guidance) -> dict[int, float]:
+        """The merits known under ``guidance``, by position."""
+        return self._merits.setdefault(_text(guidance), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of one contender."""
+
+    contender: Contender
+    outcome: Outcome = "dropped"
+    turned: int = 0  # tickets of its evidence
+    form: Form = field(default_factory=Form)  # in the race
+    test: Test | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a bundle's contenders."""
+
+    trials: tuple[Trial, ...]
+    left: float  # of the run's budget
+    winner: Contender | None = None
+
+
+def decide(
+    contenders: Sequence[Contender],
+    jury: Jury,
+    join: Join,
+    race_on: Sequence[int],
+    pool: Sequence[int],
+    left: float,
+    chunk: int,
+) -> Decision:
+    """Which contender to accept, if any. ``race_on`` and ``pool`` are positions of tickets, without a group in common; the
+    test looks at the pool ``chunk`` tickets at a time, and takes its level from what is ``left`` of the run's budget."""
+    turned = _turned(contenders, jury)
+    idle = [
+        Trial(each, "turns no evidence")
+        for each, count in zip(contenders, turned, strict=True)
+        if each.evidence and not count
     ]
-    ranked = sorted(hopeful, key=lambda i: -tallies[i].expected(wrong, right, price=LOSS_PRICE))
-    kept = ranked[: max(2, -(-len(tallies) // 2))]
-    leader = max(ranked, key=lambda i: tallies[i].expected(wrong, right), default=None)
-    return kept if leader is None or leader in kept else [*kept[:-1], leader]
+    racing = [
+        Trial(each, turned=count) for each, count in zip(contenders, turned, strict=True) if count or not each.evidence
+    ]
+    if not racing:
+        return Decision(tuple(idle), left)
+    was_right = jury.was_right(race_on)
+
+    def gains(asked: Sequence[tuple[int, Sequence[int]]]) -> list[list[float]]:
+        return jury.gains([(racing[i].contender.guidance, [race_on[k] for k in seen]) for i, seen in asked])
+
+    outcome = race(was_right, len(racing), gains)
+    racing = [replace(trial, form=form) for trial, form in zip(racing, outcome.forms, strict=True)]
+    joined = _joined([racing[i] for i in outcome.ranked], jury, join, race_on, was_right)
+    trials = [*idle, *racing, *joined]
+    leader = [] if outcome.leader is None else [racing[outcome.leader]]
+    for trial in [*joined[-1:], *[racing[i] for i in outcome.ranked[: 0 if joined else 1]], *leader][:TESTS]:
+        level = spend(left)
+        test = _test(Test.of(level, 0.0, len(pool)), trial.contender.guidance, jury, race_on, pool, chunk)
+        trials[trials.index(trial)] = replace(trial, outcome=_said(test), test=test)
+        if test.accepts:
+            return Decision(tuple(trials), left, trial.contender)
+        if test.gain.tickets:
+            left -= level
+    return Decision(tuple(trials), left)
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
-    """How a bundle's contenders fared."""
+def _joined(
+    ranked: Sequence[Trial], jury: Jury, join: Join, race_on: Sequence[int], was_right: Sequence[bool]
+) -> list[Trial]:
+    """The best contender joined with those, taken in their order, that add at least a ticket; the fullest edit last."""
+    right = was_right.count(True)
+    sizes = len(was_right) - right, right
+    joined: list[Trial] = []
+    for other in ranked[1:]:
+        team = joined[-1] if joined else ranked[0]
+        both = join(team.contender, other.contender)
+        if both is None:
+            continue
+        (gains,) = jury.gains([(both.guidance, race_on)])
+        form = Form().plus(was_right, gains)
+        if form.expected(*sizes, LOSS_PRICE) >= team.form.expected(*sizes, LOSS_PRICE) + 1:
+            joined.append(Trial(both, form=form))
+    return joined
 
-    tallies: tuple[Tally, ...]  # one per contender, of the tickets that it saw
-    winner: int | None  # the contender to accept, if any
-    right_after: tuple[bool, ...]  # the pool under the winner; empty where there is none
-    judged: int  # verdicts that it cost
+
+def _turned(contenders: Sequence[Contender], jury: Jury) -> list[int]:
+    """How many tickets of its evidence each contender turns: judged right now, and more surely than before."""
+    asked = [(each.guidance, each.evidence) for each in contenders]
+    counts = []
+    for gains, merits in zip(jury.gains(asked), jury.merits(asked), strict=True):
+        counts.append(sum(gain > 0 and merit > 0.5 for gain, merit in zip(gains, merits, strict=True)))
+    return counts
 
 
-def race(right_before: Sequence[bool], contenders: int, judge: Judge, alpha: float, chunk: int) -> Race:
-    """Race ``contenders`` edits over a pool that the present guidance judges as ``right_before`` says.
-
-    ``judge`` gets (contender, positions in the pool) pairs and says for each position whether the edit judges it right.
-    """
-    wrong, right = right_before.count(False), right_before.count(True)
-    tallies = [Tally() for _ in range(contenders)]
-    after: list[dict[int, bool]] = [{} for _ in range(contenders)]
-    running = list(range(contenders))
-    for positions in chunks(right_before, chunk):
-        for contender, judged in zip(running, judge([(one, positions) for one in running]), strict=True):
-            tallies[contender] = tallies[contender].plus([right_before[i] for i in positions], judged)
-            after[contender].update(zip(positions, judged, strict=True))
-        running = [running[i] for i in survivors([tallies[one] for one in running], wrong, right, alpha)]
-        if not running:
+def _test(test: Test, guidance: Guidance, jury: Jury, race_on: Sequence[int], pool: Sequence[int], chunk: int) -> Test:
+    """``test`` of ``guidance``, gone on with until it is decided; without a ticket where the race says that it cannot be."""
+    (seen,) = jury.gains([(guidance, race_on)])
+    if test.gain.plus(seen).grown(len(pool)) < -log(test.level):
+        return test
+    for start in range(0, len(pool), chunk):
+        (gains,) = jury.gains([(guidance, pool[start : start + chunk])])
+        test = test.plus(gains)
+        if test.accepts or test.futile:
             break
-    finished = [one for one in running if accepts(tallies[one], alpha)]
-    winner = finished[0] if finished else None
-    right_after = () if winner is None else tuple(after[winner][i] for i in range(len(right_before)))
-    return Race(tuple(tallies), winner, right_after, sum(map(len, after)))
+    return test
+
+
+def _said(test: Test) -> Outcome:
+    if test.accepts:
+        return "accepted"
+    if not test.gain.tickets:
+        return "unpromising"
+    return "futile" if test.futile else "unproven"
+
+
+def prune(
+    contenders: Sequence[Contender],
+    jury: Jury,
+    race_on: Sequence[int],
+    pool: Sequence[int],
+    margin: float,
+    left: float,
+    chunk: int,
+) -> Decision:
+    """Which rule can go, if any: the one that is missed least, where it is proven that its loss costs less than ``margin``.
+
+    Each contender goes without one rule, or with two made one; what it gains on ``race_on`` is, negated, what that rule
+    earns: its causal credit.
+    """
+    was_right = jury.was_right(race_on)
+    gained = jury.gains([(each.guidance, race_on) for each in contenders])
+    trials = [Trial(each, form=Form().plus(was_right, gains)) for each, gains in zip(contenders, gained, strict=True)]
+    best = max(trials, key=lambda trial: trial.form.mean, default=None)
+    if best is None or best.form.mean <= -margin:
+        return Decision(tuple(trials), left)
+    level = spend(left)
+    test = _test(Test.of(level, -margin, len(pool)), best.contender.guidance, jury, race_on, pool, chunk)
+    trials[trials.index(best)] = replace(best, outcome=_said(test), test=test)
+    if test.accepts:
+        return Decision(tuple(trials), left, best.contender)
+    return Decision(tuple(trials), left - level if test.gain.tickets else left)
+
+
+def parts(
+    train: Sequence[int],
+    bundle: Sequence[int],
+    shown: Sequence[int],
+    tickets: Sequence[Ticket],
+    config: GateConfig,
+    race_key: int,
+    pool_key: int,
+) -> tuple[list[int], list[int]]:
+    """The tickets to race on, ``bundle`` first, and those to test on, with no group in common; ``shown`` are tickets that
+    reflection saw beside the bundle, and the test looks at none of their groups either.
+
+    Up to ``race_size`` the bundle is joined by further train tickets, though by no more than a quarter of them. The pool
+    keeps its order from bundle to bundle, so that the present guidance need not judge new tickets each time.
+    """
+    groups = {tickets[i].group_id for i in (*bundle, *shown)}
+    others = [i for i in shuffled(train, race_key) if tickets[i].group_id not in groups]
+    race_on = [*bundle, *others[: max(0, min(config.race_size - len(bundle), len(others) // 4))]]
+    groups |= {tickets[i].group_id for i in race_on}
+    pool = [i for i in shuffled(train, pool_key) if tickets[i].group_id not in groups]
+    return race_on, pool[: config.pool_size]
+
+
+def _text(guidance: Guidance) -> tuple[str, ...]:
+    """What a model sees of ``guidance``: equal texts are judged alike."""
+    return tuple(text for rule in guidance.rules for text in (rule.key, rule.text))

@@ -1,7 +1,7 @@
 """What a run will do, as a list: which tickets every round of every epoch holds. A function of config and tickets alone.
 
-Epoch 0 judges all splits before anything is learnt. Every later epoch learns from train tickets, round by round, then
-judges val and test.
+Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, round by round, and
+judges val. At the end the final guidance is chosen, by val alone, and judged on test. An audit is an epoch 0 of all splits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 class Step:
     """One entry of the plan."""
 
-    kind: Literal["round", "close"]  # close: what is left for reflection at an epoch's end is reflected on
+    kind: Literal["round", "close", "choose", "distill"]
+    """round: tickets are rolled out and recorded. close: an epoch ends; what is left for reflection is reflected on, rules
+    that earn nothing are sought. choose: the final guidance is. distill: tickets are rolled out for training data."""
     epoch: int  # from 1; 0 is before learning
     mission: str
     split: Split
@@ -32,8 +34,13 @@ class Step:
 
     @property
     def learns(self) -> bool:
-        """Whether reflection may see what this step brings."""
-        return self.epoch > 0 and self.split == "train"
+        """Whether this step is for learning: what it brings may be reflected on."""
+        return self.epoch > 0 and self.split == "train" and self.kind in ("round", "close")
+
+    @property
+    def counts(self) -> bool:
+        """Whether this step has tickets to roll out."""
+        return self.kind in ("round", "distill")
 
 
 def missions_of(tickets: Sequence[Ticket]) -> list[str]:
@@ -52,28 +59,68 @@ def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, di
 
 def make_plan(parts: Mapping[str, Mapping[Split, Sequence[int]]], config: LoopConfig, round_size: int) -> list[Step]:
     """Every step of the run, in order."""
+    if config.jump_reflection:
+        return [
+            s for mission in parts for split in SPLITS for s in _rounds(0, mission, split, parts[mission][split], round_size)
+        ]
+    last = config.runner.epochs
     steps: list[Step] = []
-    for epoch in range(config.runner.epochs + 1):
+    for mission, splits in parts.items():
+        steps += _rounds(0, mission, "val", splits["val"], round_size)
+        steps += _rounds(0, mission, "test", splits["test"], round_size)
+    for epoch in range(1, last + 1):
         for mission, splits in parts.items():
-            for split in SPLITS:
-                tickets = splits[split]
-                if split == "train":
-                    drawn = shuffled(tickets, stream(config.seed, "epoch", mission, max(epoch, 1)))
-                    tickets = drawn[: config.runner.tickets_per_epoch]
-                steps += _rounds(epoch, mission, split, tickets, round_size)
-                if split == "train" and epoch > 0:
-                    steps.append(Step("close", epoch, mission, split, 0, (), False))
+            drawn = shuffled(splits["train"], stream(config.seed, "epoch", mission, epoch))[
+                : config.runner.tickets_per_epoch
+            ]
+            steps += _rounds(epoch, mission, "train", drawn, round_size)
+            steps.append(Step("close", epoch, mission, "train", 0, (), False))
+            steps += _rounds(epoch, mission, "val", splits["val"], round_size)
+    for mission, splits in parts.items():
+        steps.append(Step("choose", last, mission, "val", 0, (), False))
+        steps += _rounds(last, mission, "test", splits["test"], round_size)
+        if config.distill.size:
+            drawn = shuffled(splits["train"], stream(config.seed, "distill", mission))
+            steps += _rounds(last, mission, "train", drawn, round_size, "distill")
     return steps
 
 
-def _rounds(epoch: int, mission: str, split: Split, tickets: Sequence[int], size: int) -> Iterator[Step]:
+def _rounds(
+    epoch: int,
+    mission: str,
+    split: Split,
+    tickets: Sequence[int],
+    size: int,
+    kind: Literal["round", "distill"] = "round",
+) -> Iterator[Step]:
     starts = range(0, len(tickets), size)
     for number, start in enumerate(starts):
         batch = tuple(tickets[start : start + size])
-        yield Step("round", epoch, mission, split, number, batch, number == len(starts) - 1)
+        yield Step(kind, epoch, mission, split, number, batch, number == len(starts) - 1)
 
 
-def gate_pool(train: Sequence[int], config: LoopConfig, mission: str) -> list[int]:
-    """The mission's fixed pool of train tickets."""
-    size = config.gate.pool_size if config.gate != "none" else 0
-    return shuffled(train, stream(config.seed, "gate pool", mission))[:size]
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a run may cost, at most."""
+
+    rollouts: int  # answers sampled
+    bundles: int  # reflected on
+    reflections: int  # reflection answers sampled
+    judged: int  # verdicts for the gate
+
+
+def forecast(plan: Sequence[Step], config: LoopConfig) -> Forecast:
+    """The most that ``plan`` can cost: as if nothing ended early, every answer proposed another edit, and every test saw its
+    whole pool. Rules that are sought to be let go are not counted."""
+    samples = config.sampler.samples_per_decode * len(config.sampler.grid)
+    rollouts = sum(len(step.tickets) * (1 if step.kind == "distill" else samples) for step in plan)
+    bundles, gathered = 0, 0
+    for step in plan:
+        gathered += len(step.tickets) if step.learns else 0
+        full, gathered = divmod(gathered, config.reflection.batch_size)
+        bundles += full
+        if step.kind == "close" and gathered:
+            bundles, gathered = bundles + 1, 0
+    proposals, gate = config.reflection.num_proposals, config.gate
+    judged = 0 if gate == "none" else bundles * (2 * gate.race_size * proposals + 2 * 2 * gate.pool_size)
+    return Forecast(rollouts, bundles, bundles * proposals, judged)

@@ -1,4 +1,5 @@
-"""What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere. On standard error, rank 0 alone."""
+"""What a person sees while a run goes on: a forecast, a bar on a terminal, plain lines elsewhere. On standard error, rank 0
+alone."""
 
 from __future__ import annotations
 
@@ -11,10 +12,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.evidence import smallest, spend
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
-from stageb.guidance.plan import Step
+from stageb.guidance.plan import Step, forecast
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
+
+JUDGED_BY = {
+    "probability": "by the probability of its verdict, nothing decoded",
+    "answer": "by its greedy verdict, a few tokens decoded",
+}
 
 
 class Progress:
@@ -22,12 +29,14 @@ class Progress:
 
     def __init__(self, config: LoopConfig, plan: Sequence[Step], state: State, resumed: bool) -> None:
         self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self._config = config
+        self._plan = plan
         self._every = config.runner.logging_steps
-        self._seeded = config.guidance.path is not None
         self._started = time.monotonic()
         self._tickets = 0
-        self._rounds_done = sum(step.kind == "round" for step in plan[: state.cursor])
-        self._rounds = sum(step.kind == "round" for step in plan)
+        self._rounds_done = sum(step.counts for step in plan[: state.cursor])
+        self._rounds = sum(step.counts for step in plan)
+        self._resumed = resumed
         if resumed:
             left = (
                 "finished already"
@@ -55,13 +64,33 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def starts(self, inputs: Inputs) -> None:
-        """What was found in the user's files that a person should know of."""
+    def starts(self, inputs: Inputs, judges_by: str) -> None:
+        """What was found in the user's files that a person should know of, and what the run may cost."""
         if inputs.set_aside:
             self._console.print(f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
-        if self._seeded and neutral:
+        if self._config.guidance.path is not None and neutral:
             self._console.print(f"guidance.path has no rules for: {', '.join(neutral)}")
+        if not self._resumed:
+            self._console.print("\n".join(self._forecast(inputs, judges_by)))
+
+    def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
+        """Lines on what is ahead, at most."""
+        config, cost = self._config, forecast(self._plan, self._config)
+        lines = [f"At most {cost.rollouts:,} rollouts and {cost.reflections:,} reflections on {cost.bundles:,} bundles"]
+        if config.gate != "none" and cost.bundles:
+            lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
+            level = spend(config.gate.alpha)
+            for name, splits in inputs.parts.items():
+                train, shown = len(splits["train"]), min(len(splits["train"]), config.reflection.batch_size)
+                pool = min(config.gate.pool_size, train - shown)
+                needed = smallest(level, pool)
+                if needed > 0.25:
+                    lines.append(
+                        f"{name}: {train} train tickets leave {pool} to test an edit on, and it would have to win more than "
+                        f"{min(needed, 1):.0%} of them. Give more tickets, or a smaller reflection.batch_size"
+                    )
+        return lines
 
     def within(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
@@ -75,30 +104,22 @@ class Progress:
         if not self._console.is_terminal and (self._rounds_done % self._every == 0 or step.last):
             self._console.print(f"{self._place(step)}: round {self._rounds_done}/{self._rounds}, {figures}")
 
-    def reused(self, step: Step) -> None:
-        """A round needed no rolling out: the guidance has not changed since the split was last judged."""
-        self._one_more(step, "unchanged")
+    def passes(self, step: Step, why: str) -> None:
+        """A step needed no rollout to be recorded."""
+        if step.counts:
+            self._one_more(step, why)
 
     def says(self, text: str) -> None:
         """What goes on between rounds."""
         self._bar.update(self._task, figures=text)
 
-    def reflected(
-        self,
-        mission: str,
-        reflection_id: str,
-        why_not: str,
-        gate: Mapping[str, Any] | None,
-        before: Guidance,
-        after: Guidance,
-    ) -> None:
-        """A bundle is dealt with: one line on what became of it."""
-        changed = after.step > before.step
-        if gate:
-            outcome = f"{len(gate['contenders'])} edits tried, {'one' if changed else 'none'} accepted"
-        else:
-            outcome = "an edit applied untested" if changed else why_not or "no usable edit"
-        lines = [f"{mission} {reflection_id}: {outcome}"]
+    def tells(self, text: str) -> None:
+        """Something that is worth a line of its own."""
+        self._console.print(text)
+
+    def learnt(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
+        """A bundle is dealt with, or a search for idle rules: one line on what became of it, and the rules that changed."""
+        lines = [f"{mission} {row['reflection_id']}: {_outcome(row)}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
@@ -113,3 +134,20 @@ class Progress:
 
     def _seconds(self) -> float:
         return max(1e-6, time.monotonic() - self._started)
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """What became of a row of reflection.jsonl, in one line."""
+    if row["gate"] is None:
+        return "an edit applied untested" if row["applied"] else row["why_not"] or "no usable edit"
+    tried = row["gate"]["contenders"]
+    if not tried:
+        return row.get("why_not") or "no usable edit"
+    what = "rules" if "credits" in row else "edits"
+    if not row["applied"]:
+        tested = [each["outcome"] for each in tried if each["test"] and each["test"]["tickets"]]
+        why = f", {len(tested)} tested, {' and '.join(tested)}" if tested else ""
+        return f"{len(tried)} {what} tried{why}" if what == "edits" else f"none of {len(tried)} {what} can be spared{why}"
+    test = next(each["test"] for each in tried if each["outcome"] == "accepted")
+    gain = f"mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets"
+    return f"one of {len(tried)} edits accepted, {gain}" if what == "edits" else f"one of {len(tried)} rules goes, {gain}"

@@ -151,9 +151,14 @@ def ordered_cases(cases: Sequence[Case]) -> list[Case]:
     return sorted(cases, key=lambda case: (not case.right, case.ticket.label == "fail"))
 
 
+def verdict_lines(language: str) -> dict[Verdict, str]:
+    """The first line of an answer, for each verdict."""
+    return {verdict: f"Verdict: {spelling}" for verdict, spelling in WORDS[language].verdicts.items()}
+
+
 def answer_text(verdict: Verdict, reason: str, language: str) -> str:
     """The two lines that a right answer consists of."""
-    return f"Verdict: {WORDS[language].verdicts[verdict]}\nReason: {reason}"
+    return f"{verdict_lines(language)[verdict]}\nReason: {reason}"
 
 
 def parse_answer(text: str, language: str) -> tuple[Verdict, str] | None:

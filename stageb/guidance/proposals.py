@@ -13,7 +13,7 @@ from typing import Any
 
 from stageb import strict_json
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.edits import apply, named
+from stageb.guidance.edits import named
 from stageb.guidance.prompts import WORDS, Case, case_name
 from stageb.guidance.texts import copied, one_line, text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
@@ -55,8 +55,6 @@ def parse_proposal(
             _check_rules(operation, guidance, kept)
             if operation.op != "remove":
                 _check_text(operation, cases, guidance, kept, config, language)
-            if operation.op == "add" and len(apply(guidance, [*kept, operation]).rules) > config.max_rules:
-                raise _RefusedError(f"the guidance is full: {config.max_rules} rules")
             kept.append(operation)
         except _RefusedError as refused:
             refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))

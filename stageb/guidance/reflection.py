@@ -7,6 +7,7 @@ answer should turn. Records that were set aside teach nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from stageb.engines.protocol import Decode, Engine, Request
 from stageb.guidance.config import ReflectionConfig
@@ -15,7 +16,18 @@ from stageb.guidance.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Proposal, Record
 from stageb.seeds import shuffled, stream, uniform
 
-__all__ = ["case_sets", "distinct", "draw_cases", "eligible", "fitting", "is_right", "parse_proposal", "reflect", "requests"]
+__all__ = [
+    "Reflection",
+    "case_sets",
+    "distinct",
+    "draw_cases",
+    "eligible",
+    "fitting",
+    "is_right",
+    "parse_proposal",
+    "reflect",
+    "requests",
+]
 
 
 def is_right(record: Record) -> bool:
@@ -31,21 +43,31 @@ def eligible(records: Sequence[Record]) -> str:
     return "all right with high agreement" if all(is_right(record) for record in shown) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Reflection:
+    """What reflecting on a bundle brought."""
+
+    proposals: tuple[Proposal, ...] = ()
+    tokens: int = 0  # read and made
+
+
 def reflect(
     bundle: Sequence[Record], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
-) -> list[Proposal]:
+) -> Reflection:
     """``config.num_proposals`` answers to the bundle, parsed; none where it is not eligible. ``key`` names its streams.
 
     Raises what the engine raises.
     """
     if eligible(bundle):
-        return []
+        return Reflection()
     shown, asked = fitting(bundle, guidance, engine, config, language, key)
-    answers = engine.generate(asked)
-    return [
-        parse_proposal(completion.text, cases, guidance, config, language, index)
-        for index, (cases, (completion,)) in enumerate(zip(shown, answers, strict=True))
-    ]
+    answers = [completion for (completion,) in engine.generate(asked)]
+    proposals = tuple(
+        parse_proposal(answer.text, cases, guidance, config, language, index)
+        for index, (cases, answer) in enumerate(zip(shown, answers, strict=True))
+    )
+    read = sum(engine.count_tokens([request.prompt for request in asked]))
+    return Reflection(proposals, read + sum(answer.tokens for answer in answers))
 
 
 def fitting(

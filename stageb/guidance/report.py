@@ -12,42 +12,73 @@ from rich.text import Text
 from stageb.guidance.artifacts import folder
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.plan import SPLITS
+from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
 from stageb.journal import Journal
 
 
-def show(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> None:
+def show(journal: Journal, config: LoopConfig, state: State) -> None:
     """Print the report on standard output."""
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    console.print(table(journal, guidance))
+    guidance = {name: mission.guidance for name, mission in state.missions.items()}
+    console.print(table(journal, config, guidance))
     for mission, learnt in guidance.items():
         edits = f"{learnt.step} accepted edit{'s' if learnt.step != 1 else ''}"
-        console.print(f"\n{mission}, after {edits}:")
+        console.print(f"\n{mission}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
-    console.print("\nRules were learnt from train tickets alone; test served for nothing but this table.")
+    console.print("")
+    for line in spending(state):
+        console.print(line)
+    if not config.jump_reflection:
+        console.print(
+            "Rules were learnt from train tickets, the final ones chosen on val; test served for this table alone."
+        )
     console.print(f"Files: {journal.folder}")
     for mission in guidance:
         console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
 
 
-def table(journal: Journal, guidance: Mapping[str, Guidance]) -> Table:
-    """Accuracy, wrong passes (fp) and wrong fails (fn) per mission and split, before learning and after."""
-    drawn = Table(title="before learning -> after", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for title in ("mission", "split"):
-        drawn.add_column(title, no_wrap=True, overflow="ellipsis", max_width=32)
-    for title in ("tickets", "accuracy", "wrong passes", "wrong fails"):
-        drawn.add_column(title, justify="right", no_wrap=True)
+def table(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Table:
+    """Accuracy with its 95 % interval, wrong passes (fp) and wrong fails (fn) per mission and split: before learning and
+    after; of an audit, as found."""
+    learnt = not config.jump_reflection
+    title = "before learning -> after (95 % interval)" if learnt else "audit (95 % interval)"
+    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in ("mission", "split"):
+        drawn.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32)
+    for name in ("tickets", "accuracy", "wrong passes", "wrong fails", "for review"):
+        drawn.add_column(name, justify="right", no_wrap=True)
     for mission in guidance:
         rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
-        for split in SPLITS:
+        for split in ("val", "test") if learnt else SPLITS:
             of_split = [row for row in rows if row["split"] == split]
             if of_split:
-                drawn.add_row(Text(mission), split, *figures(of_split[0], of_split[-1]))
+                drawn.add_row(Text(mission), split, *figures(of_split[0] if learnt else None, of_split[-1]))
     return drawn
 
 
-def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def figures(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
     """The cells of one row."""
-    accuracy = f"{before['acc']:6.1%} -> {after['acc']:6.1%}"
-    return [str(after["n"]), accuracy, *(f"{before[name]:4} -> {after[name]:4}" for name in ("fp", "fn"))]
+    low, high = after["acc_interval"]
+    accuracy = f"{after['acc']:.1%} ({low:.0%}-{high:.0%})"
+    counts = [f"{after[name]:4}" for name in ("fp", "fn")]
+    if before is not None:
+        accuracy = f"{before['acc']:.1%} -> {accuracy}"
+        counts = [f"{before[name]:4} -> {count}" for name, count in zip(("fp", "fn"), counts, strict=True)]
+    return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
+
+
+def spending(state: State) -> list[str]:
+    """What the run cost, all in all and for each accepted edit, and what ended it."""
+    spent, edits = state.spent, sum(mission.guidance.step for mission in state.missions.values())
+    lines = [
+        f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, {spent.reflections:,} reflections; "
+        f"{spent.tokens:,} tokens"
+    ]
+    if edits:
+        each = (spent.rollouts + spent.judged) / edits
+        lines[0] += f". For each accepted edit {each:,.0f} rollouts and verdicts"
+    if state.ended:
+        lines.append(f"Learning ended at {state.ended}.")
+    return lines

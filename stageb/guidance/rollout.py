@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from stageb.engines.protocol import Decode, Engine, Request
+from stageb.engines.protocol import Decode, Engine, Question, Request, Scorer
 from stageb.guidance.config import DecodeConfig, SamplerConfig
-from stageb.guidance.prompts import parse_answer, parse_verdict, rollout_prompt, ticket_text
-from stageb.guidance.types import Answers, Candidate, Guidance, Ticket
+from stageb.guidance.prompts import parse_answer, parse_verdict, rollout_prompt, ticket_text, verdict_lines
+from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket, Verdict
 from stageb.seeds import stream
 
 VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
@@ -53,13 +53,54 @@ def rollout(
     )
 
 
-def verdicts(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, language: str
-) -> list[str | None]:
-    """The greedy verdict of every ticket, in order, read off the first line alone; None where that line has none."""
+def judgements(
+    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, language: str, judge_by: str
+) -> list[Judgement]:
+    """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least cost.
+
+    With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the two verdict lines are weighed
+    at the temperature of the grid's first entry, which gives exactly the share of right answers that sampling would only
+    estimate, where answers keep their form. With "answer" the first line is decoded greedily, and the share is 0 or 1. A
+    prompt that is longer than ``max_prompt_tokens`` is never judged right.
+    """
+    if judge_by == "probability":
+        assert isinstance(engine, Scorer)  # whoever chose the way has looked
+        return _weighed(tickets, guidance, engine, sampler, language)
     limit = sampler.max_prompt_tokens
     answers = _ask(tickets, guidance, engine, [VERDICT_LINE], 1, limit, language, ["verdict"], only_verdict=True)
-    return [answer.candidates[0].verdict if answer.candidates else None for answer in answers]
+    return [
+        Judgement(
+            merit=float(any(candidate.verdict == ticket.label for candidate in answer.candidates)),
+            tokens=sum(answer.prompt_tokens + candidate.tokens for candidate in answer.candidates),
+        )
+        for ticket, answer in zip(tickets, answers, strict=True)
+    ]
+
+
+def _weighed(
+    tickets: Sequence[Ticket], guidance: Guidance, engine: Scorer, sampler: SamplerConfig, language: str
+) -> list[Judgement]:
+    lines = verdict_lines(language)
+    prompts = [rollout_prompt(ticket, guidance, language) for ticket in tickets]
+    lengths = engine.count_tokens(prompts)
+    asked = [i for i, length in enumerate(lengths) if length <= sampler.max_prompt_tokens]
+    scores = engine.score([Question(prompts[i], tuple(lines.values())) for i in asked])
+    judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
+    for i, score in zip(asked, scores, strict=True):
+        by_verdict = dict(zip(lines, score, strict=True))
+        other: Verdict = "fail" if tickets[i].label == "pass" else "pass"
+        lead = by_verdict[tickets[i].label] - by_verdict[other]
+        judged[i] = Judgement(sigmoid(lead, sampler.grid[0].temperature), lengths[i] + 1)
+    return list(judged.values())
+
+
+def sigmoid(lead: float, temperature: float) -> float:
+    """The probability, at ``temperature``, of what is more probable than its only rival by the log-ratio ``lead``; rounded
+    to six places."""
+    if temperature == 0:
+        return float(lead > 0)
+    scaled = max(-700.0, min(700.0, lead / temperature))
+    return round(1 / (1 + math.exp(-scaled)), 6)
 
 
 def _ask(

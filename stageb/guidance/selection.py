@@ -1,7 +1,11 @@
-"""One verdict for a ticket from its candidates: the majority's, told in the words of its most careful candidate."""
+"""Choosing: one verdict for a ticket from its candidates, and one guidance for a mission from those that a run came by."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import sqrt
+
+from stageb.guidance.state import Choice
 from stageb.guidance.types import Answers, Candidate, Selection, Ticket, Verdict
 
 
@@ -35,3 +39,16 @@ def _majority(usable: list[Candidate]) -> Verdict:
     """The verdict of more than half; fail where the halves are equal."""
     passes = sum(candidate.verdict == "pass" for candidate in usable)
     return "pass" if 2 * passes > len(usable) else "fail"
+
+
+def latest_of_the_best(choices: Sequence[Choice]) -> Choice:
+    """The latest guidance whose val accuracy lies within one standard error of the best one's; ``choices`` in the order in
+    which they were learnt, one or more.
+
+    Every edit has passed its test, so the later guidance has the better claim, unless val speaks against it: the best of
+    several figures overstates, and by one standard error it is no better (Breiman et al., Classification and Regression
+    Trees, 1984, section 3.4.3).
+    """
+    best = max(choice.right / choice.n for choice in choices)
+    error = sqrt(best * (1 - best) / choices[0].n)
+    return [choice for choice in choices if choice.right / choice.n >= best - error][-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from math import sqrt
 from typing import Any
 
 from stageb.guidance.guidance_file import from_json, to_json
@@ -48,6 +49,7 @@ class Tally:
         kept = self.n - self.review
         return {
             "acc": share(self.right, self.n),
+            "acc_interval": interval(self.right, self.n),
             "fp": self.fp,
             "fn": self.fn,
             "unanswered": self.n - self.right - self.fp - self.fn,
@@ -63,9 +65,42 @@ class Tally:
         }
 
 
+def interval(part: int, whole: int) -> list[float] | None:
+    """The 95 % confidence interval of a share (Wilson, JASA 22, 1927), rounded to six places; None of nothing."""
+    if not whole:
+        return None
+    z, p = 1.959964, part / whole
+    middle = (p + z * z / (2 * whole)) / (1 + z * z / whole)
+    half = z / (1 + z * z / whole) * sqrt(p * (1 - p) / whole + z * z / (4 * whole * whole))
+    return [round(max(0.0, middle - half), 6), round(min(1.0, middle + half), 6)]
+
+
 def share(part: int, whole: int) -> float | None:
     """A share rounded to six places; None of nothing."""
     return round(part / whole, 6) if whole else None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has cost so far."""
+
+    rollouts: int = 0  # answers sampled
+    judged: int = 0  # verdicts for the gate
+    reflections: int = 0  # reflection answers sampled
+    tokens: int = 0  # read and made, in all of these
+
+    def plus(self, rollouts: int = 0, judged: int = 0, reflections: int = 0, tokens: int = 0) -> Spent:
+        """The sum."""
+        return Spent(self.rollouts + rollouts, self.judged + judged, self.reflections + reflections, self.tokens + tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A guidance that could be the final one."""
+
+    guidance: Guidance
+    right: int  # of val
+    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +109,16 @@ class MissionState:
 
     guidance: Guidance
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
+    unsolved: tuple[Record, ...] = ()  # wrong ones of earlier bundles, under the present guidance: further cases
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
-    pool: tuple[bool, ...] | None = None  # which pool tickets the present guidance judges right; None: not known yet
+    merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
+    pruned_step: int = 0  # guidance step at which no rule could be spared
+    changed: bool = False  # whether the epoch has accepted an edit
+    idle_epochs: int = 0  # in a row, without an accepted edit
+    choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
+    distilled: int = 0  # rows written
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +127,9 @@ class State:
 
     cursor: int  # the next step of the plan
     missions: Mapping[str, MissionState]
+    left: float  # of the run's false-acceptance budget
+    spent: Spent = field(default_factory=Spent)
+    ended: str = ""  # the budget that ended learning; empty while none has
 
     def with_mission(self, name: str, mission: MissionState) -> State:
         """The state with one mission's part replaced."""
@@ -94,23 +138,33 @@ class State:
 
 def to_plain(state: State) -> dict[str, Any]:
     """The state as JSON data."""
-    return {"cursor": state.cursor, "missions": {name: _mission_to_plain(m) for name, m in state.missions.items()}}
+    return {
+        "cursor": state.cursor,
+        "left": state.left,
+        "spent": asdict(state.spent),
+        "ended": state.ended,
+        "missions": {name: _mission_to_plain(m) for name, m in state.missions.items()},
+    }
 
 
 def from_plain(data: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> State:
     """What ``to_plain`` wrote; ``tickets`` by (mission, ticket_key)."""
     missions = {name: _mission_from_plain(name, body, tickets) for name, body in data["missions"].items()}
-    return State(data["cursor"], missions)
+    return State(data["cursor"], missions, data["left"], Spent(**data["spent"]), data["ended"])
+
+
+_AS_IT_IS = ("bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
 
 
 def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
     return {
         "guidance": to_json(mission.guidance),
         "pending": [{**asdict(record), "ticket": record.ticket.key} for record in mission.pending],
+        "unsolved": [{**asdict(record), "ticket": record.ticket.key} for record in mission.unsolved],
         "tally": asdict(mission.tally),
-        "bundles": mission.bundles,
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
-        "pool": None if mission.pool is None else "".join("01"[right] for right in mission.pool),
+        "choices": [[to_json(choice.guidance), choice.right, choice.n] for choice in mission.choices],
+        **{name: getattr(mission, name) for name in _AS_IT_IS},
     }
 
 
@@ -118,10 +172,11 @@ def _mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[tup
     return MissionState(
         guidance=from_json(body["guidance"], "commit.json")[name],
         pending=tuple(_record(name, row, tickets) for row in body["pending"]),
+        unsolved=tuple(_record(name, row, tickets) for row in body["unsolved"]),
         tally=Tally(**body["tally"]),
-        bundles=body["bundles"],
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
-        pool=None if body["pool"] is None else tuple(flag == "1" for flag in body["pool"]),
+        choices=tuple(Choice(from_json(plain, "commit.json")[name], right, n) for plain, right, n in body["choices"]),
+        **{field: body[field] for field in _AS_IT_IS},
     )
 
 

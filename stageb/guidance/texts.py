@@ -36,6 +36,13 @@ def _unseen(character: str) -> bool:
     return unicodedata.category(character) in _UNSEEN or character in _BLANK
 
 
+def alike(one: str, other: str) -> float:
+    """How much two texts share: of all their different words, or CJK characters, the share that both have (Jaccard index).
+    Case and punctuation do not count."""
+    words, others = (frozenset(_TOKEN.findall(text.casefold())) for text in (one, other))
+    return len(words & others) / len(words | others) if words | others else 1.0
+
+
 def copied(text: str, sources: Iterable[str]) -> str:
     """The first run of words that ``text`` shares with one of ``sources``, or an empty string.
 

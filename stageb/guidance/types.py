@@ -77,6 +77,14 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a ticket is judged under some guidance, for the gate."""
+
+    merit: float  # the share of answers, in [0, 1], that give the ticket's label
+    tokens: int  # read and made; 0 where the ticket was not judged
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The verdict chosen for a ticket."""
 

@@ -1,0 +1,104 @@
+"""How sure a gain is, looked at as often as one likes: betting against "this edit is not better".
+
+A *gain* is a number in [-1, 1] per ticket: how much more probable the right verdict is under the edited guidance than under
+the present one. Whoever doubts the edit says that its mean is at most ``margin``. We start with a wealth of 1 and bet on
+every ticket; if the doubter is right, wealth is no more likely than ``level`` ever to reach ``1 / level``, whenever one
+stops (Ville 1939). So a test may look after each chunk, end early, and still keep its level. Bets on the mean of bounded
+variables: Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting" (JRSS B 2024), section 4.
+
+Which stake grows fastest depends on what the edit does: all of it where an edit only mends, little where it also breaks. A
+mixture of fixed stakes needs no guess: it loses at most log(number of stakes) against the best of them, and, unlike stakes
+that learn on the way, it does not depend on the order of the tickets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, log1p
+
+STAKES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.99)
+SHARE = 1 / 8  # of what is left of a run's budget, for its next test
+FUTILE = 0.05  # level at which a gain worth having is given up
+
+
+@dataclass(frozen=True, slots=True)
+class Wealth:
+    """What betting against "the mean gain is at most ``margin``" has come to. ``margin`` lies above -1 and below 1."""
+
+    margin: float = 0.0
+    tickets: int = 0  # bet on so far
+    logs: tuple[float, ...] = (0.0,) * len(STAKES)  # natural log of each stake's wealth
+
+    def plus(self, gains: Sequence[float]) -> Wealth:
+        """The wealth after further tickets, each gain in [-1, 1]."""
+        scaled = [(gain - self.margin) / (1 + self.margin) for gain in gains]
+        logs = tuple(before + sum(log1p(stake * x) for x in scaled) for stake, before in zip(STAKES, self.logs, strict=True))
+        return Wealth(self.margin, self.tickets + len(gains), logs)
+
+    @property
+    def log(self) -> float:
+        """Natural log of the wealth: of the mean over the stakes."""
+        most = max(self.logs)
+        return most + log(sum(exp(each - most) for each in self.logs) / len(self.logs))
+
+    def proves(self, level: float) -> bool:
+        """Whether the doubt is refuted at ``level``."""
+        return self.log >= -log(level)
+
+    def grown(self, tickets: int) -> float:
+        """The log that ``tickets`` tickets would bring, all in all, if they went as these did; 0 where there were none."""
+        return max(0.0, *self.logs) / self.tickets * tickets if self.tickets else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A sequential test of one edit: goes on until the edit is proven, is given up, or the tickets end."""
+
+    level: float  # the chance of accepting an edit that is no better
+    worthwhile: float  # the smallest mean gain that the tickets at hand could prove; below it, looking on is futile
+    gain: Wealth
+    against: Wealth  # bets against "the gain is worthwhile"
+    total: float = 0.0  # sum of the gains
+
+    @staticmethod
+    def of(level: float, margin: float, tickets: int) -> Test:
+        """A test on at most ``tickets`` tickets that the mean gain is above ``margin``."""
+        worthwhile = margin + smallest(level, tickets)
+        return Test(level, worthwhile, Wealth(margin), Wealth(-min(worthwhile, 0.99)))
+
+    def plus(self, gains: Sequence[float]) -> Test:
+        """The test after further tickets."""
+        gain, against = self.gain.plus(gains), self.against.plus([-each for each in gains])
+        return Test(self.level, self.worthwhile, gain, against, self.total + sum(gains))
+
+    @property
+    def accepts(self) -> bool:
+        """Whether the edit is proven better than the margin."""
+        return self.gain.proves(self.level)
+
+    @property
+    def futile(self) -> bool:
+        """Whether a worthwhile gain is out of the question."""
+        return self.against.proves(FUTILE)
+
+    @property
+    def mean(self) -> float:
+        """The mean gain so far; 0 before the first ticket."""
+        return self.total / self.gain.tickets if self.gain.tickets else 0.0
+
+
+def smallest(level: float, tickets: int) -> float:
+    """The smallest mean gain that ``tickets`` tickets can prove at ``level``, where nothing is lost: the share of them that
+    must be won outright. Above 1 where even that would not do."""
+    return (log(len(STAKES)) / 2 - log(level)) / (log(2) * tickets) if tickets else 2.0
+
+
+def spend(left: float) -> float:
+    """The level of the next test of a run whose false-acceptance budget has ``left`` left.
+
+    What a test was given is spent where it accepts nothing and comes back where it accepts; so the levels spent on edits
+    that are no better add up to no more than the budget, and with them the chance of ever accepting one (the fallback
+    procedure of Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4, with geometric shares).
+    """
+    return left * SHARE

@@ -1,0 +1,200 @@
+"""Learning from a bundle: reflect, try what is proposed, accept at most one edit; and let go of rules that earn nothing.
+
+Rank 0 reflects, since each edit changes what later answers read; judging tickets for the gate is spread over all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from stageb.engines.protocol import Prompt
+from stageb.guidance import artifacts
+from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.crew import Crew
+from stageb.guidance.edits import apply, named
+from stageb.guidance.gate import Contender, Decision, Jury, decide, parts, prune
+from stageb.guidance.inputs import Inputs
+from stageb.guidance.progress import Progress
+from stageb.guidance.prompts import rule_lines
+from stageb.guidance.pruning import earned, lighter, traded
+from stageb.guidance.reflection import distinct, eligible, is_right, reflect
+from stageb.guidance.state import MissionState, State
+from stageb.guidance.types import Guidance, Proposal, Record
+from stageb.journal import Journal
+from stageb.seeds import stream
+
+LOOK = 64  # tickets, at the least, between two looks of a test; a round where that is more, so that no rank is idle
+FEWEST_TO_PRUNE = 2  # rules beside the headline
+
+
+class Learner:
+    """Changes guidance: each method takes a state and returns the next."""
+
+    def __init__(self, config: LoopConfig, inputs: Inputs, crew: Crew, journal: Journal, progress: Progress) -> None:
+        self.config = config
+        self.inputs = inputs
+        self.crew = crew
+        self.journal = journal
+        self.progress = progress
+
+    def reflect(self, state: State, name: str) -> State:
+        """Reflect on a mission's oldest bundle, gate what is proposed, apply what is accepted."""
+        mission, config = state.missions[name], self.config
+        size = config.reflection.batch_size
+        bundle = mission.pending[:size]
+        reflection_id, why_not = f"R{mission.bundles + 1}", eligible(bundle)
+        key = stream(config.seed, "reflection", name, mission.bundles)
+        mission = replace(mission, pending=mission.pending[size:], bundles=mission.bundles + 1)
+        self.progress.says(f"{name}: {why_not or f'reflecting on {len(bundle)} records'}")
+        engine = self.crew.reflection_engine()
+        cases = [*mission.unsolved, *bundle]
+        answered = reflect(cases, mission.guidance, engine, config.reflection, config.prompt.language, key)
+        spent = state.spent.plus(reflections=len(answered.proposals), tokens=answered.tokens)
+        unsolved = [record for record in cases if not is_right(record) and not record.answers.set_aside]
+        mission = replace(mission, unsolved=tuple(unsolved[-size:]))
+        state = replace(state.with_mission(name, mission), spent=spent)
+        row = {
+            "mission": name,
+            "reflection_id": reflection_id,
+            "records": len(bundle),
+            "eligible": not why_not,
+            "why_not": why_not,
+            "proposals": [artifacts.proposal_row(proposal) for proposal in answered.proposals],
+        }
+        artifacts.write_refused(self.journal, name, reflection_id, answered.proposals)
+        if config.gate == "none":
+            return self._untested(state, name, row, answered.proposals)
+        race_on, pool = self._parts(name, config.gate, bundle, mission.unsolved, stream(key, "race"))
+        jury = self._jury(mission, config.gate)
+        contenders = self._contenders(mission.guidance, answered.proposals, reflection_id, jury, race_on)
+        self.progress.says(f"{name}: trying {len(contenders)} edits")
+
+        def join(one: Contender, other: Contender) -> Contender | None:
+            return self._joined(mission.guidance, one, other, reflection_id)
+
+        decision = decide(contenders, jury, join, race_on, pool, state.left, self._look)
+        return self._settled(state, name, row, decision, jury)
+
+    def prune(self, state: State, name: str) -> State:
+        """Seek a rule that can go, where the guidance has changed since none could."""
+        mission, config = state.missions[name], self.config
+        rules = len(mission.guidance.rules) - 1
+        if config.gate == "none" or rules < FEWEST_TO_PRUNE or mission.pruned_step == mission.guidance.step:
+            return state
+        step_id = f"P{mission.guidance.step}"
+        race_on, pool = self._parts(name, config.gate, (), (), stream(config.seed, "prune", name, mission.guidance.step))
+        jury = self._jury(mission, config.gate)
+        contenders = lighter(mission.guidance, step_id)
+        self.progress.says(f"{name}: what does each of {rules} rules earn?")
+        decision = prune(contenders, jury, race_on, pool, config.gate.removal_margin, state.left, self._look)
+        row = {
+            "mission": name,
+            "reflection_id": step_id,
+            "credits": earned(mission.guidance, jury, race_on),
+            "proposals": [artifacts.proposal_row(proposal) for each in contenders for proposal in each.proposals],
+        }
+        state = self._settled(state, name, row, decision, jury)
+        if decision.winner is None:
+            mission = replace(state.missions[name], pruned_step=mission.guidance.step)
+            return state.with_mission(name, mission)
+        return state
+
+    def _contenders(
+        self,
+        guidance: Guidance,
+        proposals: Sequence[Proposal],
+        reflection_id: str,
+        jury: Jury,
+        race_on: Sequence[int],
+    ) -> list[Contender]:
+        """The different edits that are proposed, each with room made for it where it needs some."""
+        contenders = []
+        for proposal, times in distinct(proposals):
+            operations: Sequence[Any] | None = proposal.operations
+            if not self._fits(apply(guidance, proposal.operations)):
+                operations = traded(guidance, proposal.operations, self._fits, earned(guidance, jury, race_on))
+            if operations is None:
+                continue
+            evidence = {key for operation in proposal.operations for key in operation.evidence}
+            positions = tuple(i for i in race_on if self.inputs.tickets[i].key in evidence)
+            contenders.append(Contender((proposal,), times, apply(guidance, operations, reflection_id), positions))
+        return contenders
+
+    def _joined(self, guidance: Guidance, one: Contender, other: Contender, reflection_id: str) -> Contender | None:
+        """The edit that does what both do; None where they name the same rule, or there is no room for both."""
+        operations = [op for contender in (one, other) for proposal in contender.proposals for op in proposal.operations]
+        touched = [key for operation in operations for key in named(operation)]
+        if len(set(touched)) < len(touched):
+            return None
+        edited = apply(guidance, operations, reflection_id)
+        evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
+        together = Contender((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
+        return together if self._fits(edited) else None
+
+    def _fits(self, guidance: Guidance) -> bool:
+        """Whether a guidance keeps to the limits; its length is counted without what surrounds every prompt."""
+        config, engine = self.config.reflection, self.crew.reflection_engine()
+        full, empty = engine.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
+        return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens
+
+    def _untested(self, state: State, name: str, row: dict[str, Any], proposals: Sequence[Proposal]) -> State:
+        """The first edit that is proposed, applied as it is."""
+        mission = state.missions[name]
+        edits = [
+            Contender((proposal,), times, apply(mission.guidance, proposal.operations, row["reflection_id"]))
+            for proposal, times in distinct(proposals)[:1]
+        ]
+        return self._settled(state, name, row, Decision((), state.left, edits[0] if edits else None), None)
+
+    def _settled(
+        self,
+        state: State,
+        name: str,
+        row: dict[str, Any],
+        decision: Decision,
+        jury: Jury | None,
+    ) -> State:
+        """The state after a decision, which is written down and shown."""
+        mission = state.missions[name]
+        before, winner = mission.guidance, decision.winner
+        after = winner.guidance if winner else before
+        row |= {
+            "gate": artifacts.gate_row(decision, jury.judged, state.left) if jury else None,
+            "applied": winner is not None,
+            "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
+            "guidance_step_before": before.step,
+            "guidance_step_after": after.step,
+        }
+        artifacts.write_reflection(self.journal, name, row)
+        if winner:
+            artifacts.write_guidance(self.journal, after, self.config.guidance.retention)
+        self.progress.learnt(name, row, before, after)
+        merits = {self.inputs.tickets[i].key: merit for i, merit in jury.known(after).items()} if jury else {}
+        mission = replace(mission, guidance=after, merits=merits)
+        if winner:  # what was wrong may be right now
+            mission = replace(mission, changed=True, unsolved=())
+        spent = state.spent.plus(judged=jury.judged, tokens=jury.tokens) if jury else state.spent
+        return replace(state.with_mission(name, mission), left=decision.left, spent=spent)
+
+    def _positions(self, name: str, bundle: Sequence[Record]) -> list[int]:
+        """Where the bundle's tickets stand, each once, those set aside left out."""
+        train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[name]["train"]}
+        return list(dict.fromkeys(train[record.ticket.key] for record in bundle if not record.answers.set_aside))
+
+    def _parts(
+        self, name: str, gate: GateConfig, bundle: Sequence[Record], shown: Sequence[Record], key: int
+    ) -> tuple[list[int], list[int]]:
+        train, pool_key = self.inputs.parts[name]["train"], stream(self.config.seed, "gate pool", name)
+        positions = self._positions(name, bundle), self._positions(name, shown)
+        return parts(train, *positions, self.inputs.tickets, gate, key, pool_key)
+
+    def _jury(self, mission: MissionState, gate: GateConfig) -> Jury:
+        train = self.inputs.parts[mission.guidance.mission]["train"]
+        known = {i: mission.merits[key] for i in train if (key := self.inputs.tickets[i].key) in mission.merits}
+        return Jury(self.crew.judge, self.inputs.tickets, gate, mission.guidance, known)
+
+    @property
+    def _look(self) -> int:
+        return max(LOOK, self.crew.round_size)
