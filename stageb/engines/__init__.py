@@ -30,6 +30,8 @@ __all__ = [
 
 ENGINES: dict[str, str] = {
     "transformers": "stageb.engines.transformers:build",
+    "vllm": "stageb.engines.vllm:build",
+    "openai": "stageb.engines.openai:build",
     "scripted": "stageb.engines.scripted:build",
 }
 

@@ -1,0 +1,277 @@
+"""A server that speaks OpenAI's chat completions, behind the engine Protocol: vLLM's, llama.cpp's, a provider's.
+
+The model runs elsewhere, so every rank sends its share of the requests, ``model.concurrency`` at a time, one per sample.
+Every request carries a seed derived from the sample's key; whether equal requests then have equal answers is the server's
+to keep. ``top_k`` and ``repetition_penalty``, which OpenAI's own API does not know, and ``chat_template_kwargs`` are sent
+where they are set; a server that refuses one says so in the error. There is no ``score``: servers do not agree on how
+to weigh a given answer. Special tokens spelt out in a ticket are the server's to disarm.
+
+The standard library's HTTP client in a few threads, rather than a client library: a request takes seconds, so neither kept
+connections nor an event loop would show, and proxies, TLS and time-outs are all there. Redirects are not followed: the
+API key would follow them.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import json
+import logging
+import os
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from stageb import seeds
+from stageb.config import ModelConfig
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.errors import ConfigError, EngineError, shown
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 6
+FIRST_PAUSE_S = 0.5  # doubled from one attempt to the next
+LONGEST_PAUSE_S = 60.0  # of those, and of what a server may ask for
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+BYTES_PER_TOKEN = 3
+FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One answer to ask for."""
+
+    prompt: Prompt
+    decode: Decode
+    key: int
+
+
+class Transient(Exception):  # noqa: N818 - it says what may pass, and never leaves this module
+    """One attempt failed in a way that the next one may not."""
+
+    def __init__(self, cause: str, pause_s: float = 0.0) -> None:
+        super().__init__(cause)
+        self.pause_s = pause_s  # what the server asked for
+
+
+class OpenAIEngine:
+    """An engine over the server at ``url``; ``key`` goes into the Authorization header and nowhere else.
+
+    ``chat`` (see ``chat.py``) counts tokens where the model's tokenizer is at hand. Without it a length is an *estimate*:
+    a token for every three bytes of UTF-8, which is more than most tokenizers make of English or Chinese, so that a prompt
+    near ``sampler.max_prompt_tokens`` is set aside rather than cut by the server.
+    """
+
+    def __init__(self, url: str, model: ModelConfig, key: str | None, chat: Any | None, first_pause_s: float) -> None:
+        self._url = url
+        self._model = model
+        self._key = key
+        self._chat = chat
+        self._first_pause_s = first_pause_s
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        """See ``Engine``. An estimate without a tokenizer."""
+        if self._chat is None:
+            return [FRAME_TOKENS + _estimated(prompt.system) + _estimated(prompt.user) for prompt in prompts]
+        return [sum(map(len, self._chat.encode(prompt))) for prompt in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Engine``. Equal rows are asked once. Raises ``EngineError`` naming the URL and what it last said."""
+        wanted = [_rows(request) for request in requests]
+        rows = list(dict.fromkeys(row for group in wanted for row in group))
+        done = dict(zip(rows, self._all(rows), strict=True))
+        return [tuple(done[row] for row in group) for group in wanted]
+
+    def _all(self, rows: Sequence[Row]) -> list[Completion]:
+        """An answer to each of ``rows``; the first error ends the wait for the others."""
+        stopped = threading.Event()
+        pool = ThreadPoolExecutor(max_workers=self._model.concurrency, thread_name_prefix="stageb-openai")
+        try:
+            futures = [pool.submit(self._answer, row, stopped) for row in rows]
+            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in finished:
+                future.result()
+            return [future.result() for future in futures]
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answer(self, row: Row, stopped: threading.Event) -> Completion:
+        body = self._body(row)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return self._completion(row.decode, self._post(body))
+            except Transient as failure:
+                cause = failure
+            if attempt == ATTEMPTS:
+                break
+            pause_s = max(cause.pause_s, self._pause_s(row, attempt))
+            log.info("%s: %s; again in %.1f s", self._url, cause, pause_s)
+            if stopped.wait(pause_s):
+                break
+        raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); see that the server is up, and not overloaded")
+
+    def _pause_s(self, row: Row, attempt: int) -> float:
+        """Exponential back-off with jitter, so that requests that failed together do not come back together."""
+        longest = min(LONGEST_PAUSE_S, self._first_pause_s * float(1 << (attempt - 1)))
+        return longest * (0.5 + 0.5 * seeds.uniform(seeds.stream("pause", row.key, row.prompt.user), attempt))
+
+    def _body(self, row: Row) -> bytes:
+        """The request as JSON."""
+        prompt, decode = row.prompt, row.decode
+        system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        body: dict[str, Any] = {
+            "model": self._model.model_name_or_path,
+            "messages": [*system, {"role": "user", "content": prompt.user}],
+            "temperature": decode.temperature,
+            "top_p": decode.top_p,
+            "max_tokens": decode.max_new_tokens,
+            "seed": seeds.bits(row.key, 0) >> 33,  # 31 bits: the most that every server takes
+        }
+        optional: dict[str, Any] = {
+            "stop": list(decode.stop),
+            "top_k": decode.top_k,
+            "repetition_penalty": decode.repetition_penalty if decode.repetition_penalty != 1 else None,
+            "chat_template_kwargs": self._model.chat_template_kwargs,
+        }
+        body |= {name: value for name, value in optional.items() if value}
+        return json.dumps(body).encode("utf-8")
+
+    def _post(self, body: bytes) -> Any:
+        """What the server answers, decoded. Raises ``Transient``, and ``EngineError`` for what will not pass."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        asked = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
+        try:
+            with self._opener.open(asked, timeout=self._model.timeout_s) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            raise self._refused(error) from None
+        except TimeoutError:
+            raise Transient(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)") from None
+        except ValueError:
+            raise Transient("the answer is not JSON") from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise Transient(f"no connection within {self._model.timeout_s:g} s (model.timeout_s)") from None
+            raise Transient(shown(f"{type(reason).__name__}: {reason}", 200)) from None
+
+    def _refused(self, error: urllib.error.HTTPError) -> Exception:
+        """What an HTTP status means."""
+        with error:
+            try:
+                said = error.read(2000).decode("utf-8", "replace")
+            except (OSError, http.client.HTTPException):
+                said = ""
+        if self._key:
+            said = said.replace(self._key, "***")
+        cause = shown(f"HTTP status {error.code} {error.reason}{': ' if said else ''}{said}", 500)
+        if error.code in TRANSIENT:
+            return Transient(cause, min(LONGEST_PAUSE_S, _asked_pause_s(error.headers.get("Retry-After"))))
+        remedy = _REMEDIES.get(error.code, "look at what the server says")
+        return EngineError(f"{self._url}: {cause}; {remedy}")
+
+    def _completion(self, decode: Decode, answer: Any) -> Completion:
+        """What an answer's JSON says. Raises ``Transient`` where it is no completion, ``EngineError`` for a refusal."""
+        try:
+            choice = answer["choices"][0]
+            text, finish = choice["message"]["content"] or "", choice["finish_reason"]
+            usage: Mapping[str, Any] = answer.get("usage") or {}
+            tokens = usage.get("completion_tokens")
+        except (LookupError, TypeError, AttributeError):
+            raise Transient("the answer lacks choices[0].message.content or finish_reason") from None
+        if not isinstance(text, str) or finish not in ("stop", "length"):
+            raise EngineError(f"{self._url}: an answer ended with finish_reason {finish!r}; stop and length can be used")
+        ends = [end for end in map(text.find, decode.stop) if end >= 0]
+        text = text[: min(ends)] if ends else text
+        counted = tokens if isinstance(tokens, int) and tokens > 0 else min(decode.max_new_tokens, 1 + _estimated(text))
+        return Completion(text, counted, finish)
+
+
+_REMEDIES = {
+    400: "take out of the config what this server does not know (model.chat_template_kwargs: {} is one to try)",
+    401: "name the environment variable that holds the right key in model.api_key_env",
+    403: "name the environment variable that holds the right key in model.api_key_env",
+    404: "look at model.base_url, which usually ends in /v1, and at model.model_name_or_path",
+}
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer like any other."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """None: it is not followed."""
+        return
+
+
+def build(model: ModelConfig, device: str) -> Engine:
+    """The engine over the server that ``model`` names; ``device`` is not used. Nothing is sent yet.
+
+    Raises ``ConfigError`` where a value of the config is missing or at fault.
+    """
+    if model.base_url is None:
+        raise ConfigError("model.base_url", None, "the openai engine needs one, such as http://localhost:8000/v1")
+    if model.model_name_or_path == ModelConfig.model_name_or_path:
+        raise ConfigError("model.model_name_or_path", model.model_name_or_path, "give the name that the server knows it by")
+    url = model.base_url.rstrip("/") + "/chat/completions"
+    return OpenAIEngine(url, model, _key(model.api_key_env), _chat(model), FIRST_PAUSE_S)
+
+
+def _key(name: str | None) -> str | None:
+    """The API key that the environment variable ``name`` holds."""
+    if name is None:
+        return None
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise ConfigError("model.api_key_env", name, "this environment variable is not set; export it on every machine")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(
+            "model.api_key_env", name, "what this environment variable holds is no key (white space, or not ASCII)"
+        )
+    return key
+
+
+def _chat(model: ModelConfig) -> Any | None:
+    """The chat that counts tokens, where the config names a tokenizer."""
+    if model.tokenizer is None:
+        return None
+    from transformers import AutoTokenizer  # seconds, and torch: only for those who want it
+
+    from stageb.engines.chat import Chat
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=model.trust_remote_code)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise ConfigError("model.tokenizer", model.tokenizer, f"no tokenizer can be loaded from there: {error}") from error
+    return Chat(tokenizer, model.chat_template_kwargs)
+
+
+def _rows(request: Request) -> list[Row]:
+    """A row per key. Greedy rows draw nothing, so they are all equal: key 0."""
+    greedy = request.decode.temperature == 0
+    return [Row(request.prompt, request.decode, 0 if greedy else key) for key in request.keys]
+
+
+def _estimated(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
+
+
+def _asked_pause_s(header: str | None) -> float:
+    """The seconds that a Retry-After header asks for; 0 where there is none that can be read."""
+    if header is None:
+        return 0.0
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
+        except ValueError:
+            return 0.0

@@ -1,0 +1,216 @@
+"""vLLM behind the engine Protocol: for models and machines on which its kernels and its scheduling pay off.
+
+One vLLM engine per rank, on the rank's own device, in a process of its own as vLLM has it by default; several ranks are
+several engines, and ``stageb.runtime`` spreads the work. Prompts are encoded by ``chat.py``, exactly as for
+``transformers``, and handed over as token ids; vLLM's prefix cache reads a shared text once. Every sample is a request with
+a seed of its own derived from its key, so it does not depend on its neighbours' draws. Its *logits* may still move in their
+last bits with the batch that vLLM's scheduler happens to form, and equal bytes from run to run are not promised the way
+canonical micro-batches give them to ``transformers``; ``VLLM_BATCH_INVARIANT=1`` asks vLLM for kernels that do not look at
+the batch.
+
+An optional extra, ``pip install 'stageb[vllm]'``: it pins torch and much else, so it is not imported unless asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from stageb import launching, seeds
+from stageb.config import ModelConfig
+from stageb.engines.chat import Chat
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
+from stageb.engines.transformers import _located
+from stageb.errors import ConfigError, EngineError
+
+MINIMUM = (0, 22)
+_INSTALL = "vLLM 0.22 or later is needed: pip install 'stageb[vllm]'"
+_DEVICES = "CUDA_VISIBLE_DEVICES"
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One answer to sample."""
+
+    prompt: Ids
+    decode: Decode
+    key: int
+
+
+class VllmEngine:
+    """An engine over ``llm`` (a ``vllm.LLM``); ``sampling_params`` is vLLM's class, ``tokenizer`` the checkpoint's own."""
+
+    def __init__(self, llm: Any, sampling_params: Any, tokenizer: Any, chat_variables: dict[str, Any]) -> None:
+        self._llm = llm
+        self._sampling_params = sampling_params
+        self._tokenizer = tokenizer
+        self._chat = Chat(tokenizer, chat_variables)
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        """See ``Engine``."""
+        return [len(self._ids(prompt)) for prompt in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Engine``. All requests are handed over at once, in order; equal rows are decoded once."""
+        wanted = [self._rows(request) for request in requests]
+        rows = list(dict.fromkeys(row for group in wanted for row in group))
+        outputs = self._asked([row.prompt for row in rows], [self._params(row) for row in rows])
+        done = {row: self._completion(row.decode, output.outputs[0]) for row, output in zip(rows, outputs, strict=True)}
+        return [tuple(done[row] for row in group) for group in wanted]
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        """See ``Scorer``. Each answer is read behind its prompt; vLLM reads such a prompt whole, past its prefix cache."""
+        pairs = [
+            (self._ids(question.prompt), self._chat.encode_answer(answer))
+            for question in questions
+            for answer in question.answers
+        ]
+        reads = list(dict.fromkeys(pairs))
+        reading = self._sampling_params(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        outputs = self._asked([prompt + answer for prompt, answer in reads], [reading] * len(reads))
+        done = {read: _tail(output.prompt_logprobs, read[1]) for read, output in zip(reads, outputs, strict=True)}
+        scores = iter([done[pair] for pair in pairs])
+        return [tuple(next(scores) for _ in question.answers) for question in questions]
+
+    def close(self) -> None:
+        """End vLLM's process and give its memory back."""
+        self._llm.llm_engine.engine_core.shutdown()
+
+    def _ids(self, prompt: Prompt) -> Ids:
+        shared, own = self._chat.encode(prompt)
+        return shared + own
+
+    def _rows(self, request: Request) -> list[Row]:
+        """A row per key. Greedy rows draw nothing, so they are all equal: key 0."""
+        ids, greedy = self._ids(request.prompt), request.decode.temperature == 0
+        return [Row(ids, request.decode, 0 if greedy else key) for key in request.keys]
+
+    def _params(self, row: Row) -> Any:
+        decode = row.decode
+        return self._sampling_params(
+            temperature=decode.temperature,
+            top_p=decode.top_p,
+            top_k=decode.top_k,
+            max_tokens=decode.max_new_tokens,
+            repetition_penalty=decode.repetition_penalty,
+            seed=seeds.bits(row.key, 0) >> 1,  # 63 bits: torch's generators take no more
+            stop=list(decode.stop),
+        )
+
+    def _asked(self, prompts: Sequence[Ids], params: Sequence[Any]) -> list[Any]:
+        if not prompts:
+            return []
+        typed = [{"prompt_token_ids": list(ids)} for ids in prompts]
+        outputs: list[Any] = self._llm.generate(typed, list(params), use_tqdm=False)
+        return outputs
+
+    def _completion(self, decode: Decode, output: Any) -> Completion:
+        """From the ids and not from vLLM's text: the same ids then read the same as from ``transformers``."""
+        if output.finish_reason not in ("stop", "length"):
+            raise EngineError(f"vLLM gave up on a request ({output.finish_reason}); its own log says why")
+        text = self._tokenizer.decode(list(output.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        ends = [end for end in map(text.find, decode.stop) if end >= 0]
+        return Completion(text[: min(ends)] if ends else text, len(output.token_ids), output.finish_reason)
+
+
+class DiesWithRank:
+    """Mixed into vLLM's worker, which lives in a process of its own: that process must not outlive its rank.
+
+    A rank that fails leaves by ``os._exit`` and may be killed, so nothing on its side can be relied on to end the worker.
+    """
+
+    def die_with_rank(self, rank: int) -> None:
+        """Called in the worker, once; ``rank`` is the rank's process id."""
+        if os.getpid() != rank:  # it may share the rank's process: VLLM_ENABLE_V1_MULTIPROCESSING=0
+            os.environ[launching.PARENT] = str(rank)
+            launching.die_with_launcher()
+
+
+def build(model: ModelConfig, device: str) -> Engine:
+    """Start vLLM on ``device`` with the checkpoint that ``model`` names.
+
+    Raises ``ConfigError`` where vLLM is missing or too old, or a value of the config is at fault; ``EngineError`` where vLLM
+    cannot load the checkpoint.
+    """
+    for key in ("device_map", "attn_implementation"):
+        if getattr(model, key) is not None:
+            raise ConfigError(f"model.{key}", getattr(model, key), "the vllm engine decides that itself; set null")
+    vllm = imported()
+    return load(vllm, _located(model.model_name_or_path), model, device)
+
+
+def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any) -> VllmEngine:
+    """``build`` with the module ``vllm`` at hand; ``options`` go to ``vllm.LLM`` as they are."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
+        with alone_on(device):
+            llm = vllm.LLM(
+                model=folder,
+                dtype=model.torch_dtype,
+                trust_remote_code=model.trust_remote_code,
+                enable_prefix_caching=True,
+                max_model_len=-1,  # as long as the model reads and the memory holds
+                gpu_memory_utilization=model.memory_share,
+                use_tqdm_on_load=False,
+                worker_extension_cls=f"{DiesWithRank.__module__}.{DiesWithRank.__qualname__}",
+                **options,
+            )
+            llm.collective_rpc("die_with_rank", args=(os.getpid(),))
+    except Exception as error:  # vLLM, and the process that it starts, raise anything
+        cause = str(error).strip() or type(error).__name__
+        raise EngineError(
+            f"model.model_name_or_path: {model.model_name_or_path!r} could not be loaded by vLLM on {device}: {cause}"
+        ) from error
+    return VllmEngine(llm, vllm.SamplingParams, tokenizer, model.chat_template_kwargs)
+
+
+def imported() -> Any:
+    """The module ``vllm``. Raises ``ConfigError`` where it is missing or too old."""
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # nothing about a run leaves the machine unless the user says so
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # from every rank, hundreds of lines otherwise
+    try:
+        vllm = importlib.import_module("vllm")
+        vllm.LLM, vllm.SamplingParams  # noqa: B018 - both are imported when first named
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        raise ConfigError("model.engine", "vllm", f"vllm cannot be imported ({error}); {_INSTALL}") from error
+    found = re.match(r"(\d+)\.(\d+)", vllm.__version__)  # a development build may have no number
+    if found and (int(found[1]), int(found[2])) < MINIMUM:
+        raise ConfigError("model.engine", "vllm", f"vLLM {vllm.__version__} is too old; {_INSTALL}")
+    return vllm
+
+
+@contextlib.contextmanager
+def alone_on(device: str) -> Iterator[None]:
+    """While vLLM starts its process, let ``device`` be the only GPU in sight: it takes the first that it sees.
+
+    That process is spawned, since a rank's threads and its hold on the GPU do not survive a fork.
+    """
+    changes = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+    kind, _, index = device.partition(":")
+    if kind == "cuda":
+        seen = [name for name in os.environ.get(_DEVICES, "").split(",") if name]
+        changes[_DEVICES] = seen[int(index or 0)] if seen else index or "0"
+        if int(index or 0) and os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") == "0":
+            raise EngineError(f"VLLM_ENABLE_V1_MULTIPROCESSING=0 keeps vLLM on the first GPU, and this rank has {device}")
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _tail(prompt_logprobs: Sequence[Any], answer: Ids) -> float:
+    """The log-probability of ``answer``, which ends a prompt; one mapping of id to log-probability per token."""
+    places = prompt_logprobs[len(prompt_logprobs) - len(answer) :]
+    return float(sum(place[token].logprob for place, token in zip(places, answer, strict=True)))

@@ -1,0 +1,150 @@
+"""A little vLLM: the part of its offline API that stageb uses, over logits that are a hash of the tokens before them.
+
+As strict as the real one about names: an argument that vLLM 0.22 does not take is a ``TypeError`` here too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from stageb import seeds
+
+__version__ = "0.22.1"
+
+LONGEST = 4096
+
+
+@dataclass
+class SamplingParams:
+    """What vLLM takes, with its defaults."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int | None = 16
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+
+    def __post_init__(self) -> None:
+        assert self.seed is None or 0 <= self.seed < 1 << 63
+        assert not self.stop or (all(self.stop) and self.detokenize)
+
+
+@dataclass
+class Logprob:
+    logprob: float
+
+
+@dataclass
+class CompletionOutput:
+    text: str
+    token_ids: list[int]
+    finish_reason: str
+
+
+@dataclass
+class RequestOutput:
+    outputs: list[CompletionOutput]
+    prompt_logprobs: list[dict[int, Logprob] | None] | None
+
+
+@dataclass
+class Core:
+    """vLLM's engine core, as far as it can be shut down."""
+
+    running: bool = True
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        self.running = False
+
+
+@dataclass
+class LegacyEngine:
+    engine_core: Core = field(default_factory=Core)
+
+
+class LLM:
+    """Answers from logits that are a hash of all tokens before them."""
+
+    made: dict[str, Any]  # what the latest one was made with, and what it saw of its surroundings
+    finish_reason: str | None = None  # where a test has requests end otherwise
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        dtype: str = "auto",
+        trust_remote_code: bool = False,
+        gpu_memory_utilization: float = 0.92,
+        enable_prefix_caching: bool | None = None,
+        max_model_len: int | None = None,
+        use_tqdm_on_load: bool = True,
+        worker_extension_cls: str = "",
+        load_format: str = "auto",
+    ) -> None:
+        type(self).made = {
+            "model": model,
+            "dtype": dtype,
+            "trust_remote_code": trust_remote_code,
+            "gpu_memory_utilization": gpu_memory_utilization,
+            "enable_prefix_caching": enable_prefix_caching,
+            "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        }
+        if "broken" in model:
+            raise RuntimeError("Engine core initialization failed")
+        self.llm_engine = LegacyEngine()
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self._tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+        self._model = transformers.AutoConfig.from_pretrained(model)
+
+    def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> list[Any]:
+        self.calls.append((method, args))
+        return [None]
+
+    def generate(
+        self, prompts: Sequence[dict[str, list[int]]], sampling_params: Sequence[SamplingParams], *, use_tqdm: bool = True
+    ) -> list[RequestOutput]:
+        assert self.llm_engine.engine_core.running
+        pairs = zip(prompts, sampling_params, strict=True)
+        return [self._answer(prompt["prompt_token_ids"], params) for prompt, params in pairs]
+
+    def _answer(self, prompt: list[int], params: SamplingParams) -> RequestOutput:
+        if len(prompt) + 1 > LONGEST:
+            raise ValueError("The decoder prompt is longer than the maximum model length")
+        ids: list[int] = []
+        text, reason = "", "length"
+        while len(ids) < (params.max_tokens or LONGEST):
+            ids.append(self._next(prompt + ids, params, len(ids)))
+            text = self._tokenizer.decode(ids, skip_special_tokens=True)
+            if ids[-1] == self._tokenizer.eos_token_id or any(stop in text for stop in params.stop or ()):
+                reason = "stop"
+                break
+        logprobs = None
+        if params.prompt_logprobs is not None:
+            logprobs = [None, *(self._scored(prompt[:place], prompt[place]) for place in range(1, len(prompt)))]
+        return RequestOutput([CompletionOutput(text, ids, self.finish_reason or reason)], logprobs)
+
+    def _logits(self, before: list[int]) -> Tensor:
+        made = torch.Generator().manual_seed(seeds.stream(*before) >> 1)
+        return 3 * torch.randn(len(self._tokenizer), generator=made, dtype=torch.float64)
+
+    def _next(self, before: list[int], params: SamplingParams, place: int) -> int:
+        logits = self._logits(before)
+        if params.temperature == 0:
+            return int(logits.argmax())
+        assert params.seed is not None
+        cumulative = (logits / params.temperature).softmax(-1).cumsum(-1)
+        return int((cumulative <= seeds.uniform(params.seed, place)).sum().clamp(max=len(logits) - 1))
+
+    def _scored(self, before: list[int], token: int) -> dict[int, Logprob]:
+        return {token: Logprob(float(self._logits(before).log_softmax(-1)[token]))}

@@ -1,0 +1,382 @@
+"""The openai engine against a real HTTP server in a thread, which a test tells how to behave."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+import tiny_models
+from contract import check_contract, requests
+from test_scripted import babble
+
+from stageb import engines
+from stageb.config import ModelConfig
+from stageb.engines import Completion, Decode, Prompt, Request
+from stageb.engines import openai as engine
+from stageb.engines.openai import ATTEMPTS, OpenAIEngine
+from stageb.engines.scripted import ScriptedEngine
+from stageb.errors import ConfigError, EngineError
+
+Behave = Callable[["Handler", dict[str, Any]], None]
+
+KEY = "sk-very-secret"
+ASKED = Request(Prompt("rules", "a red valve"), Decode(temperature=1.0, max_new_tokens=20), (7,))
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Hands a request to whatever the test asked for next, and answers as a model would when nothing was."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.seen.append((time.monotonic(), self.path, dict(self.headers), body))
+        behave = self.server.next.popleft() if self.server.next else self.server.usually
+        behave(self, body)
+
+    def reply(self, data: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        """Not on the terminal."""
+
+
+class Server(ThreadingHTTPServer):
+    """What came in, and how to answer it."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.seen: list[tuple[float, str, dict[str, str], dict[str, Any]]] = []
+        self.next: deque[Behave] = deque()
+        self.usually: Behave = well
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is what some tests are about."""
+
+
+def well(handler: Handler, body: dict[str, Any]) -> None:
+    """As a model would: the scripted engine's answer."""
+    system, user = ([{"content": ""}, *body["messages"]])[-2:]
+    decode = Decode(body["temperature"], body["top_p"], max_new_tokens=body["max_tokens"], stop=tuple(body.get("stop", ())))
+    request = Request(Prompt(system["content"], user["content"]), decode, (body["seed"],))
+    ((answer,),) = ScriptedEngine(babble).generate([request])
+    handler.reply(json.dumps(chat(answer.text, answer.finish, answer.tokens)).encode())
+
+
+def chat(text: str | None, finish: str, tokens: int | None = None) -> dict[str, Any]:
+    """A chat completion."""
+    usage = {} if tokens is None else {"usage": {"completion_tokens": tokens}}
+    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": finish}], **usage}
+
+
+def says(answer: Any, status: int = 200, **headers: str) -> Behave:
+    data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return lambda handler, body: handler.reply(
+        data, status, {name.replace("_", "-"): text for name, text in headers.items()}
+    )
+
+
+def closes(handler: Handler, body: dict[str, Any]) -> None:
+    handler.close_connection = True
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+def breaks_off(handler: Handler, body: dict[str, Any]) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [')
+    handler.close_connection = True
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+def hangs(handler: Handler, body: dict[str, Any]) -> None:
+    time.sleep(3)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setenv("no_proxy", "*")
+
+
+def connect(server: Server, **options: Any) -> OpenAIEngine:
+    config = ModelConfig(engine="openai", model_name_or_path="served", base_url=server.url, **options)
+    built = engines.build(config, "cpu")
+    assert isinstance(built, OpenAIEngine)
+    return built
+
+
+def ask(server: Server, request: Request = ASKED, **options: Any) -> Completion:
+    ((completion,),) = connect(server, **options).generate([request])
+    return completion
+
+
+def bodies(server: Server) -> list[dict[str, Any]]:
+    return [body for _, _, _, body in server.seen]
+
+
+def test_contract(server: Server) -> None:
+    check_contract(connect(server))
+
+
+def test_it_has_no_score(server: Server) -> None:
+    assert not isinstance(connect(server), engines.Scorer)
+
+
+def test_what_is_sent(server: Server) -> None:
+    decode = Decode(0.5, top_p=0.9, top_k=5, max_new_tokens=9, repetition_penalty=1.1, stop=("\n",))
+    connect(server, chat_template_kwargs={"enable_thinking": False}).generate([Request(Prompt("s", "u"), decode, (3,))])
+    (_, path, headers, body) = server.seen[0]
+    assert path == "/v1/chat/completions"
+    assert "Authorization" not in headers
+    seed = body.pop("seed")
+    assert 0 <= seed < 1 << 31
+    assert body == {
+        "model": "served",
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_tokens": 9,
+        "top_k": 5,
+        "repetition_penalty": 1.1,
+        "stop": ["\n"],
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+
+
+def test_what_is_not_set_is_not_sent(server: Server) -> None:
+    connect(server, chat_template_kwargs={}).generate([Request(Prompt("", "u"), Decode(), (3,))])
+    (body,) = bodies(server)
+    assert set(body) == {"model", "messages", "temperature", "top_p", "max_tokens", "seed"}
+    assert body["messages"] == [{"role": "user", "content": "u"}]
+
+
+def test_every_key_has_a_seed_of_its_own(server: Server) -> None:
+    connect(server).generate([replace(ASKED, keys=tuple(range(20)))])
+    assert len({body["seed"] for body in bodies(server)}) == 20
+
+
+def test_a_key_comes_from_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", f"{KEY}\n")
+    ask(server, api_key_env="MY_KEY")
+    assert server.seen[0][2]["Authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_status_that_passes_is_tried_again(server: Server, status: int) -> None:
+    expected = ask(server)
+    server.next.extend([says({"error": "busy"}, status)] * 2)
+    assert ask(server) == expected
+    assert len(server.seen) == 4
+    assert len({json.dumps(body) for body in bodies(server)}) == 1  # the same seed again
+
+
+@pytest.mark.parametrize(
+    "behave", [closes, breaks_off, says(b"<html>oops"), says(b"\xff\xfe"), says([]), says({"choices": []})]
+)
+def test_a_broken_answer_is_asked_for_again(server: Server, behave: Behave) -> None:
+    expected = ask(server)
+    server.next.append(behave)
+    assert ask(server) == expected
+
+
+def test_a_server_that_hangs_is_asked_again(server: Server) -> None:
+    expected = ask(server)
+    server.next.append(hangs)
+    assert ask(server, timeout_s=0.3) == expected
+    assert len(server.seen) == 3
+
+
+def test_retry_after_is_heeded(server: Server) -> None:
+    server.next.append(says({}, 429, Retry_After="0.5"))
+    ask(server)
+    assert server.seen[1][0] - server.seen[0][0] >= 0.5
+
+
+def test_retry_after_may_be_a_date(server: Server) -> None:
+    server.next.append(says({}, 503, Retry_After=formatdate(time.time() + 2, usegmt=True)))
+    ask(server)
+    assert server.seen[1][0] - server.seen[0][0] >= 0.8  # dates have whole seconds
+
+
+@pytest.mark.parametrize("header", ["soon", "", "-1", "nan"])
+def test_a_retry_after_that_cannot_be_read_is_passed_over(server: Server, header: str) -> None:
+    server.next.append(says({}, 429, Retry_After=header))
+    ask(server)
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("behave", "cause"),
+    [
+        (says({"error": "overloaded"}, 503), "HTTP status 503 .*overloaded"),
+        (says(b"<html>"), "not JSON"),
+        (says({"choices": [{}]}), "lacks choices"),
+        (closes, "RemoteDisconnected|ConnectionReset"),
+    ],
+)
+def test_it_gives_up_with_the_url_and_what_was_wrong(server: Server, behave: Behave, cause: str) -> None:
+    server.usually = behave
+    with pytest.raises(EngineError, match=f"{server.url}/chat/completions: .*({cause}).*after {ATTEMPTS} attempts"):
+        ask(server)
+    assert len(server.seen) == ATTEMPTS
+
+
+def test_it_gives_up_on_a_server_that_hangs(server: Server) -> None:
+    server.usually = hangs
+    with pytest.raises(EngineError, match=r"no answer within 0\.05 s \(model\.timeout_s\)"):
+        ask(server, timeout_s=0.05)
+
+
+def test_nobody_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        built = engines.build(ModelConfig(engine="openai", model_name_or_path="m", base_url=url), "cpu")
+        with pytest.raises(EngineError, match=f"{url}/chat/completions: ConnectionRefusedError"):
+            built.generate([ASKED])
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [(400, "chat_template_kwargs"), (401, "model.api_key_env"), (403, "model.api_key_env"), (404, "model.base_url")],
+)
+def test_a_status_that_will_not_pass_is_not_tried_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch, status: int, remedy: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    server.usually = says({"error": f"no, not with {KEY}"}, status)
+    with pytest.raises(EngineError, match=f"status {status} .*no, not with .*{remedy}") as caught:
+        ask(server, api_key_env="MY_KEY")
+    assert len(server.seen) == 1
+    assert KEY not in str(caught.value)
+
+
+def test_a_redirect_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    server.next.append(says({}, 307, Location=f"{server.url}/elsewhere"))
+    with pytest.raises(EngineError, match="307"):
+        ask(server, api_key_env="MY_KEY")
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("finish", ["content_filter", "tool_calls", None])
+def test_an_answer_that_ended_otherwise(server: Server, finish: Any) -> None:
+    server.usually = says(chat("Verdict: pass", finish))
+    with pytest.raises(EngineError, match=f"{server.url}.*finish_reason {finish!r}"):
+        ask(server)
+
+
+def test_text_tokens_and_finish(server: Server) -> None:
+    server.next.append(says(chat("Verdict: pass", "length", 20)))
+    assert ask(server) == Completion("Verdict: pass", 20, "length")
+    server.next.append(says(chat(None, "stop", 1)))
+    assert ask(server) == Completion("", 1, "stop")
+    server.next.append(says(chat("one\ntwo", "stop", 3)))
+    assert ask(server, replace(ASKED, decode=Decode(stop=("\n",)))).text == "one"
+
+
+def test_tokens_are_estimated_where_the_server_counts_none(server: Server) -> None:
+    server.next.append(says(chat("twelve bytes", "stop")))
+    assert ask(server).tokens == 5
+    server.next.append(says(chat("much longer than the limit says " * 9, "length")))
+    assert ask(server).tokens == ASKED.decode.max_new_tokens
+
+
+def test_so_many_requests_are_under_way_at_once(server: Server) -> None:
+    together = threading.Barrier(3, timeout=20)
+    under_way, most = [0], [0]
+    lock = threading.Lock()
+
+    def waits(handler: Handler, body: dict[str, Any]) -> None:
+        with lock:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+        together.wait()  # three at once, or never
+        with lock:
+            under_way[0] -= 1
+        well(handler, body)
+
+    server.usually = waits
+    connect(server, concurrency=3).generate([replace(ASKED, keys=tuple(range(12)))])
+    assert most[0] == 3
+
+
+def test_an_error_ends_the_wait_for_the_others(server: Server) -> None:
+    """The others are in long pauses: nobody waits for those."""
+    server.next.append(says({}, 401))
+    server.usually = says({}, 429, Retry_After="50")
+    began = time.monotonic()
+    with pytest.raises(EngineError, match="401"):
+        connect(server, concurrency=2).generate([replace(ASKED, keys=tuple(range(6)))])
+    assert time.monotonic() - began < 25
+
+
+def test_lengths_are_estimated_without_a_tokenizer(server: Server) -> None:
+    one = connect(server)
+    assert one.count_tokens([Prompt("", ""), Prompt("abc", "abcd"), Prompt("阀门", "")]) == [16, 19, 18]
+    assert server.seen == []
+
+
+def test_lengths_are_exact_with_a_tokenizer(server: Server, tmp_path: Any) -> None:
+    folder = tiny_models.save(tmp_path, "qwen3")
+    prompts = [request.prompt for request in requests()]
+    theirs = engines.build(ModelConfig(model_name_or_path=folder), "cpu")
+    assert connect(server, tokenizer=folder).count_tokens(prompts) == theirs.count_tokens(prompts)
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"base_url": None}, "model.base_url"),
+        ({"model_name_or_path": "stageb-tiny"}, "model.model_name_or_path"),
+        ({"api_key_env": "NO_SUCH_VARIABLE"}, "model.api_key_env"),
+        ({"api_key_env": "HAS_A_BLANK"}, "model.api_key_env"),
+        ({"tokenizer": "/no/such/folder"}, "model.tokenizer"),
+    ],
+)
+def test_a_bad_config_is_told_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], key: str
+) -> None:
+    monkeypatch.setenv("HAS_A_BLANK", f"{KEY} {KEY}")
+    fine = {"engine": "openai", "model_name_or_path": "served", "base_url": "http://127.0.0.1:1/v1"}
+    with pytest.raises(ConfigError) as caught:
+        engines.build(ModelConfig(**(fine | options)), "cpu")
+    assert caught.value.key == key
+    assert KEY not in str(caught.value)
+
+
+def test_it_loads_no_torch() -> None:
+    code = "import sys, stageb.engines.openai; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
