@@ -6,6 +6,7 @@ very same token ids, since prompts are encoded here as the engines encode them.
 - ``generate``: ``model.generate`` with padding, one sample per row, 16 rows at a time.
 - ``generate-n``: the same with ``num_return_sequences``, 64 rows at a time.
 - ``continuous``: transformers' continuous batching.
+- ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples.
 
 The engines are asked for ``batch`` tickets at a time, as the loops ask them, the others for a rank's whole share. None of
 these has keys: their draws come from the global generator, seeded once per call, and depend on the batch.
@@ -14,6 +15,7 @@ these has keys: their draws come from the global generator, seeded once per call
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -27,13 +29,17 @@ from stageb.bench.workloads import (
     CHAT_VARIABLES,
     SHAPES,
     Workload,
+    config_of,
+    folder_of,
     model_of,
     tokenizer_of,
 )
 from stageb.config import ModelConfig
+from stageb.engines import vllm
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Completion, Decode, Request
 from stageb.engines.transformers import TransformersEngine
+from stageb.engines.vllm import VllmEngine
 from stageb.errors import EngineError
 
 GENERATE_ROWS = 16
@@ -143,6 +149,34 @@ class Continuous:
         return ContinuousBatchingConfig(page_size=CPU_PAGE, num_blocks=2 * pages, max_batch_tokens=1024)
 
 
+class VllmN:
+    """vLLM without keys: one request per ticket, all its samples at once."""
+
+    def __init__(self, engine: VllmEngine, tokenizer: Any) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._chat = Chat(tokenizer, CHAT_VARIABLES)
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        decode = requests[0].decode
+        params = self._engine.sampling_params(
+            n=len(requests[0].keys), temperature=decode.temperature, max_tokens=decode.max_new_tokens
+        )
+        prompts = [{"prompt_token_ids": joined(self._chat, request)} for request in requests]
+        outputs = self._engine.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
+        return [tuple(self._completion(one) for one in output.outputs) for output in outputs]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._engine.close()
+
+    def _completion(self, output: Any) -> Completion:
+        ids = list(output.token_ids)
+        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return Completion(text, len(ids), output.finish_reason)
+
+
 def generation_config(model: Any, tokenizer: Any, like: Request, **more: Any) -> GenerationConfig:
     """``like``'s decode in transformers' words; nothing is left to defaults, which cut at the 50 best tokens."""
     named = model.generation_config.eos_token_id
@@ -197,9 +231,26 @@ def _continuous(workload: Workload, device: str) -> Answers:
     return Continuous(model_of(workload, device), tokenizer_of(workload))
 
 
+def _vllm(workload: Workload, device: str) -> VllmEngine:
+    if workload.model not in SHAPES:
+        config = ModelConfig(engine="vllm", model_name_or_path=folder_of(workload.model), torch_dtype=workload.dtype)
+        return vllm.load(vllm.imported(), config.model_name_or_path, config, device)
+    folder = tempfile.mkdtemp(prefix="stageb-bench-")  # vLLM reads config and tokenizer from files, in its own process
+    config_of(workload).save_pretrained(folder)
+    tokenizer_of(workload).save_pretrained(folder)
+    config = ModelConfig(engine="vllm", model_name_or_path=folder, torch_dtype=workload.dtype)
+    return vllm.load(vllm.imported(), folder, config, device, load_format="dummy")
+
+
+def _vllm_n(workload: Workload, device: str) -> Answers:
+    return VllmN(_vllm(workload, device), tokenizer_of(workload))
+
+
 CONTESTANTS = {
     "ours": Contestant(_ours, keyed=True, in_batches=True),
     "generate": Contestant(_generate, keyed=False, in_batches=False),
     "generate-n": Contestant(_generate_n, keyed=False, in_batches=False),
     "continuous": Contestant(_continuous, keyed=False, in_batches=False),
+    "vllm": Contestant(_vllm, keyed=True, in_batches=True, own_weights=True),
+    "vllm-n": Contestant(_vllm_n, keyed=False, in_batches=False, own_weights=True),
 }

@@ -257,9 +257,11 @@ def forget_peak(device: str) -> None:
 
 
 def peak_bytes(device: str) -> int:
-    """The most that this process held since: of the GPU's memory, as torch reserved it; resident, on a CPU."""
+    """The most that was held since: of the GPU's memory, as torch reserved it, or as all processes hold it now, since an
+    engine may live in one of its own; resident memory of this process on a CPU."""
     if device.startswith("cuda"):
-        return torch.cuda.max_memory_reserved(device)
+        free, total = torch.cuda.mem_get_info(device)
+        return max(torch.cuda.max_memory_reserved(device), total - free)
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])

@@ -50,8 +50,8 @@ class VllmEngine:
     """An engine over ``llm`` (a ``vllm.LLM``); ``sampling_params`` is vLLM's class, ``tokenizer`` the checkpoint's own."""
 
     def __init__(self, llm: Any, sampling_params: Any, tokenizer: Any, chat_variables: dict[str, Any]) -> None:
-        self._llm = llm
-        self._sampling_params = sampling_params
+        self.llm = llm
+        self.sampling_params = sampling_params
         self._tokenizer = tokenizer
         self._chat = Chat(tokenizer, chat_variables)
 
@@ -75,7 +75,7 @@ class VllmEngine:
             for answer in question.answers
         ]
         reads = list(dict.fromkeys(pairs))
-        reading = self._sampling_params(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        reading = self.sampling_params(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         outputs = self._asked([prompt + answer for prompt, answer in reads], [reading] * len(reads))
         done = {read: _tail(output.prompt_logprobs, read[1]) for read, output in zip(reads, outputs, strict=True)}
         scores = iter([done[pair] for pair in pairs])
@@ -83,7 +83,7 @@ class VllmEngine:
 
     def close(self) -> None:
         """End vLLM's process and give its memory back."""
-        self._llm.llm_engine.engine_core.shutdown()
+        self.llm.llm_engine.engine_core.shutdown()
 
     def _ids(self, prompt: Prompt) -> Ids:
         shared, own = self._chat.encode(prompt)
@@ -96,7 +96,7 @@ class VllmEngine:
 
     def _params(self, row: Row) -> Any:
         decode = row.decode
-        return self._sampling_params(
+        return self.sampling_params(
             temperature=decode.temperature,
             top_p=decode.top_p,
             top_k=decode.top_k,
@@ -110,7 +110,7 @@ class VllmEngine:
         if not prompts:
             return []
         typed = [{"prompt_token_ids": list(ids)} for ids in prompts]
-        outputs: list[Any] = self._llm.generate(typed, list(params), use_tqdm=False)
+        outputs: list[Any] = self.llm.generate(typed, list(params), use_tqdm=False)
         return outputs
 
     def _completion(self, decode: Decode, output: Any) -> Completion:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from engines import fake_vllm
 
 from stageb.bench import contestants
 from stageb.bench.__main__ import BENCHMARKS, main
@@ -85,6 +86,16 @@ def test_an_engine_that_fails_does_not_end_the_others(
     assert [row["engine"] for row in record["engines"]] == ["ours"]
     assert "it is not installed" in record["failed"][0]["error"]
     assert "broken      failed" in capsys.readouterr().out
+
+
+def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
+    file = tmp_path / "out.json"
+    assert bench("rollout", "--engines", "vllm,vllm-n", "--check", "2", "--json", str(file)) == 0
+    keyed, plain = json.loads(file.read_text())["engines"]
+    assert keyed["new_tokens"] == plain["new_tokens"] == 6 * 2 * 16
+    assert (keyed["keys_equal"], plain["keys_equal"]) == (1.0, None)
+    assert (keyed["greedy_equal"], plain["greedy_equal"]) == (None, None)  # it has random weights of its own
 
 
 def test_gate(tmp_path: Path) -> None:

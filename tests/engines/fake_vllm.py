@@ -25,6 +25,7 @@ LONGEST = 4096
 class SamplingParams:
     """What vLLM takes, with its defaults."""
 
+    n: int = 1
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -121,30 +122,34 @@ class LLM:
     def _answer(self, prompt: list[int], params: SamplingParams) -> RequestOutput:
         if len(prompt) + 1 > LONGEST:
             raise ValueError("The decoder prompt is longer than the maximum model length")
+        outputs = [self._output(prompt, params, sample) for sample in range(params.n)]
+        logprobs = None
+        if params.prompt_logprobs is not None:
+            logprobs = [None, *(self._scored(prompt[:place], prompt[place]) for place in range(1, len(prompt)))]
+        return RequestOutput(outputs, logprobs)
+
+    def _output(self, prompt: list[int], params: SamplingParams, sample: int) -> CompletionOutput:
         ids: list[int] = []
         text, reason = "", "length"
         while len(ids) < (params.max_tokens or LONGEST):
-            ids.append(self._next(prompt + ids, params, len(ids)))
+            ids.append(self._next(prompt + ids, params, sample, len(ids)))
             text = self._tokenizer.decode(ids, skip_special_tokens=True)
             if ids[-1] == self._tokenizer.eos_token_id or any(stop in text for stop in params.stop or ()):
                 reason = "stop"
                 break
-        logprobs = None
-        if params.prompt_logprobs is not None:
-            logprobs = [None, *(self._scored(prompt[:place], prompt[place]) for place in range(1, len(prompt)))]
-        return RequestOutput([CompletionOutput(text, ids, self.finish_reason or reason)], logprobs)
+        return CompletionOutput(text, ids, self.finish_reason or reason)
 
     def _logits(self, before: list[int]) -> Tensor:
         made = torch.Generator().manual_seed(seeds.stream(*before) >> 1)
         return 3 * torch.randn(len(self._tokenizer), generator=made, dtype=torch.float64)
 
-    def _next(self, before: list[int], params: SamplingParams, place: int) -> int:
+    def _next(self, before: list[int], params: SamplingParams, sample: int, place: int) -> int:
         logits = self._logits(before)
         if params.temperature == 0:
             return int(logits.argmax())
-        assert params.seed is not None
+        draws = seeds.stream("unseeded", sample) if params.seed is None else params.seed
         cumulative = (logits / params.temperature).softmax(-1).cumsum(-1)
-        return int((cumulative <= seeds.uniform(params.seed, place)).sum().clamp(max=len(logits) - 1))
+        return int((cumulative <= seeds.uniform(draws, place)).sum().clamp(max=len(logits) - 1))
 
     def _scored(self, before: list[int], token: int) -> dict[int, Logprob]:
         return {token: Logprob(float(self._logits(before).log_softmax(-1)[token]))}

@@ -115,7 +115,7 @@ def test_a_second_device_needs_a_process_of_its_own(folder: str, monkeypatch: py
 
 def test_the_worker_is_told_whose_it_is(folder: str) -> None:
     one = load(folder)
-    assert one._llm.calls == [("die_with_rank", (os.getpid(),))]  # type: ignore[attr-defined]
+    assert one.llm.calls == [("die_with_rank", (os.getpid(),))]  # type: ignore[attr-defined]
 
 
 WORKER = """
