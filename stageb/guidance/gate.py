@@ -27,8 +27,6 @@ from stageb.guidance.race import LOSS_PRICE, Form, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 from stageb.seeds import shuffled
 
-TESTS = 2  # of one bundle, at most
-
 Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]
 """Guidance and positions of tickets in; for each position how it is judged."""
 
@@ -103,9 +101,9 @@ class Jury:
         return self._merits.setdefault(_text(guidance), {})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Trial:
-    """What became of one contender."""
+    """What became of one contender. A trial equals itself alone, so that it can be looked up."""
 
     contender: Contender
     outcome: Outcome = "dropped"
@@ -152,29 +150,30 @@ def decide(
 
     outcome = race(was_right, len(racing), gains)
     racing = [replace(trial, form=form) for trial, form in zip(racing, outcome.forms, strict=True)]
-    joined = _joined([racing[i] for i in outcome.ranked], jury, join, race_on, was_right)
-    trials = [*idle, *racing, *joined]
+    careful = _joined([racing[i] for i in outcome.ranked], jury, join, race_on, was_right)
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
-    for trial in [*joined[-1:], *[racing[i] for i in outcome.ranked[: 0 if joined else 1]], *leader][:TESTS]:
+    tested: dict[Trial, Trial] = {}
+    for trial in dict.fromkeys([*careful[-1:], *leader]):
         level = spend(left)
         test = _test(Test.of(level, 0.0, len(pool)), trial.contender.guidance, jury, race_on, pool, chunk)
-        trials[trials.index(trial)] = replace(trial, outcome=_said(test), test=test)
+        tested[trial] = replace(trial, outcome=_said(test), test=test)
         if test.accepts:
-            return Decision(tuple(trials), left, trial.contender)
-        if test.gain.tickets:
-            left -= level
-    return Decision(tuple(trials), left)
+            break
+        left -= level if test.gain.tickets else 0.0
+    trials = [tested.get(trial, trial) for trial in [*idle, *racing, *careful[1:]]]
+    winner = next((trial.contender for trial in trials if trial.outcome == "accepted"), None)
+    return Decision(tuple(trials), left, winner)
 
 
 def _joined(
     ranked: Sequence[Trial], jury: Jury, join: Join, race_on: Sequence[int], was_right: Sequence[bool]
 ) -> list[Trial]:
-    """The best contender joined with those, taken in their order, that add at least a ticket; the fullest edit last."""
+    """The best contender, and what becomes of it as those that add at least a ticket join, in their order."""
     right = was_right.count(True)
     sizes = len(was_right) - right, right
-    joined: list[Trial] = []
+    joined = list(ranked[:1])
     for other in ranked[1:]:
-        team = joined[-1] if joined else ranked[0]
+        team = joined[-1]
         both = join(team.contender, other.contender)
         if both is None:
             continue

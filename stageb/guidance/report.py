@@ -16,10 +16,14 @@ from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
 from stageb.journal import Journal
 
+WIDTH = 120  # of the report where it goes to a file
+
 
 def show(journal: Journal, config: LoopConfig, state: State) -> None:
     """Print the report on standard output."""
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = WIDTH
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     console.print(table(journal, config, guidance))
     for mission, learnt in guidance.items():
@@ -47,7 +51,7 @@ def table(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
     drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for name in ("mission", "split"):
         drawn.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32)
-    for name in ("tickets", "accuracy", "wrong passes", "wrong fails", "for review"):
+    for name in ("tickets", "accuracy", "wrong pass", "wrong fail", "review"):
         drawn.add_column(name, justify="right", no_wrap=True)
     for mission in guidance:
         rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
