@@ -1,9 +1,9 @@
 """Attention for rows that begin alike: one step of decoding reads the shared keys and values once, not once per row.
 
-Registered with transformers as ``NAME``, and the same as its sdpa but for a single query behind a shared stem. There the
-queries of all rows are folded into one matrix for the stem, scores of stem and own part meet in one softmax, and the
-weighted values are added up. On a CPU, decoding waits for memory: with 200 shared tokens of 300 this is the largest saving
-there is.
+Registered with transformers as ``NAME``, and the same as its sdpa but for packed rows (``cascade.py``) and for a single
+query behind a shared stem. There the queries of all rows are folded into one matrix for the stem, scores of stem and own
+part meet in one softmax, and the weighted values are added up. On a CPU, decoding waits for memory: with 200 shared tokens
+of 300 this is the largest saving there is.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from stageb.engines.cascade import Reading, Stem, Stepping, packed_attention
+
 NAME = "stageb_stemmed"
 
-Stem = tuple[Tensor, Tensor]  # keys and values that all rows share: each (1, key heads, stem, dim)
+# What models say to their attention and packed attention may overlook. Whatever else one says, it would have to heed.
+_OF_NO_CONSEQUENCE = {"dropout", "is_causal", "position_ids", "use_cache", "output_attentions", "output_hidden_states"}
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # the layers around it may be compiled
 def stemmed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
@@ -29,6 +33,13 @@ def stemmed_attention(
     ``options["stems"]`` holds a ``Stem`` for each layer. Without it, and for more than one column, ``key`` and ``value`` are
     all there is. Returns (rows, columns, heads, dim), as transformers' attention functions do.
     """
+    packed: Reading | Stepping | None = options.pop("packed", None)
+    if packed is not None:
+        scaling = options.pop("scaling", None) or query.shape[-1] ** -0.5
+        unheeded = {name for name, value in options.items() if value is not None} - _OF_NO_CONSEQUENCE
+        if unheeded:
+            raise NotImplementedError(f"packed attention does not heed {', '.join(sorted(unheeded))}")
+        return packed_attention(module, packed, query, key, value, scaling), None
     stems: list[Stem] | None = options.pop("stems", None)
     if stems is None or query.shape[2] > 1:
         plain: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)

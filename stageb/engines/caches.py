@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from stageb.engines.attention import Stem
+from stageb.engines.cascade import Stem
 
 Cache = Any  # a transformers cache; its own annotations ask for more than it needs
 

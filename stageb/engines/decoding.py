@@ -1,12 +1,13 @@
 """The decode loop: many sampled answers to prompts that begin alike, from one causal language model.
 
 What is shared is computed once. The shared text is read in a batch of one and kept, as the stem of all rows
-(``attention.py``); each prompt's own part is read once, padded on the left to the longest, and forked for its samples. Then
-all rows step together, and rows that have ended leave the batch.
+(``attention.py``). On a GPU, batches then go to ``packed.py``. Elsewhere, and for models that it is not made for (a sliding
+window, a recurrent state, an attention of their own), each prompt's own part is read once, padded on the left to the
+longest, and forked for its samples; all rows step together, and rows that have ended leave the batch.
 
 A plain loop over the model's forward pass, and not ``model.generate``, because ``generate`` reads a shared text once per
-sample and draws from a global generator. Left out on purpose: static caches with compiled graphs and continuous batching,
-both slower where this was measured on CPUs, the latter with answers that depend on the batch.
+sample and draws from a global generator. Left out on purpose: static caches with compiled graphs on CPUs and continuous
+batching, both slower where this was measured, the latter with answers that depend on the batch.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from stageb.engines import attention
-from stageb.engines.attention import Stem
 from stageb.engines.caches import Cache, begun, forked, grafted, shareable, stems_of
-from stageb.engines.protocol import Decode, Finish
+from stageb.engines.cascade import Stem
+from stageb.engines.packed import Packed
+from stageb.engines.protocol import Decode
+from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.errors import EngineError
 
 log = logging.getLogger(__name__)
 
-Ids = tuple[int, ...]
 Size = tuple[int, int]  # tokens of a prompt, and of its answer at most
 T = TypeVar("T")
 A = TypeVar("A")
@@ -42,36 +44,9 @@ SHARED = 4  # shared texts whose keys and values are kept
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others
 STEPS_PER_LOOK = {"cpu": 1}  # steps between two looks at the tokens; on a GPU each look waits for the device
 STEPS_PER_LOOK_ON_GPU = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One answer to sample: the ids after the shared ones, how to decode, and the random stream."""
-
-    own: Ids
-    decode: Decode
-    key: int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The ids of one sampled answer, the closing one included, and what ended it."""
-
-    ids: Ids
-    finish: Finish
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One question to score: the prompt's ids after the shared ones, and the ids of each answer to weigh."""
-
-    own: Ids
-    answers: tuple[Ids, ...]
-
-    @property
-    def common(self) -> Ids:
-        """What all answers begin with."""
-        return tuple(ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False)))
+PACKS = {"cuda"}  # kinds of device on which rows are packed
+ALIKE = {torch.float32: 1e-3}  # how far packed logits may lie from plain ones, as a share of their norm ...
+ALIKE_HALVED = 0.1  # ... and in half precision, where a deep model's own noise is some hundredths
 
 
 class Decoder:
@@ -80,7 +55,7 @@ class Decoder:
     ``eos`` are the ids that end an answer; ``text_of`` turns ids into text and is asked where stop strings are set.
     """
 
-    def __init__(self, model: Any, eos: frozenset[int], text_of: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, model: Any, eos: frozenset[int], text_of: TextOf) -> None:
         self._model = model
         self._eos = eos
         self._text_of = text_of
@@ -90,10 +65,40 @@ class Decoder:
         self._shares = shareable(model.config)
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
         # Another attention than sdpa, asked for by name, keeps its own way: then each row holds a copy of what is shared.
-        self._stemmed = self._shares and config._attn_implementation == "sdpa" and model._supports_attention_backend
+        ours = config._attn_implementation in ("sdpa", attention.NAME)  # the latter where the model had a decoder before
+        self._stemmed = self._shares and ours and model._supports_attention_backend
         if self._stemmed:
             model.set_attn_implementation(attention.NAME)
         self._device: torch.device = model.get_input_embeddings().weight.device
+
+    @cached_property
+    def _packed(self) -> Packed | None:
+        """The packed way, where device and model are made for it; found out by reading a few tokens in both ways."""
+        devices = {tensor.device for tensor in self._model.parameters()}
+        if not self._stemmed or devices != {self._device} or self._device.type not in PACKS:
+            return None
+        try:
+            packed, difference = self._tried()
+        except Exception as error:  # whatever an unknown model or an old GPU brings: there is another way
+            log.warning(
+                "%s: rows are padded, not packed: %s: %s", self._model.config.model_type, type(error).__name__, error
+            )
+            return None
+        if difference > ALIKE.get(self._model.dtype, ALIKE_HALVED):
+            log.warning("%s: rows are padded, not packed: logits differ by %.2g", self._model.config.model_type, difference)
+            return None
+        return packed
+
+    @torch.inference_mode()
+    def _tried(self) -> tuple[Packed, float]:
+        """The packed way, after a step, and how far it is from the plain one, as a share of the logits' norm."""
+        shared, texts = tuple(range(1, 20)), [tuple(range(7, 40)), (5, 6)]
+        stems = self._kept(shared)
+        packed = Packed(self._model, self._eos, self._text_of, self._longest, stems)
+        _, plain = self._read(texts, len(shared), self._cache(stems, len(texts)), stems)
+        logits = packed.read(texts, [1, 1], len(shared), stems, None)
+        packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
+        return packed, float((logits - plain[:, 0]).float().norm() / plain.float().norm())
 
     def answers(self, shared: Ids, rows: Sequence[Row]) -> list[Answer]:
         """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches.
@@ -105,7 +110,8 @@ class Decoder:
             shared, rows = (), [Row(shared + row.own, row.decode, row.key) for row in rows]
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
-        return self._in_batches(rows, sizes, lambda batch: self._answered(shared, batch))
+        batches = self._packed.batches(rows) if self._packed else _batches(sizes)
+        return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch))
 
     def scores(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
         """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
@@ -117,7 +123,7 @@ class Decoder:
             shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
         sizes = [(len(shared) + len(choice.own), max(map(len, choice.answers))) for choice in choices]
         self._check_lengths(sizes)
-        return self._in_batches(choices, sizes, lambda batch: self._scored(shared, batch))
+        return self._in_batches(choices, sizes, _batches(sizes), lambda batch: self._scored(shared, batch))
 
     def _check_lengths(self, sizes: Iterable[Size]) -> None:
         for prompt, answer in sizes:
@@ -127,11 +133,13 @@ class Decoder:
                     "shorten the guidance or the ticket, or lower sampler.max_prompt_tokens"
                 )
 
-    def _in_batches(self, items: Sequence[T], sizes: Sequence[Size], work: Callable[[list[T]], list[A]]) -> list[A]:
-        """``work`` done on ``items``, of ``sizes``, in bounded batches of like length; in order."""
+    def _in_batches(
+        self, items: Sequence[T], sizes: Sequence[Size], batches: Iterable[list[int]], work: Callable[[list[T]], list[A]]
+    ) -> list[A]:
+        """``work`` done on ``items``, of ``sizes``, in ``batches`` of their places or less; in the order of ``items``."""
         found: dict[int, A] = {}
-        for batch in _batches(sizes):
-            longest = sum(sizes[batch[-1]])
+        for batch in batches:
+            longest = max(sum(sizes[index]) for index in batch)
             found.update(zip(batch, self._bounded([items[index] for index in batch], longest, work), strict=True))
         return [found[index] for index in range(len(items))]
 
@@ -156,11 +164,13 @@ class Decoder:
     def _scored(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
         """Scores of one batch that fits."""
         stems = self._kept(shared) if shared else None
+        if self._packed:
+            return self._packed.scores(shared, stems, choices)
         cache = self._cache(stems, len(choices))
         commons = [choice.common for choice in choices]
         texts = [choice.own + common for choice, common in zip(choices, commons, strict=True)]
         mask, logits = self._read(texts, len(shared), cache, stems, keep=max(map(len, commons)) + 1)
-        _must_be_numbers(logits)
+        must_be_numbers(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         # A row's last columns are those of the token before its common part and of that part itself.
         start = _picked(chances, [(*common, None) for common in commons], from_the_end=True)
@@ -190,14 +200,17 @@ class Decoder:
     @torch.inference_mode()
     def _answered(self, shared: Ids, rows: list[Row]) -> list[Answer]:
         """Answers to one batch that fits."""
+        stems = self._kept(shared) if shared else None
+        if self._packed:
+            return self._packed.answers(shared, stems, rows)
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
-        stems = self._kept(shared) if shared else None
         cache = self._cache(stems, len(prompts))
         mask, logits = self._read(prompts, len(shared), cache, stems)
-        _must_be_numbers(logits)
+        must_be_numbers(logits)
         logits = logits[:, -1]
-        answers = [_Growing(row, min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own))) for row in rows]
+        limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
+        answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
         fork = self._on_device([place[row.own] for row in rows])
         if len(rows) > len(prompts):
             cache.reorder_cache(fork)
@@ -209,11 +222,11 @@ class Decoder:
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
             cached=mask.shape[1],
             positions=self._on_device([len(shared) + len(row.own) for row in rows]),
-            settings=_settings(answers, logits),
-            seen=_seen(shared, rows, logits),
+            settings=settings_of(answers, logits.shape[-1], self._device),
+            seen=seen_of(shared, rows, logits.shape[-1], self._device),
         )
         self._step_to_the_end(live, logits)
-        return [Answer(tuple(answer.ids), answer.finish or "length") for answer in answers]
+        return [answer.answer() for answer in answers]
 
     def _step_to_the_end(self, live: _Live, logits: Tensor) -> None:
         """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their prompts."""
@@ -225,7 +238,7 @@ class Decoder:
             unseen.append(tokens)
             if len(unseen) == steps_per_look or step == limit - 1:
                 for answer, new in zip(live.answers, torch.stack(unseen, 1).tolist(), strict=True):
-                    answer.extend(new, self._eos, self._text_of)
+                    answer.extend(new)
                 unseen = []
                 going = [index for index, answer in enumerate(live.answers) if answer.finish is None]
                 if not going:
@@ -298,7 +311,7 @@ class Decoder:
 class _Live:
     """The rows that step together; every tensor has one element or line for each."""
 
-    answers: list[_Growing]
+    answers: list[Growing]
     cache: Cache
     stems: list[Stem] | None  # what all rows begin with, where the cache does not hold it
     mask: Tensor  # (rows, columns to come included): 0 on padding
@@ -312,59 +325,8 @@ class _Live:
         self.answers = [self.answers[place] for place in places]
         self.cache.reorder_cache(index)
         self.mask, self.positions = self.mask[index], self.positions[index]
-        self.settings = _settings(self.answers, logits)
+        self.settings = settings_of(self.answers, logits.shape[-1], logits.device)
         self.seen = self.seen[index] if self.seen is not None else None
-
-
-class _Growing:
-    """An answer while it is being decoded."""
-
-    def __init__(self, row: Row, limit: int) -> None:
-        self.row = row
-        self.limit = limit
-        self.ids: list[int] = []
-        self.finish: Finish | None = None
-        # A token gives at least one byte, so a stop string that has just been completed lies within this many tokens.
-        self._tail = max((len(stop.encode()) for stop in row.decode.stop), default=0) + 4
-
-    def extend(self, ids: Sequence[int], eos: frozenset[int], text_of: Callable[[Sequence[int]], str]) -> None:
-        """Take in what the model went on with, up to the end of the answer."""
-        for token in ids:
-            if self.finish:
-                return
-            self.ids.append(token)
-            if token in eos or self._completes_stop(text_of):
-                self.finish = "stop"
-            elif len(self.ids) == self.limit:
-                self.finish = "length"
-
-    def _completes_stop(self, text_of: Callable[[Sequence[int]], str]) -> bool:
-        stops = self.row.decode.stop
-        if not stops:
-            return False
-        tail = text_of(self.ids[-self._tail :])
-        return any(stop in tail for stop in stops)
-
-
-def _settings(answers: Sequence[_Growing], logits: Tensor) -> Settings:
-    """How ``answers`` sample from ``logits``."""
-    rows = [answer.row for answer in answers]
-    return Settings.of([row.decode for row in rows], [row.key for row in rows], logits.shape[-1], logits.device)
-
-
-def _seen(shared: Ids, rows: Sequence[Row], logits: Tensor) -> Tensor | None:
-    """Which tokens stand in each row's prompt, (rows, vocabulary); None where no repetition penalty asks for it."""
-    if all(row.decode.repetition_penalty == 1 for row in rows):
-        return None
-    seen = torch.zeros_like(logits, dtype=torch.bool)
-    for index, row in enumerate(rows):
-        seen[index, torch.tensor([*shared, *row.own], device=seen.device)] = True
-    return seen
-
-
-def _must_be_numbers(logits: Tensor) -> None:
-    if logits.isnan().any():
-        raise EngineError("the model's logits are not numbers; load it with model.torch_dtype float32 or bfloat16")
 
 
 def _picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:

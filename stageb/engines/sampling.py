@@ -7,12 +7,17 @@ in the order of token ids.
 The order of the steps is transformers' own: repetition penalty, temperature, top-k, top-p. Both cuts are made by value:
 tokens as probable as the last one kept are kept too. So no order among equals is needed, which matters in bfloat16, where
 equal logits are common.
+
+Where nothing is cut, as by default, a large vocabulary is inverted in two steps: the block of tokens first, by each block's
+sum, then the token within it. So logits are read once and no row of probabilities is ever written; for 2,048 rows of 151,936
+tokens on an H200, softmax alone takes 2.1 ms and a cumulative sum over the whole rows 2.0 ms more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,9 +34,17 @@ def _signed(bits: int) -> int:
 _GOLDEN, _MIX_1, _MIX_2 = _signed(seeds.GOLDEN), _signed(seeds.MIX_1), _signed(seeds.MIX_2)
 
 
+BLOCK = 1024  # tokens whose probabilities are summed before any one is looked at; a smaller vocabulary is looked at whole
+
+
 def _wide(device: torch.device) -> torch.dtype:
-    """The type that probabilities are summed in: Apple's GPUs know no float64."""
+    """The type of single numbers and of small sums: Apple's GPUs know no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _whole(device: torch.device) -> torch.dtype:
+    """The type of whole distributions: on a CPU the widest; on a GPU float64 would double what they cost."""
+    return torch.float64 if device.type == "cpu" else torch.float32
 
 
 def _shift(z: Tensor, places: int) -> Tensor:
@@ -39,9 +52,15 @@ def _shift(z: Tensor, places: int) -> Tensor:
     return (z >> places) & ((1 << (64 - places)) - 1)
 
 
-def uniforms(keys: Tensor, position: int) -> Tensor:
-    """``seeds.uniform(key, position)`` for each of ``keys``: int64 (rows,) holding 64 bits, to floats (rows,)."""
-    z = keys + _signed(((position + 1) * seeds.GOLDEN) & seeds.MASK)
+def uniforms(keys: Tensor, position: int | Tensor) -> Tensor:
+    """``seeds.uniform(key, position)`` for each of ``keys``: int64 (rows,) holding 64 bits, to floats (rows,).
+
+    ``position`` may be a tensor of one int64, so that nothing here need know it before the device does.
+    """
+    if isinstance(position, Tensor):
+        z = keys + (position + 1) * _GOLDEN  # int64 wraps around, as the hash wants
+    else:
+        z = keys + _signed(((position + 1) * seeds.GOLDEN) & seeds.MASK)
     z = (z ^ _shift(z, 30)) * _MIX_1
     z = (z ^ _shift(z, 27)) * _MIX_2
     return _shift(z ^ _shift(z, 31), 11).to(_wide(keys.device)) * 2.0**-53
@@ -52,7 +71,8 @@ class Settings:
     """How each row of a batch samples: one element per row, on the logits' device."""
 
     keys: Tensor  # int64: the row's stream
-    temperature: Tensor  # a float; 0: greedy
+    greedy: Tensor  # bool: the row takes the most probable token
+    temperature: Tensor  # a float; 1 for greedy rows
     top_k: Tensor  # int64; the vocabulary's size: no limit
     top_p: Tensor  # a float
     penalty: Tensor  # a float: the repetition penalty
@@ -64,7 +84,8 @@ class Settings:
     @classmethod
     def of(cls, decodes: Sequence[Decode], keys: Sequence[int], vocabulary: int, device: torch.device) -> Settings:
         """The settings of rows that decode with ``decodes`` and draw from ``keys``."""
-        wide = _wide(device)
+        floats = _whole(device)
+        least = torch.finfo(floats).tiny  # a temperature below it would divide by 0
         limits = [min(decode.top_k, vocabulary) for decode in decodes]
 
         def column(values: Sequence[float], dtype: torch.dtype) -> Tensor:
@@ -72,30 +93,86 @@ class Settings:
 
         return cls(
             keys=column([_signed(key & seeds.MASK) for key in keys], torch.int64),
-            temperature=column([decode.temperature for decode in decodes], wide),
+            greedy=column([decode.temperature == 0 for decode in decodes], torch.bool),
+            temperature=column([max(decode.temperature or 1.0, least) for decode in decodes], floats),
             top_k=column([limit or vocabulary for limit in limits], torch.int64),
-            top_p=column([decode.top_p for decode in decodes], wide),
-            penalty=column([decode.repetition_penalty for decode in decodes], wide),
+            top_p=column([decode.top_p for decode in decodes], floats),
+            penalty=column([decode.repetition_penalty for decode in decodes], floats),
             samples=any(decode.temperature > 0 for decode in decodes),
             largest_k=max((limit for limit in limits if limit < vocabulary), default=0),
             cuts_p=any(decode.top_p < 1 for decode in decodes),
             penalises=any(decode.repetition_penalty != 1 for decode in decodes),
         )
 
+    def part(self, rows: slice | Tensor) -> Settings:
+        """The settings of some of the rows."""
+        chosen: dict[str, Any] = {name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **chosen)
 
-def next_tokens(logits: Tensor, settings: Settings, position: int, seen: Tensor | None = None) -> Tensor:
+
+def next_tokens(
+    logits: Tensor, settings: Settings, position: int | Tensor, seen: Tensor | None = None, at_once: int = 1 << 62
+) -> Tensor:
     """The token of each row at ``position`` of its answer: (rows, vocabulary) to int64 (rows,).
 
-    ``seen`` (rows, vocabulary) marks the tokens of prompt and answer; needed where a repetition penalty is set.
+    ``seen`` (rows, vocabulary) marks the tokens of prompt and answer; needed where a repetition penalty is set. Never looks
+    at the device's numbers, so it may be captured in a graph. Where whole distributions are needed, those of ``at_once``
+    rows are held at a time.
     """
-    logits = logits.to(_wide(logits.device))
+    plain = not (settings.penalises or settings.largest_k or settings.cuts_p)
+    if plain and settings.samples and logits.shape[-1] > BLOCK:
+        return drawn_in_blocks(logits, settings, position)
+    if len(logits) > at_once:
+        parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
+        each = [(logits[rows], settings.part(rows), None if seen is None else seen[rows]) for rows in parts]
+        return torch.cat([next_tokens(part, setting, position, marks) for part, setting, marks in each])
     if settings.penalises and seen is not None:
-        logits = penalised(logits, seen, settings.penalty)
+        logits = penalised(logits.to(_whole(logits.device)), seen, settings.penalty)
     greedy = logits.argmax(-1)  # the first, so the lowest id, among equals
     if not settings.samples:
         return greedy
-    drawn = inverted(probabilities(logits, settings), uniforms(settings.keys, position))
-    return torch.where(settings.temperature == 0, greedy, drawn)
+    drawn = inverted(probabilities(logits.to(_whole(logits.device)), settings), uniforms(settings.keys, position))
+    return torch.where(settings.greedy, greedy, drawn)
+
+
+def drawn_in_blocks(logits: Tensor, settings: Settings, position: int | Tensor) -> Tensor:
+    """The same token as inverting the whole distribution gives, where no token is cut from it."""
+    vocabulary = logits.shape[-1]
+    scale = settings.temperature.float().clamp(min=1e-30).reciprocal()  # times a logit it must stay finite
+    tops, sums = _block_sums(logits, scale)
+    highest = tops.amax(-1, keepdim=True)
+    wide = _wide(logits.device)
+    mass = (sums * (tops - highest).exp()).to(wide)
+    upto = mass.cumsum(-1)
+    target = _below(uniforms(settings.keys, position).to(wide)[:, None] * upto[:, -1:], upto)
+    block = torch.searchsorted(upto, target, right=True).clamp(max=tops.shape[-1] - 1)
+    block = torch.where(settings.greedy[:, None], tops.argmax(-1, keepdim=True), block)
+    columns = block * BLOCK + torch.arange(BLOCK, device=logits.device)
+    inside = logits.gather(-1, columns.clamp(max=vocabulary - 1)).float().masked_fill(columns >= vocabulary, -torch.inf)
+    within = (inside * scale[:, None] - highest).exp().to(wide).cumsum(-1)
+    rest = target - (upto - mass).gather(-1, block)
+    token = torch.searchsorted(within, _below(rest.clamp(min=0), within), right=True)
+    token = torch.where(settings.greedy[:, None], inside.argmax(-1, keepdim=True), token)
+    return (block * BLOCK + token)[:, 0].clamp(max=vocabulary - 1)
+
+
+def _block_sums(logits: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each block of scaled ``logits``: the largest, and the sum of exponentials once that is taken off; float32."""
+    if logits.is_cuda:
+        from stageb.engines import kernels
+
+        return kernels.block_sums(logits, scale, BLOCK)
+    missing = -logits.shape[-1] % BLOCK
+    padded = torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+    blocks = padded.view(len(logits), -1, BLOCK).float() * scale[:, None, None]
+    tops = blocks.amax(-1).clamp(min=torch.finfo(torch.float32).min)
+    return tops, (blocks - tops[..., None]).exp().sum(-1)
+
+
+def _below(target: Tensor, cumulative: Tensor) -> Tensor:
+    """``target`` (rows, 1) strictly below each row's total, so that a token with a positive probability is always found."""
+    total = cumulative[:, -1:]
+    return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
 
 
 def penalised(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
@@ -106,9 +183,8 @@ def penalised(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
 
 def probabilities(logits: Tensor, settings: Settings) -> Tensor:
     """The distribution that each row draws from, (rows, vocabulary): 0 where cut; not scaled to 1 after top-p."""
-    temperature = torch.where(settings.temperature == 0, 1.0, settings.temperature)
     # Taking the maximum off first keeps a temperature near 0 from overflowing.
-    scaled = (logits - logits.amax(-1, keepdim=True)) / temperature[:, None]
+    scaled = (logits - logits.amax(-1, keepdim=True)) / settings.temperature[:, None]
     if settings.largest_k:
         scaled = scaled.masked_fill(scaled < _kth_largest(scaled, settings), -torch.inf)
     result = scaled.softmax(-1)
@@ -136,8 +212,6 @@ def _least_kept(probability: Tensor, top_p: Tensor) -> Tensor:
 def inverted(probability: Tensor, uniform: Tensor) -> Tensor:
     """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary), which need not sum to 1."""
     cumulative = probability.cumsum(-1)
-    total = cumulative[:, -1]
-    # Strictly below the total, so that a token with a positive probability is always found.
-    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
-    found = torch.searchsorted(cumulative, target[:, None], right=True)[:, 0]
+    target = _below((uniform[:, None] * cumulative[:, -1:]).to(cumulative.dtype), cumulative)
+    found = torch.searchsorted(cumulative, target, right=True)[:, 0]
     return found.clamp(max=probability.shape[-1] - 1)

@@ -21,8 +21,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from stageb.config import ModelConfig
 from stageb.engines.chat import Chat
-from stageb.engines.decoding import Answer, Choice, Decoder, Ids, Row
+from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
+from stageb.engines.rows import Answer, Choice, Ids, Row
 from stageb.errors import ConfigError, EngineError
 
 TINY = "stageb-tiny"

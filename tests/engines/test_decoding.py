@@ -8,8 +8,9 @@ import torch
 
 from stageb.engines import decoding
 from stageb.engines.attention import one_step
-from stageb.engines.decoding import Answer, Decoder, Row
+from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
+from stageb.engines.rows import Answer, Row
 from stageb.errors import EngineError
 
 VOCABULARY = 300

@@ -15,7 +15,15 @@ from transformers.generation import (
 
 from stageb import seeds
 from stageb.engines.protocol import Decode
-from stageb.engines.sampling import Settings, inverted, next_tokens, penalised, probabilities, uniforms
+from stageb.engines.sampling import (
+    Settings,
+    drawn_in_blocks,
+    inverted,
+    next_tokens,
+    penalised,
+    probabilities,
+    uniforms,
+)
 
 CPU = torch.device("cpu")
 KEYS = st.integers(0, 2**64 - 1)
@@ -33,7 +41,9 @@ def some_logits(rows: int, vocabulary: int = 50, seed: int = 0) -> torch.Tensor:
 @given(st.lists(KEYS, min_size=1, max_size=5), st.integers(0, 2**40))
 def test_uniforms_are_those_of_seeds(keys: list[int], position: int) -> None:
     signed = torch.tensor([key - (1 << 64) if key >> 63 else key for key in keys])
-    assert uniforms(signed, position).tolist() == [seeds.uniform(key, position) for key in keys]
+    expected = [seeds.uniform(key, position) for key in keys]
+    assert uniforms(signed, position).tolist() == expected
+    assert uniforms(signed, torch.tensor([position])).tolist() == expected
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(any), st.floats(0, 1, exclude_max=True))
@@ -135,6 +145,26 @@ def test_draws_follow_the_distribution(decode: Decode) -> None:
     likely = [token for token, count in enumerate(expected) if count >= 5]
     chi_square = sum((counts[token] - expected[token]) ** 2 / expected[token] for token in likely)
     assert chi_square < 35  # 11 degrees of freedom at most: less than 3 in 10,000 lie above
+
+
+@pytest.mark.parametrize("vocabulary", [1025, 3000, 4096])
+def test_drawing_in_blocks_is_inverting_the_whole(vocabulary: int) -> None:
+    decodes = [Decode(temperature=0.0), Decode(temperature=0.6), FREE, Decode(temperature=3.0), Decode(temperature=1e-300)]
+    logits = some_logits(200, vocabulary)
+    logits[:, 700:2000] = -torch.inf  # a whole block without a chance
+    rows = settings_of(*decodes * 40, vocabulary=vocabulary, keys=[seeds.stream("blocks", row) for row in range(200)])
+    whole = inverted(probabilities(logits.double(), rows), uniforms(rows.keys, 3))
+    expected = torch.where(rows.greedy, logits.argmax(-1), whole)
+    for position in (3, torch.tensor([3])):
+        assert drawn_in_blocks(logits, rows, position).tolist() == expected.tolist()
+        assert next_tokens(logits, rows, position).tolist() == expected.tolist()
+
+
+def test_parts_of_a_batch_draw_what_the_whole_draws() -> None:
+    decodes = [Decode(top_k=3), Decode(top_p=0.5), Decode(temperature=0.0), Decode(repetition_penalty=1.3)] * 3
+    logits, seen = some_logits(12), some_logits(12, seed=1) > 2
+    rows = settings_of(*decodes)
+    assert next_tokens(logits, rows, 2, seen, at_once=5).tolist() == next_tokens(logits, rows, 2, seen).tolist()
 
 
 def test_positions_and_keys_draw_apart() -> None:

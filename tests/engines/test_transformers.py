@@ -12,7 +12,7 @@ from transformers.generation import RepetitionPenaltyLogitsProcessor, Temperatur
 
 from stageb import seeds
 from stageb.config import ModelConfig
-from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build
+from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build, decoding
 from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
@@ -55,6 +55,14 @@ def test_contract(folders: dict[str, str], kind: str) -> None:
     check_scorer(engine)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_contract_of_packed_rows(folders: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PACKS", {"cpu"})
+    engine = load(folders[kind])
+    check_contract(engine)
+    check_scorer(engine)
+
+
 def test_contract_where_rows_hold_copies_of_what_is_shared(folders: dict[str, str]) -> None:
     engine = load(folders["qwen3"], attn_implementation="eager")
     check_contract(engine)
@@ -70,8 +78,12 @@ def test_contract_on_a_gpu(folders: dict[str, str], kind: str) -> None:
     check_scorer(engine)
 
 
+@pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str) -> None:
+def test_greedy_answers_are_those_of_generate(
+    folders: dict[str, str], kind: str, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "PACKS", {"cpu"} if packs else set())
     model, tokenizer = loaded(folders[kind], kind)
     prompts = [request.prompt for request in requests()]
     greedy = Decode(temperature=0.0, max_new_tokens=24)
@@ -117,8 +129,12 @@ def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], 
             assert (sample.text, sample.tokens) == (tokenizer.decode(new, skip_special_tokens=True), len(new))
 
 
+@pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_those_of_a_plain_forward(folders: dict[str, str], kind: str) -> None:
+def test_scores_are_those_of_a_plain_forward(
+    folders: dict[str, str], kind: str, packs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "PACKS", {"cpu"} if packs else set())
     model, tokenizer = loaded(folders[kind], kind)
     asked = questions()
     for question, scores in zip(asked, load(folders[kind]).score(asked), strict=True):

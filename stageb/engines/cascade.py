@@ -1,0 +1,171 @@
+"""Attention over packed rows, in three levels that are each read once: the text that all prompts share (the *stem*), each
+prompt's own part, and each row's new tokens. What a query finds on each level is merged by the levels' log-sum-exp.
+
+Packed means: one line of tokens without padding, (1, tokens) for the model, whatever prompt or row a token belongs to;
+positions and the views below say where it belongs. A *view* is what a forward pass hands to its attention: ``Reading`` for
+prompts, ``Stepping`` for one new token of every row.
+
+On a GPU in half precision, the stem and the prompts are read by torch's own flash attention, new tokens by the kernel in
+``kernels.py``. Everywhere else plain products do the same, slowly: for tests, and for float32 on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Stem = tuple[Tensor, Tensor]  # keys and values that all rows share: each (1, key heads, stem, dim)
+Found = tuple[Tensor, Tensor]  # (queries, heads, dim) and its log-sum-exp, float32 (heads, queries)
+
+GROUP_LINES = 64  # queries of one key head that a group of rows may bring: more would spill registers
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Prompts being read: each sees the stem and itself up to the token that looks."""
+
+    stems: list[Stem] | None  # one per layer
+    lengths: list[int]  # of the texts that are packed in the line
+    edges: Tensor  # int32 (texts + 1,): where they begin and end
+    store: Tensor | None = None  # (layers, 2, key heads, tokens, dim): where to keep their keys and values
+    start: int = 0  # from which token of it
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """(queries, heads, dim) and (key heads, queries, dim) to (queries, heads, dim)."""
+        if self.store is not None:
+            self.store[layer, 0, :, self.start : self.start + len(query)] = key
+            self.store[layer, 1, :, self.start : self.start + len(query)] = value
+        if _flashes(query):
+            longest = max(self.lengths)
+            own = _flash(query, key, value, self.edges, self.edges, longest, longest, scaling, causal=True)
+        else:
+            own = _each(query, key, value, self.lengths, scaling)
+        if self.stems is None:
+            return own[0]
+        return _merged(own, stem_attention(query, self.stems[layer], scaling))
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """Rows that step together: each sees the stem, its prompt, its earlier new tokens, and the token being fed."""
+
+    stems: list[Stem] | None
+    prompts: Tensor  # (layers, 2, key heads, tokens, dim): keys and values of all prompts' own parts, packed
+    new: Tensor  # (layers, 2, slots, key heads, room, dim): of the rows' new tokens; a row keeps its slot to its end
+    groups: Tensor  # int32 (groups, 4): where the prompt starts in ``prompts``, its length, the first row, how many rows
+    members: int  # rows of the largest group
+    slots: Tensor  # int32 (rows,)
+    counts: Tensor  # int32 (rows,): new tokens that each row has in its slot; the token being fed is put behind them
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """(rows, heads, dim) and (key heads, rows, dim) to (rows, heads, dim); stores ``key`` and ``value``."""
+        stem = stem_attention(query, self.stems[layer], scaling) if self.stems else None
+        prompts, new = (self.prompts[layer, 0], self.prompts[layer, 1]), (self.new[layer, 0], self.new[layer, 1])
+        key, value = key.transpose(0, 1).contiguous(), value.transpose(0, 1).contiguous()
+        if query.is_cuda:
+            from stageb.engines import kernels
+
+            return kernels.step_attention(
+                query, key, value, prompts, new, self.groups, self.members, self.slots, self.counts, stem, scaling
+            )
+        return self._plain(query, key, value, prompts, new, stem, scaling)
+
+    def _plain(
+        self, query: Tensor, key: Tensor, value: Tensor, prompts: Stem, new: Stem, stem: Found | None, scaling: float
+    ) -> Tensor:
+        """What the kernel does, row by row."""
+        found = []
+        for start, length, first, members in self.groups.tolist():
+            for row in range(first, first + members):
+                slot, count = int(self.slots[row]), int(self.counts[row])
+                seen = []
+                for prompt, store, fed in zip(prompts, new, (key, value), strict=True):
+                    store[slot, :, count] = fed[row]
+                    seen.append(torch.cat([prompt[:, start : start + length], store[slot, :, : count + 1]], 1))
+                found.append(_dense(query[row : row + 1], seen[0], seen[1], scaling))
+        own = torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)
+        return _merged(own, stem) if stem else own[0]
+
+
+def packed_attention(
+    module: Any, view: Reading | Stepping, query: Tensor, key: Tensor, value: Tensor, scaling: float
+) -> Tensor:
+    """Between transformers' shapes, (1, heads, tokens, dim) in and (1, tokens, heads, dim) out, and a view's."""
+    return view.attend(module.layer_idx, query[0].transpose(0, 1).contiguous(), key[0], value[0], scaling)[None]
+
+
+def grouped(prompt_of: list[int], lines: int) -> list[tuple[int, int, int]]:
+    """Runs of rows with one prompt as (prompt, first row, rows), none of more rows than bring GROUP_LINES queries.
+
+    ``prompt_of`` names each row's prompt, rows of one prompt standing together; ``lines`` are the queries of one row and key
+    head.
+    """
+    largest = max(1, GROUP_LINES // lines)
+    groups: list[tuple[int, int, int]] = []
+    for row, prompt in enumerate(prompt_of):
+        if groups and groups[-1][0] == prompt and groups[-1][2] < largest:
+            groups[-1] = (prompt, groups[-1][1], groups[-1][2] + 1)
+        else:
+            groups.append((prompt, row, 1))
+    return groups
+
+
+def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
+    """All of ``query`` (queries, heads, dim) against all of ``stem``."""
+    key, value = stem[0][0], stem[1][0]
+    if not _flashes(query):
+        return _dense(query, key, value, scaling)
+    # Lines of one text: no edges are needed, and none could be made while a graph is being captured.
+    found = torch.ops.aten._flash_attention_forward(
+        query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], None, None, len(query), key.shape[1],
+        0.0, False, False, scale=scaling,
+    )  # fmt: skip
+    return found[0][0], found[1][0]
+
+
+def _flashes(query: Tensor) -> bool:
+    """Whether torch's flash attention takes such queries."""
+    return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] in range(8, 257, 8)
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, edges_q: Tensor, edges_k: Tensor, longest_q: int, longest_k: int,
+    scaling: float, causal: bool,
+) -> Found:  # fmt: skip
+    """Texts packed behind each other, each seeing itself.
+
+    ``varlen_attn`` of ``torch.nn.attention.varlen`` is the same call, under a name whose arguments change from release to
+    release: grouped heads must be asked for in some and cannot be in others.
+    """
+    found = torch.ops.aten._flash_attention_forward(
+        query, key.transpose(0, 1), value.transpose(0, 1), edges_q, edges_k, longest_q, longest_k,
+        0.0, causal, False, scale=scaling,
+    )  # fmt: skip
+    return found[0], found[1]
+
+
+def _each(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float) -> Found:
+    """Texts packed behind each other, each seeing itself, by plain products."""
+    parts = zip(torch.split(query, lengths), torch.split(key, lengths, 1), torch.split(value, lengths, 1), strict=True)
+    found = [_dense(*part, scaling, causal=True) for part in parts]
+    return torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)
+
+
+def _dense(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool = False) -> Found:
+    """Plain attention: ``query`` (queries, heads, dim), ``key`` and ``value`` (key heads, keys, dim)."""
+    queries, heads, dim = query.shape
+    grouped = query.view(queries, len(key), -1, dim).permute(1, 2, 0, 3)  # (key heads, per key, queries, dim)
+    scores = (grouped @ key[:, None].transpose(2, 3)).float() * scaling
+    if causal:
+        scores = scores.masked_fill(~torch.ones_like(scores[0, 0], dtype=torch.bool).tril(), -torch.inf)
+    out = scores.softmax(-1).to(value.dtype) @ value[:, None]
+    return out.permute(2, 0, 1, 3).reshape(queries, heads, -1), scores.logsumexp(-1).reshape(heads, queries)
+
+
+def _merged(one: Found, other: Found) -> Tensor:
+    """Attention over the keys of both: a mean weighted by each one's share of the sum of exponentials."""
+    share = torch.sigmoid(other[1] - one[1]).to(one[0].dtype)
+    return torch.lerp(one[0], other[0], share.t()[..., None])

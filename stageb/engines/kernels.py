@@ -1,0 +1,171 @@
+"""The two kernels of our own. One sums blocks of a vocabulary for ``sampling.py``. The other is a decode step's attention to
+each prompt's own part and to each row's new tokens, for ``cascade.py``.
+
+The rows of one prompt stand together, as a *group*. A program serves one group and one key head: it reads that prompt's keys
+and values once for all of the group's rows, as one small matrix product, then each row's own new tokens, and at the end
+merges what the rows found in the text that all groups share. Each key and value is read once a step, and nothing else of
+size is read or written: the step waits for memory and for nothing else.
+
+Written in Triton, which comes with torch's CUDA wheels; imported on GPUs alone.
+"""
+
+# ruff: noqa: N803, N806  # Triton writes what a kernel is compiled for in capitals
+# mypy: disable-error-code="untyped-decorator"
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton  # type: ignore[import-not-found, unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
+from torch import Tensor
+
+BLOCK = 64  # keys that a program looks at together
+
+
+@triton.jit
+def _look(q, k, v, seen, top, total, acc, scale, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Go on with a softmax over more keys: its maximum (log 2), its sum and the weighted values so far."""
+    scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
+    scores = tl.where(seen, scores, -float("inf"))
+    higher = tl.maximum(top, tl.max(scores, 1))
+    weights = tl.exp2(scores - higher[:, None])
+    shrink = tl.exp2(top - higher)
+    acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+    return higher, total * shrink + tl.sum(weights, 1), acc
+
+
+@triton.jit(do_not_specialize=["rows", "tokens", "room"])
+def _step_kernel(  # type: ignore[no-untyped-def]
+    query, key, value, out,
+    prompt_keys, prompt_values, new_keys, new_values,
+    groups, slots, counts, stem_out, stem_lse,
+    rows, tokens, room, scale,
+    KEY_HEADS: tl.constexpr, PER_KEY: tl.constexpr, DIM: tl.constexpr, STEM: tl.constexpr, PRECISION: tl.constexpr,
+    MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    group, head = tl.program_id(0), tl.program_id(1)
+    start = tl.load(groups + group * 4).to(tl.int64)
+    length = tl.load(groups + group * 4 + 1)
+    first = tl.load(groups + group * 4 + 2)
+    members = tl.load(groups + group * 4 + 3)
+
+    # The queries: PER_KEY lines for each member.
+    m = tl.arange(0, BLOCK_M)
+    d = tl.arange(0, BLOCK_D)[None, :]
+    member = m // PER_KEY
+    line = ((first + member).to(tl.int64) * KEY_HEADS + head) * PER_KEY + m % PER_KEY
+    at_query = line[:, None] * DIM + d
+    is_query = (member < members)[:, None] & (d < DIM)
+    q = tl.load(query + at_query, mask=is_query, other=0.0)
+
+    # Finite, so that the idle lines of a block, which see no key at all, divide no infinities.
+    top = tl.full([BLOCK_M], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+
+    # The tokens fed in this step: looked at where they come in, and stored for the steps to come.
+    r = tl.arange(0, BLOCK_R)
+    slot = tl.load(slots + first + r, mask=r < members, other=0).to(tl.int64)
+    count = tl.load(counts + first + r, mask=r < members, other=0)
+    at_fed = ((first + r).to(tl.int64) * KEY_HEADS + head)[:, None] * DIM + d
+    at_store = ((slot * KEY_HEADS + head) * room + count)[:, None] * DIM + d
+    is_fed = (r < members)[:, None] & (d < DIM)
+    fed_key = tl.load(key + at_fed, mask=is_fed, other=0.0)
+    fed_value = tl.load(value + at_fed, mask=is_fed, other=0.0)
+    tl.store(new_keys + at_store, fed_key, mask=is_fed)
+    tl.store(new_values + at_store, fed_value, mask=is_fed)
+    seen_fed = (member[:, None] == r[None, :]) & (r < members)[None, :]
+    top, total, acc = _look(q, fed_key, fed_value, seen_fed, top, total, acc, scale, PRECISION)
+
+    # The prompt, for all members at once.
+    n = tl.arange(0, BLOCK_N)
+    prompt = (head.to(tl.int64) * tokens + start) * DIM
+    for begin in range(0, length, BLOCK_N):
+        at = prompt + (begin + n)[:, None] * DIM + d
+        mask = (begin + n < length)[:, None] & (d < DIM)
+        k = tl.load(prompt_keys + at, mask=mask, other=0.0)
+        v = tl.load(prompt_values + at, mask=mask, other=0.0)
+        top, total, acc = _look(q, k, v, (begin + n < length)[None, :], top, total, acc, scale, PRECISION)
+
+    # Each member's earlier new tokens: a block holds as many columns of every member.
+    WIDE: tl.constexpr = BLOCK_N // MEMBERS
+    owner = n // WIDE
+    owned = tl.load(counts + first + owner, mask=owner < members, other=0)
+    store = (tl.load(slots + first + owner, mask=owner < members, other=0).to(tl.int64) * KEY_HEADS + head) * room
+    for begin in range(0, tl.max(owned, 0), WIDE):
+        column = begin + n % WIDE
+        at = (store + column)[:, None] * DIM + d
+        mask = (column < owned)[:, None] & (d < DIM)
+        k = tl.load(new_keys + at, mask=mask, other=0.0)
+        v = tl.load(new_values + at, mask=mask, other=0.0)
+        seen = (member[:, None] == owner[None, :]) & (column < owned)[None, :]
+        top, total, acc = _look(q, k, v, seen, top, total, acc, scale, PRECISION)
+
+    if STEM:
+        at_lse = (head * PER_KEY + m % PER_KEY) * rows + first + member
+        lse = tl.load(stem_lse + at_lse, mask=member < members, other=0.0) * 1.4426950408889634  # to base 2
+        found = tl.load(stem_out + at_query, mask=is_query, other=0.0).to(tl.float32)
+        higher = tl.maximum(top, lse)
+        shrink, weight = tl.exp2(top - higher), tl.exp2(lse - higher)
+        total = total * shrink + weight
+        acc = acc * shrink[:, None] + found * weight[:, None]
+    tl.store(out + at_query, (acc / total[:, None]).to(out.dtype.element_ty), mask=is_query)
+
+
+def step_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    prompts: tuple[Tensor, Tensor],
+    new: tuple[Tensor, Tensor],
+    groups: Tensor,
+    members: int,
+    slots: Tensor,
+    counts: Tensor,
+    stem: tuple[Tensor, Tensor] | None,
+    scaling: float,
+) -> Tensor:
+    """See ``cascade.step_attention``, which says what goes in; everything contiguous, on one GPU."""
+    rows, heads, dim = query.shape
+    key_heads, tokens = prompts[0].shape[:2]
+    per_key, members = heads // key_heads, triton.next_power_of_2(members)
+    out = torch.empty_like(query)
+    _step_kernel[len(groups), key_heads](
+        *(query, key, value, out, *prompts, *new, groups, slots, counts, *(stem or (query, query))),
+        *(rows, tokens, new[0].shape[2], scaling * math.log2(math.e)),
+        KEY_HEADS=key_heads,
+        PER_KEY=per_key,
+        DIM=dim,
+        STEM=stem is not None,
+        PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
+        MEMBERS=members,
+        BLOCK_M=max(16, triton.next_power_of_2(members * per_key)),
+        BLOCK_N=max(BLOCK, members),
+        BLOCK_R=max(16, members),
+        BLOCK_D=max(16, triton.next_power_of_2(dim)),
+        num_warps=4,
+        num_stages=3,
+    )
+    return out
+
+
+@triton.jit
+def _block_kernel(logits, scale, tops, sums, vocabulary, blocks, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = block * BLOCK + tl.arange(0, BLOCK)
+    inside = tl.load(logits + row * vocabulary + column, mask=column < vocabulary, other=-float("inf")).to(tl.float32)
+    scaled = inside * tl.load(scale + row)
+    top = tl.maximum(tl.max(scaled, 0), -3.4028234663852886e38)
+    tl.store(tops + row * blocks + block, top)
+    tl.store(sums + row * blocks + block, tl.sum(tl.exp(scaled - top), 0))
+
+
+def block_sums(logits: Tensor, scale: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """See ``sampling._block_sums``; ``logits`` contiguous."""
+    rows, vocabulary = logits.shape
+    blocks = triton.cdiv(vocabulary, block)
+    tops, sums = torch.empty(2, rows, blocks, dtype=torch.float32, device=logits.device)
+    _block_kernel[rows, blocks](logits, scale, tops, sums, vocabulary, blocks, BLOCK=block, num_warps=4)
+    return tops, sums

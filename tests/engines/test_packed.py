@@ -1,0 +1,156 @@
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+import transformers
+
+from stageb.engines import decoding, packed
+from stageb.engines.decoding import Decoder
+from stageb.engines.protocol import Decode
+from stageb.engines.rows import Answer, Choice, Row
+
+VOCABULARY = 300
+SHARED = tuple(range(40, 60))
+DECODE = Decode(temperature=1.0, max_new_tokens=9)
+EOS = frozenset(range(0, VOCABULARY, 7))
+SMALL = {"vocab_size": VOCABULARY, "intermediate_size": 48, "num_hidden_layers": 3, "max_position_embeddings": 256}
+
+
+@pytest.fixture(autouse=True)
+def packs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows are packed on a CPU too."""
+    torch.set_num_threads(1)
+    monkeypatch.setattr(decoding, "PACKS", {"cpu"})
+    yield
+
+
+def text_of(ids: Any) -> str:
+    return bytes(token % 256 for token in ids).decode("latin1")
+
+
+def decoder(eos: frozenset[int] = frozenset(), kind: str = "qwen3") -> Decoder:
+    return Decoder(tiny_models.model(kind, VOCABULARY), eos, text_of)
+
+
+def plainly(work: Callable[[Decoder], Any], model: Any, eos: frozenset[int] = frozenset()) -> Any:
+    """What comes of ``work`` where rows are not packed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "PACKS", set())
+        return work(Decoder(model, eos, text_of))
+
+
+def rows(count: int, decode: Decode = DECODE) -> list[Row]:
+    """Rows of ragged lengths, each prompt in two rows."""
+    return [Row(tuple(range(3, 4 + (place // 2) % 7)), decode, place) for place in range(count)]
+
+
+def warmed(made: Any) -> Any:
+    """A model of this config whose best token is the best by more than the last bits."""
+    torch.manual_seed(0)
+    made.initializer_range = 0.3
+    return transformers.AutoModelForCausalLM.from_config(made).eval()
+
+
+ODD = {
+    "one key head": transformers.Qwen3Config(
+        **SMALL, hidden_size=48, num_attention_heads=6, num_key_value_heads=1, head_dim=12, tie_word_embeddings=False
+    ),
+    "a key head each": transformers.LlamaConfig(**SMALL, hidden_size=40, num_attention_heads=5, num_key_value_heads=5),
+    "three to one": transformers.Qwen2Config(**SMALL, hidden_size=48, num_attention_heads=6, num_key_value_heads=2),
+    "gemma": transformers.GemmaConfig(
+        **SMALL, hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=24, pad_token_id=None
+    ),
+    "granite": transformers.GraniteConfig(
+        **SMALL, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, attention_multiplier=0.3
+    ),
+}
+
+
+@pytest.mark.parametrize("made", ODD.values(), ids=ODD.keys())
+def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
+    model = warmed(made)
+    asked = rows(15, replace(DECODE, repetition_penalty=1.1))
+    choices = [Choice(row.own, ((5, 6), (5, 7), (5,))) for row in asked]
+    answers = plainly(lambda it: it.answers(SHARED, asked), model, EOS)
+    scores = plainly(lambda it: it.scores(SHARED, choices), model)
+    engine = Decoder(model, EOS, text_of)
+    assert engine._packed is not None
+    assert engine.answers(SHARED, asked) == answers
+    for found, expected in zip(engine.scores(SHARED, choices), scores, strict=True):
+        assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_attention_that_asks_for_more_goes_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
+    model = tiny_models.model("llama", VOCABULARY)
+    attend = model.model.layers[1].self_attn.forward
+    model.model.layers[1].self_attn.forward = lambda *given, **named: attend(*given, **named, softcap=5.0)
+    expected = plainly(lambda it: it.answers(SHARED, rows(4)), model)
+    with caplog.at_level(logging.WARNING):
+        assert Decoder(model, frozenset(), text_of).answers(SHARED, rows(4)) == expected
+    assert "not packed" in caplog.text
+    assert "softcap" in caplog.text
+
+
+def test_positions_that_a_model_makes_itself_go_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
+    model = tiny_models.model("llama", VOCABULARY)
+    forward = model.model.rotary_emb.forward
+    model.model.rotary_emb.forward = lambda x, position_ids: forward(x, torch.arange(x.shape[1])[None])
+    with caplog.at_level(logging.WARNING):
+        Decoder(model, frozenset(), text_of).answers(SHARED, rows(2))
+    assert "logits differ" in caplog.text
+
+
+def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "FEW", 0)
+    asked = rows(16, replace(DECODE, max_new_tokens=40, repetition_penalty=1.2))
+    kept: list[int] = []
+    keep = packed._Batch.kept
+    monkeypatch.setattr(packed._Batch, "kept", lambda *given: kept.append(len(given[1])) or keep(*given))
+    together = decoder(EOS).answers(SHARED, asked)
+    assert len(kept) > 1
+    assert together == [decoder(EOS).answers(SHARED, [row])[0] for row in asked]
+    assert len({len(answer.ids) for answer in together}) > 5
+
+
+@pytest.mark.parametrize(("name", "value"), [("CHUNK", 9), ("ROWS", 3), ("STEPS_PER_LOOK", 1), ("CUT_ROWS", 2)])
+def test_cuts_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    asked = rows(11, replace(DECODE, top_p=0.9)) + rows(5, replace(DECODE, temperature=0.0, max_new_tokens=4))
+    whole = decoder(EOS).answers(SHARED, asked)
+    monkeypatch.setattr(packed, name, value)
+    assert decoder(EOS).answers(SHARED, asked) == whole
+
+
+def test_batches_hold_what_memory_holds_and_keep_prompts_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = decoder()._packed
+    assert engine is not None
+    asked = rows(30)[::-1]
+    assert sorted(index for batch in engine.batches(asked) for index in batch) == list(range(30))
+    (whole,) = engine.batches(asked)
+    owns = [asked[index].own for index in whole]
+    assert [len(own) for own in owns] == sorted(len(own) for own in owns)
+    monkeypatch.setattr(engine, "_free_bytes", lambda: 30_000)
+    assert 1 < len(list(engine.batches(asked))) < 30
+    monkeypatch.setattr(engine, "_free_bytes", lambda: 1)
+    assert [len(batch) for batch in engine.batches(asked)] == [1] * 30
+
+
+def test_many_samples_of_one_prompt() -> None:
+    asked = [Row((3, 4, 5), DECODE, key) for key in range(70)]
+    assert decoder().answers(SHARED, asked) == plainly(
+        lambda it: it.answers(SHARED, asked), tiny_models.model("qwen3", VOCABULARY)
+    )
+
+
+def test_stop_strings_and_the_end_of_the_context() -> None:
+    free = decoder(kind="llama").answers(SHARED, rows(6, replace(DECODE, max_new_tokens=30)))
+    stops = tuple(text_of(answer.ids[5:7]) for answer in free[:3])
+    asked = rows(6, replace(DECODE, max_new_tokens=30, stop=stops))
+    assert any(answer.finish == "stop" for answer in decoder(kind="llama").answers(SHARED, asked))
+    long = [Row(tuple(1 for _ in range(512 - len(SHARED) - 2)), DECODE, 0), *asked]
+    answers: list[Answer] = decoder(kind="llama").answers(SHARED, long)
+    assert (len(answers[0].ids), answers[0].finish) == (2, "length")
+    assert answers[1:] == decoder(kind="llama").answers(SHARED, asked)
