@@ -87,12 +87,12 @@ def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
 def test_an_attention_that_asks_for_more_goes_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_models.model("llama", VOCABULARY)
     attend = model.model.layers[1].self_attn.forward
-    model.model.layers[1].self_attn.forward = lambda *given, **named: attend(*given, **named, softcap=5.0)
+    model.model.layers[1].self_attn.forward = lambda *given, **named: attend(*given, **named, tempering=5.0)
     expected = plainly(lambda it: it.answers(SHARED, rows(4)), model)
     with caplog.at_level(logging.WARNING):
         assert Decoder(model, frozenset(), text_of).answers(SHARED, rows(4)) == expected
     assert "not packed" in caplog.text
-    assert "softcap" in caplog.text
+    assert "tempering" in caplog.text
 
 
 def test_positions_that_a_model_makes_itself_go_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
