@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from math import exp, log, log1p
 
 STAKES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.99)
-SHARE = 1 / 8  # of what is left of a run's budget, for its next test
+SHARE = 1 / 8  # of what is left of the budget, for the next test
 FUTILE = 0.05  # level at which a gain worth having is given up
 
 
@@ -95,7 +95,7 @@ def smallest(level: float, tickets: int) -> float:
 
 
 def spend(left: float) -> float:
-    """The level of the next test of a run whose false-acceptance budget has ``left`` left.
+    """The level of the next test out of a false-acceptance budget that has ``left`` left.
 
     What a test was given is spent where it accepts nothing and comes back where it accepts; so the levels spent on edits
     that are no better add up to no more than the budget, and with them the chance of ever accepting one (the fallback

@@ -9,8 +9,8 @@ What a bundle's edits go through, each step dearer than the one before:
 3. *Test* (``evidence.py``): chunk by chunk, until it is proven or given up, on train tickets of groups that neither the
    reflection nor the race has seen. An edit whose race says that the test could not succeed is spared it.
 
-The tests share one false-acceptance budget for the run. Until the first acceptance the guarantee is exact: an edit is a
-function of its bundle, and the tickets of its test are others. Later edits build on guidance that earlier tests let pass, on
+The tests share one false-acceptance budget for the run, of which each mission has an equal part. Until the first acceptance
+the guarantee is exact: an edit is a function of its bundle, and the tickets of its test are others. Later edits build on guidance that earlier tests let pass, on
 tickets that may come again; what is left of the guarantee then rests on acceptances being few.
 """
 
@@ -117,7 +117,7 @@ class Decision:
     """What became of a bundle's contenders."""
 
     trials: tuple[Trial, ...]
-    left: float  # of the run's budget
+    left: float  # of the mission's budget
     winner: Contender | None = None
 
 
@@ -131,7 +131,7 @@ def decide(
     chunk: int,
 ) -> Decision:
     """Which contender to accept, if any. ``race_on`` and ``pool`` are positions of tickets, without a group in common; the
-    test looks at the pool ``chunk`` tickets at a time, and takes its level from what is ``left`` of the run's budget."""
+    test looks at the pool ``chunk`` tickets at a time, and takes its level from what is ``left`` of the mission's budget."""
     turned = _turned(contenders, jury)
     idle = [
         Trial(each, "turns no evidence")

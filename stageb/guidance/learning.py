@@ -74,7 +74,7 @@ class Learner:
         def join(one: Contender, other: Contender) -> Contender | None:
             return self._joined(mission.guidance, one, other, reflection_id)
 
-        decision = decide(contenders, jury, join, race_on, pool, state.left, self._look)
+        decision = decide(contenders, jury, join, race_on, pool, mission.left, self._look)
         return self._settled(state, name, row, decision, jury)
 
     def prune(self, state: State, name: str) -> State:
@@ -88,7 +88,7 @@ class Learner:
         jury = self._jury(mission, config.gate)
         contenders = lighter(mission.guidance, step_id)
         self.progress.says(f"{name}: what does each of {rules} rules earn?")
-        decision = prune(contenders, jury, race_on, pool, config.gate.removal_margin, state.left, self._look)
+        decision = prune(contenders, jury, race_on, pool, config.gate.removal_margin, mission.left, self._look)
         row = {
             "mission": name,
             "reflection_id": step_id,
@@ -146,7 +146,7 @@ class Learner:
             Contender((proposal,), times, apply(mission.guidance, proposal.operations, row["reflection_id"]))
             for proposal, times in distinct(proposals)[:1]
         ]
-        return self._settled(state, name, row, Decision((), state.left, edits[0] if edits else None), None)
+        return self._settled(state, name, row, Decision((), mission.left, edits[0] if edits else None), None)
 
     def _settled(
         self,
@@ -161,7 +161,7 @@ class Learner:
         before, winner = mission.guidance, decision.winner
         after = winner.guidance if winner else before
         row |= {
-            "gate": artifacts.gate_row(decision, jury.judged, state.left) if jury else None,
+            "gate": artifacts.gate_row(decision, jury.judged, mission.left) if jury else None,
             "applied": winner is not None,
             "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
             "guidance_step_before": before.step,
@@ -172,11 +172,11 @@ class Learner:
             artifacts.write_guidance(self.journal, after, self.config.guidance.retention)
         self.progress.learnt(name, row, before, after)
         merits = {self.inputs.tickets[i].key: merit for i, merit in jury.known(after).items()} if jury else {}
-        mission = replace(mission, guidance=after, merits=merits)
+        mission = replace(mission, guidance=after, left=decision.left, merits=merits)
         if winner:  # what was wrong may be right now
             mission = replace(mission, changed=True, unsolved=())
         spent = state.spent.plus(judged=jury.judged, tokens=jury.tokens) if jury else state.spent
-        return replace(state.with_mission(name, mission), left=decision.left, spent=spent)
+        return replace(state.with_mission(name, mission), spent=spent)
 
     def _positions(self, name: str, bundle: Sequence[Record]) -> list[int]:
         """Where the bundle's tickets stand, each once, those set aside left out."""

@@ -56,8 +56,8 @@ def lead(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, cr
 def begin(journal: Journal, config: LoopConfig, inputs: Inputs) -> State:
     """The committed state, or a first one; files that a crash may have left ahead of it are made to agree."""
     if journal.state is None:
-        alpha = config.gate.alpha if config.gate != "none" else 0.0
-        state = State(0, {name: MissionState(guidance) for name, guidance in inputs.guidance.items()}, alpha)
+        share = config.gate.alpha / len(inputs.guidance) if config.gate != "none" else 0.0
+        state = State(0, {name: MissionState(guidance, share) for name, guidance in inputs.guidance.items()})
     else:
         state = from_plain(journal.state, {(ticket.mission, ticket.key): ticket for ticket in inputs.tickets})
     for mission in state.missions.values():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.race import CHUNK, FEWEST
 from stageb.guidance.tickets import split_of
 from stageb.guidance.types import Split, Ticket
 from stageb.seeds import shuffled, stream
@@ -109,18 +110,28 @@ class Forecast:
     judged: int  # verdicts for the gate
 
 
-def forecast(plan: Sequence[Step], config: LoopConfig) -> Forecast:
-    """The most that ``plan`` can cost: as if nothing ended early, every answer proposed another edit, and every test saw its
-    whole pool. Rules that are sought to be let go are not counted."""
+def forecast(plan: Sequence[Step], config: LoopConfig, train: Mapping[str, int]) -> Forecast:
+    """The most that ``plan`` can cost: as if nothing ended early, every answer proposed another edit that does some good, and
+    every test saw its whole pool. ``train`` holds the number of each mission's train tickets. Rules that are sought to be let
+    go are not counted."""
     samples = config.sampler.samples_per_decode * len(config.sampler.grid)
     rollouts = sum(len(step.tickets) * (1 if step.kind == "distill" else samples) for step in plan)
-    bundles, gathered = 0, 0
+    bundles, judged, gathered = 0, 0, 0
     for step in plan:
         gathered += len(step.tickets) if step.learns else 0
         full, gathered = divmod(gathered, config.reflection.batch_size)
-        bundles += full
         if step.kind == "close" and gathered:
-            bundles, gathered = bundles + 1, 0
-    proposals, gate = config.reflection.num_proposals, config.gate
-    judged = 0 if gate == "none" else bundles * (2 * gate.race_size * proposals + 2 * 2 * gate.pool_size)
-    return Forecast(rollouts, bundles, bundles * proposals, judged)
+            full, gathered = full + 1, 0
+        bundles += full
+        judged += full * _gate_cost(config, train[step.mission])
+    return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
+
+
+def _gate_cost(config: LoopConfig, train: int) -> int:
+    """Verdicts that one bundle can cost at most: evidence, race, edits joined, two tests; and the present guidance's."""
+    gate, proposals = config.gate, config.reflection.num_proposals
+    if gate == "none":
+        return 0
+    halved = sum(max(FEWEST, proposals >> cut) for cut in range(-(-gate.race_size // CHUNK)))
+    race = proposals * config.reflection.max_cases + halved * CHUNK + FEWEST * gate.race_size
+    return race + min(train, gate.race_size) + 3 * min(train, gate.pool_size)

@@ -76,11 +76,12 @@ class Progress:
 
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
         """Lines on what is ahead, at most."""
-        config, cost = self._config, forecast(self._plan, self._config)
+        config = self._config
+        cost = forecast(self._plan, config, {name: len(splits["train"]) for name, splits in inputs.parts.items()})
         lines = [f"At most {cost.rollouts:,} rollouts and {cost.reflections:,} reflections on {cost.bundles:,} bundles"]
         if config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
-            level = spend(config.gate.alpha)
+            level = spend(config.gate.alpha / len(inputs.parts))
             for name, splits in inputs.parts.items():
                 train, shown = len(splits["train"]), min(len(splits["train"]), config.reflection.batch_size)
                 pool = min(config.gate.pool_size, train - shown)

@@ -108,6 +108,7 @@ class MissionState:
     """One mission's part of the state."""
 
     guidance: Guidance
+    left: float = 0.0  # of the mission's equal share in the run's false-acceptance budget
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
     unsolved: tuple[Record, ...] = ()  # wrong ones of earlier bundles, under the present guidance: further cases
     tally: Tally = field(default_factory=Tally)  # of the split being judged
@@ -127,7 +128,6 @@ class State:
 
     cursor: int  # the next step of the plan
     missions: Mapping[str, MissionState]
-    left: float  # of the run's false-acceptance budget
     spent: Spent = field(default_factory=Spent)
     ended: str = ""  # the budget that ended learning; empty while none has
 
@@ -140,7 +140,6 @@ def to_plain(state: State) -> dict[str, Any]:
     """The state as JSON data."""
     return {
         "cursor": state.cursor,
-        "left": state.left,
         "spent": asdict(state.spent),
         "ended": state.ended,
         "missions": {name: _mission_to_plain(m) for name, m in state.missions.items()},
@@ -150,10 +149,10 @@ def to_plain(state: State) -> dict[str, Any]:
 def from_plain(data: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> State:
     """What ``to_plain`` wrote; ``tickets`` by (mission, ticket_key)."""
     missions = {name: _mission_from_plain(name, body, tickets) for name, body in data["missions"].items()}
-    return State(data["cursor"], missions, data["left"], Spent(**data["spent"]), data["ended"])
+    return State(data["cursor"], missions, Spent(**data["spent"]), data["ended"])
 
 
-_AS_IT_IS = ("bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
+_AS_IT_IS = ("left", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
 
 
 def _mission_to_plain(mission: MissionState) -> dict[str, Any]:

@@ -22,7 +22,7 @@ SMALL = {
 }
 
 
-def rows(mission: str = "valves", groups: int = 60) -> Iterator[dict[str, Any]]:
+def rows(mission: str = "valves", groups: int = 120) -> Iterator[dict[str, Any]]:
     """Lines of a ticket file: a ticket fails if its state is torn."""
     for n in range(groups):
         part, state, colour = (
@@ -36,7 +36,7 @@ def rows(mission: str = "valves", groups: int = 60) -> Iterator[dict[str, Any]]:
         }
 
 
-def write(path: Path, *missions: str, groups: int = 60) -> Path:
+def write(path: Path, *missions: str, groups: int = 120) -> Path:
     """A ticket file of ``groups`` tickets for each mission."""
     lines = (json.dumps(row, ensure_ascii=False) for mission in missions for row in rows(mission, groups))
     path.parent.mkdir(parents=True, exist_ok=True)
