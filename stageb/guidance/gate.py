@@ -10,8 +10,9 @@ What a bundle's edits go through, each step dearer than the one before:
    reflection nor the race has seen. An edit whose race says that the test could not succeed is spared it.
 
 The tests share one false-acceptance budget for the run, of which each mission has an equal part. Until the first acceptance
-the guarantee is exact: an edit is a function of its bundle, and the tickets of its test are others. Later edits build on guidance that earlier tests let pass, on
-tickets that may come again; what is left of the guarantee then rests on acceptances being few.
+the guarantee is exact: an edit is a function of its bundle, and the tickets of its test are others. Later edits build on
+guidance that earlier tests let pass, on tickets that may come again; what is left of the guarantee then rests on acceptances
+being few.
 """
 
 from __future__ import annotations

@@ -111,9 +111,9 @@ class Forecast:
 
 
 def forecast(plan: Sequence[Step], config: LoopConfig, train: Mapping[str, int]) -> Forecast:
-    """The most that ``plan`` can cost: as if nothing ended early, every answer proposed another edit that does some good, and
-    every test saw its whole pool. ``train`` holds the number of each mission's train tickets. Rules that are sought to be let
-    go are not counted."""
+    """The most that ``plan`` can cost: as if nothing ended early, every answer proposed another edit that does some good,
+    and every test saw its whole pool. ``train`` holds the number of each mission's train tickets. Seeking rules that can go
+    is not counted."""
     samples = config.sampler.samples_per_decode * len(config.sampler.grid)
     rollouts = sum(len(step.tickets) * (1 if step.kind == "distill" else samples) for step in plan)
     bundles, judged, gathered = 0, 0, 0
