@@ -27,6 +27,9 @@ BENCHMARKS = {
     "rollout": Benchmark("Rollouts per second of several engines on one workload.", "stageb.bench.rollout:main"),
     "scale": Benchmark("The same batch per rank on 1, 2, ... ranks.", "stageb.bench.scale:main"),
     "gate": Benchmark("Tickets per second judged by probabilities and by samples.", "stageb.bench.gate:main"),
+    "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "stageb.bench.learning.learn:main"),
+    "noise": Benchmark("How often a method learns where there is nothing to learn.", "stageb.bench.learning.noise:main"),
+    "power": Benchmark("What the gate's test can see, on simulated tickets.", "stageb.bench.learning.power:main"),
 }
 
 

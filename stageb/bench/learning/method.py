@@ -1,0 +1,75 @@
+"""What every method is given, and what it hands back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stageb.engines.protocol import Engine
+from stageb.guidance import rollout
+from stageb.guidance.config import SamplerConfig
+from stageb.guidance.prompts import rule_lines
+from stageb.guidance.types import Guidance, Split, Ticket
+
+LANGUAGE = "en"
+BATCH = 128  # tickets that the model reads at once
+
+
+class Judge:
+    """Greedy verdicts, each asked of the model once per (guidance, ticket)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[tuple[str, str, str], bool] = {}
+
+    def right(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[bool]:
+        """Whether the verdict on each ticket, in order, is its label."""
+        text = rule_lines(guidance)
+        names = [(text, ticket.mission, ticket.key) for ticket in tickets]
+        new = [ticket for name, ticket in dict(zip(names, tickets, strict=True)).items() if name not in self._known]
+        for group in rollout.micro_batches(new, BATCH):
+            batch = [new[i] for i in group]
+            judged = rollout.judgements(batch, guidance, self._engine, SamplerConfig(), LANGUAGE, "answer")
+            for ticket, each in zip(batch, judged, strict=True):
+                self._known[text, ticket.mission, ticket.key] = each.merit == 1
+        return [self._known[name] for name in names]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to learn."""
+
+    tickets: Sequence[Ticket]  # of one mission
+    parts: Mapping[Split, Sequence[Ticket]]  # test is not for methods
+    first: Guidance  # where every method starts
+    engine: Engine  # rolls out
+    reflector: Engine  # proposes edits
+    judge: Judge  # over the same engine
+    seed: int
+    budget: int  # rollouts
+    device: str  # cpu or cuda
+    config: Path  # of the loop
+    folder: Path  # for the method's own files
+    idle: bool = False  # whether the reflector makes up edits that change nothing in meaning (``proposer.idle``)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a method would hand back from here on."""
+
+    rollouts: int  # spent so far
+    guidance: Guidance
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a method did."""
+
+    points: Sequence[Point]  # in order; the first is the start
+    rollouts: int  # spent in all
+    reflections: int  # answers asked of the reflecting model
+    accepted: int  # edits that its acceptance rule let through, handed back in the end or not
+
+
+Method = Callable[[Task], Learnt]

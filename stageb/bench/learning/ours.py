@@ -1,0 +1,93 @@
+"""This loop: a run of ``stageb fit`` in a process of its own, and what its files say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from stageb.bench.learning import data
+from stageb.bench.learning.method import Learnt, Point, Task
+from stageb.errors import StagebError
+from stageb.guidance.artifacts import folder
+from stageb.guidance.guidance_file import from_json
+from stageb.guidance.types import Guidance
+
+EPOCHS = 1000  # more than any budget allows
+RUN = "run"
+
+
+def learn(task: Task) -> Learnt:
+    """Run the command until its budget is spent. Raises ``StagebError`` with its last words where it fails."""
+    tickets = task.folder / "tickets.jsonl"
+    data.write(task.tickets, tickets)
+    options: dict[str, object] = {
+        "config": task.config,
+        "stage_a_paths": json.dumps([str(tickets)]),
+        "seed": task.seed,
+        "output.root": task.folder,
+        "output.run_name": RUN,
+        "guidance.retention": 1_000_000,
+        "runner.epochs": EPOCHS,
+        "budget.rollouts": task.budget,
+        "fabric.accelerator": task.device,
+        "fabric.devices": 1,
+    }
+    if task.idle:
+        options |= {
+            "reflection.model.engine": "scripted",
+            "reflection.model.model_name_or_path": "stageb.bench.learning.proposer:idle",
+        }
+    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    done = subprocess.run(
+        [sys.executable, "-m", "stageb", "fit", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"COLUMNS": "120"},
+    )
+    (task.folder / "log.txt").write_text(done.stdout, encoding="utf-8")
+    if done.returncode:
+        raise StagebError(f"stageb fit ended with {done.returncode}: {done.stdout[-2000:]}")
+    return read(task.folder / RUN / folder(task.first.mission), task)
+
+
+def read(place: Path, task: Task) -> Learnt:
+    """What the mission's folder says.
+
+    What counts are train rollouts, the gate's verdicts, and val rollouts, since val chooses what is handed back. All that
+    was spent under earlier steps of the guidance was spent before a step was reached.
+    """
+    learning = [
+        r for r in rows(place / "trajectories.jsonl") if r["split"] == "val" or (r["split"] == "train" and r["epoch"])
+    ]
+    decisions = rows(place / "reflection.jsonl")
+    costs = [(row["guidance_step"], 1) for row in learning]
+    costs += [(row["guidance_step_before"], row["gate"]["judged"]) for row in decisions if row["gate"]]
+    spent = sum(cost for _, cost in costs)
+    points = [Point(0, task.first)]
+    for path in sorted((place / "snapshots").glob("guidance-*.json")):
+        guidance = load(path)
+        if guidance.step:
+            points.append(Point(sum(cost for step, cost in costs if step < guidance.step), guidance))
+    points.append(Point(spent, load(place / "guidance.json")))
+    return Learnt(
+        points,
+        rollouts=spent,
+        reflections=sum(len(row["proposals"]) for row in decisions if "eligible" in row),
+        accepted=sum(row["applied"] for row in decisions),
+    )
+
+
+def load(path: Path) -> Guidance:
+    """The guidance of a run's file."""
+    (guidance,) = from_json(json.loads(path.read_text(encoding="utf-8")), str(path)).values()
+    return guidance
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of a run; none where there is no such file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
