@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from stageb.engines.cascade import Reading, Stem, Stepping, packed_attention
+from stageb.engines.cascade import Envelope, Stem, packed_attention
 
 NAME = "stageb_stemmed"
 
@@ -33,7 +33,7 @@ def stemmed_attention(
     ``options["stems"]`` holds a ``Stem`` for each layer. Without it, and for more than one column, ``key`` and ``value`` are
     all there is. Returns (rows, columns, heads, dim), as transformers' attention functions do.
     """
-    packed: Reading | Stepping | None = options.pop("packed", None)
+    packed: Envelope | None = options.pop("packed", None)
     if packed is not None:
         scaling = options.pop("scaling", None) or query.shape[-1] ** -0.5
         unheeded = {name for name, value in options.items() if value is not None} - _OF_NO_CONSEQUENCE

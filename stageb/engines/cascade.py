@@ -90,11 +90,16 @@ class Stepping:
         return _merged(own, stem) if stem else own[0]
 
 
-def packed_attention(
-    module: Any, view: Reading | Stepping, query: Tensor, key: Tensor, value: Tensor, scaling: float
-) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Carries a view through compiled layers, which would be compiled once for each kind of view that they see."""
+
+    view: Reading | Stepping
+
+
+def packed_attention(module: Any, packed: Envelope, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
     """Between transformers' shapes, (1, heads, tokens, dim) in and (1, tokens, heads, dim) out, and a view's."""
-    return view.attend(module.layer_idx, query[0].transpose(0, 1).contiguous(), key[0], value[0], scaling)[None]
+    return packed.view.attend(module.layer_idx, query[0].transpose(0, 1).contiguous(), key[0], value[0], scaling)[None]
 
 
 def grouped(prompt_of: list[int], lines: int) -> list[tuple[int, int, int]]:

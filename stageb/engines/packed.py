@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.cascade import Reading, Stem, Stepping, grouped
+from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, grouped
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 
@@ -170,7 +170,7 @@ class Packed:
             position_ids=positions[None],
             attention_mask=self._no_mask,
             use_cache=False,
-            packed=view,
+            packed=Envelope(view),
             **({"logits_to_keep": keep} if self._keeps and keep is not None else {}),
         )
         logits: Tensor = out.logits[0]
