@@ -75,10 +75,11 @@ class Adapter:
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
         records = [row["record"] for row in reflective_dataset[COMPONENT]]
         for _ in range(TRIES):
-            self.reflections += 1
             key = stream(self.task.seed, "gepa", self.reflections)
-            for proposal in propose(records, guidance, self.task.reflector, 1, key):
-                return {COMPONENT: rule_lines(apply(guidance, proposal.operations))}
+            proposals, asked = propose(records, guidance, self.task.reflector, 1, key)
+            self.reflections += asked
+            if proposals:
+                return {COMPONENT: rule_lines(apply(guidance, proposals[0].operations))}
         return {}
 
 

@@ -48,8 +48,9 @@ def learn(task: Task, settings: Settings) -> Learnt:
             key = stream(task.seed, "grpo step", spent)
             records = roll_out(task, batch, guidance, settings, key)
             spent += len(batch) * settings.group
-            reflections += settings.answers
-            after = together(guidance, propose(records, guidance, task.reflector, settings.answers, key))
+            proposals, asked = propose(records, guidance, task.reflector, settings.answers, key)
+            reflections += asked
+            after = together(guidance, proposals)
             accepted += after != guidance
             guidance = after
             if not settings.best_on_val:

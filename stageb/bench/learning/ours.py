@@ -16,7 +16,7 @@ from stageb.guidance.artifacts import folder
 from stageb.guidance.guidance_file import from_json
 from stageb.guidance.types import Guidance
 
-EPOCHS = 1000  # more than any budget allows
+LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first
 RUN = "run"
 
 
@@ -31,7 +31,7 @@ def learn(task: Task) -> Learnt:
         "output.root": task.folder,
         "output.run_name": RUN,
         "guidance.retention": 1_000_000,
-        "runner.epochs": EPOCHS,
+        "runner.epochs": max(1, task.budget // LEAST),
         "budget.rollouts": task.budget,
         "fabric.accelerator": task.device,
         "fabric.devices": 1,

@@ -19,11 +19,13 @@ SETTINGS = ReflectionConfig(
 )  # as in configs/guidance/tickets.yaml
 
 
-def propose(records: Sequence[Record], guidance: Guidance, engine: Engine, answers: int, key: int) -> list[Proposal]:
-    """The distinct proposals among ``answers`` answers to these records, the most frequent first."""
-    settings = replace(SETTINGS, num_proposals=answers)
-    counted = distinct(reflect(records, guidance, engine, settings, LANGUAGE, key).proposals)
-    return [proposal for proposal, _ in sorted(counted, key=lambda pair: -pair[1])]
+def propose(
+    records: Sequence[Record], guidance: Guidance, engine: Engine, answers: int, key: int
+) -> tuple[list[Proposal], int]:
+    """The distinct proposals among ``answers`` answers to these records, the most frequent first; and how many answers were
+    asked for: none where every record is right."""
+    given = reflect(records, guidance, engine, replace(SETTINGS, num_proposals=answers), LANGUAGE, key).proposals
+    return [proposal for proposal, _ in sorted(distinct(given), key=lambda pair: -pair[1])], len(given)
 
 
 def together(guidance: Guidance, proposals: Sequence[Proposal]) -> Guidance:
@@ -39,7 +41,7 @@ def together(guidance: Guidance, proposals: Sequence[Proposal]) -> Guidance:
 def parse_rules(mission: str, text: str) -> Guidance:
     """The guidance that ``prompts.rule_lines`` wrote down as ``text``."""
     rules = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         key, _, rule = line.partition(". ")
         rules.append(Rule(key, rule))
     assert rules and rules[0].key == HEADLINE_KEY, f"no guidance: {text!r}"
