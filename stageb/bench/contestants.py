@@ -44,7 +44,7 @@ from stageb.errors import EngineError
 
 GENERATE_ROWS = 16
 GENERATE_N_ROWS = 64
-CPU_PAGE = 64  # tokens
+PAGE = 256  # tokens of a page of continuous batching's cache, by default
 
 
 class Answers(Protocol):
@@ -145,8 +145,8 @@ class Continuous:
         """On a GPU the library sees for itself how much memory there is; on a CPU it would take most of it."""
         if self._model.device.type != "cpu":
             return None
-        pages = sum(-(-(len(prompt) + new) // CPU_PAGE) for prompt in prompts)
-        return ContinuousBatchingConfig(page_size=CPU_PAGE, num_blocks=2 * pages, max_batch_tokens=1024)
+        pages = sum(-(-(len(prompt) + new) // PAGE) for prompt in prompts)
+        return ContinuousBatchingConfig(num_blocks=pages, max_batch_tokens=1024)
 
 
 class VllmN:

@@ -93,7 +93,7 @@ def compare(ranks: Ranks, entries: Sequence[Entry], given: Namespace) -> int:
     prompt_tokens = ranks.prompt_tokens()
     record |= {"prompt_tokens": sum(prompt_tokens), "measured": asdict(device), "engines": [], "failed": []}
     print(heading(record), flush=True)
-    reference = reference_of(ranks, given.check)
+    reference = reference_of(ranks, given.check if any(comparable(ranks, entry.name) for entry in entries) else 0)
     for entry in entries:
         try:
             result = measure(ranks, entry, given, device, reference)
@@ -108,6 +108,11 @@ def compare(ranks: Ranks, entries: Sequence[Entry], given: Namespace) -> int:
         write(given.json, record)
     write(given.json, record)
     return 1 if record["failed"] else 0
+
+
+def comparable(ranks: Ranks, name: str) -> bool:
+    """Whether the contestant ``name`` answers from the same weights as ``generate``."""
+    return not (CONTESTANTS[name].own_weights and ranks.workload.prompts == "made")
 
 
 def reference_of(ranks: Ranks, check: int) -> dict[int, list[Row]]:
@@ -131,8 +136,8 @@ def measure(ranks: Ranks, entry: Entry, given: Namespace, device: Device, refere
     middle = statistics.median_low([one.seconds for one in passes])
     typical = next(one for one in passes if one.seconds == middle)
     floor_s = ranks.floor_s(batches, typical, device)
-    comparable = bool(reference) and not (contestant.own_weights and ranks.workload.prompts == "made")
-    equal, first = greedy_check(ranks, entry.name, reference) if comparable else (None, None)
+    asked = bool(reference) and comparable(ranks, entry.name)
+    equal, first = greedy_check(ranks, entry.name, reference) if asked else (None, None)
     keys_equal = keys_check(ranks, typical, min(given.check, entry.tickets)) if contestant.keyed and given.check else None
     peak_bytes = max(ranks.on_each("peak"))
     ranks.on_each("drop")
