@@ -21,7 +21,10 @@ from stageb.engines.cascade import Envelope, Stem, packed_attention
 NAME = "stageb_stemmed"
 
 # What models say to their attention and packed attention may overlook. Whatever else one says, it would have to heed.
-_OF_NO_CONSEQUENCE = {"dropout", "is_causal", "position_ids", "use_cache", "output_attentions", "output_hidden_states"}
+_OF_NO_CONSEQUENCE = {
+    *("dropout", "is_causal", "position_ids", "cache_position", "use_cache"),
+    *("output_attentions", "output_hidden_states", "output_router_logits"),
+}
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # the layers around it may be compiled

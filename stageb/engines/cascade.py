@@ -12,6 +12,7 @@ On a GPU in half precision, the stem and the prompts are read by torch's own fla
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -28,8 +29,8 @@ class Reading:
     """Prompts being read: each sees the stem and itself up to the token that looks."""
 
     stems: list[Stem] | None  # one per layer
-    lengths: list[int]  # of the texts that are packed in the line
-    edges: Tensor  # int32 (texts + 1,): where they begin and end
+    edges: list[int]  # where the texts that are packed in the line begin and end
+    sent: Tensor  # int32 (texts + 1,): the same on the device
     store: Tensor | None = None  # (layers, 2, key heads, tokens, dim): where to keep their keys and values
     start: int = 0  # from which token of it
 
@@ -38,11 +39,11 @@ class Reading:
         if self.store is not None:
             self.store[layer, 0, :, self.start : self.start + len(query)] = key
             self.store[layer, 1, :, self.start : self.start + len(query)] = value
-        if _flashes(query):
-            longest = max(self.lengths)
-            own = _flash(query, key, value, self.edges, self.edges, longest, longest, scaling, causal=True)
+        lengths = [end - start for start, end in pairwise(self.edges)]
+        if flashes(query):
+            own = _flash(query, key, value, self.sent, max(lengths), scaling)
         else:
-            own = _each(query, key, value, self.lengths, scaling)
+            own = _each(query, key, value, lengths, scaling)
         if self.stems is None:
             return own[0]
         return _merged(own, stem_attention(query, self.stems[layer], scaling))
@@ -121,7 +122,7 @@ def grouped(prompt_of: list[int], lines: int) -> list[tuple[int, int, int]]:
 def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
     """All of ``query`` (queries, heads, dim) against all of ``stem``."""
     key, value = stem[0][0], stem[1][0]
-    if not _flashes(query):
+    if not flashes(query):
         return _dense(query, key, value, scaling)
     # Lines of one text: no edges are needed, and none could be made while a graph is being captured.
     found = torch.ops.aten._flash_attention_forward(
@@ -131,23 +132,19 @@ def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
     return found[0][0], found[1][0]
 
 
-def _flashes(query: Tensor) -> bool:
+def flashes(query: Tensor) -> bool:
     """Whether torch's flash attention takes such queries."""
     return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] in range(8, 257, 8)
 
 
-def _flash(
-    query: Tensor, key: Tensor, value: Tensor, edges_q: Tensor, edges_k: Tensor, longest_q: int, longest_k: int,
-    scaling: float, causal: bool,
-) -> Found:  # fmt: skip
+def _flash(query: Tensor, key: Tensor, value: Tensor, edges: Tensor, longest: int, scaling: float) -> Found:
     """Texts packed behind each other, each seeing itself.
 
     ``varlen_attn`` of ``torch.nn.attention.varlen`` is the same call, under a name whose arguments change from release to
     release: grouped heads must be asked for in some and cannot be in others.
     """
     found = torch.ops.aten._flash_attention_forward(
-        query, key.transpose(0, 1), value.transpose(0, 1), edges_q, edges_k, longest_q, longest_k,
-        0.0, causal, False, scale=scaling,
+        query, key.transpose(0, 1), value.transpose(0, 1), edges, edges, longest, longest, 0.0, True, False, scale=scaling
     )  # fmt: skip
     return found[0], found[1]
 
@@ -166,8 +163,8 @@ def _dense(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bo
     scores = (grouped @ key[:, None].transpose(2, 3)).float() * scaling
     if causal:
         scores = scores.masked_fill(~torch.ones_like(scores[0, 0], dtype=torch.bool).tril(), -torch.inf)
-    out = scores.softmax(-1).to(value.dtype) @ value[:, None]
-    return out.permute(2, 0, 1, 3).reshape(queries, heads, -1), scores.logsumexp(-1).reshape(heads, queries)
+    out = (scores.softmax(-1).to(value.dtype) @ value[:, None]).permute(2, 0, 1, 3)
+    return out.reshape(queries, heads, -1).contiguous(), scores.logsumexp(-1).reshape(heads, queries)
 
 
 def _merged(one: Found, other: Found) -> Tensor:

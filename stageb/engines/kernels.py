@@ -127,7 +127,13 @@ def step_attention(
     stem: tuple[Tensor, Tensor] | None,
     scaling: float,
 ) -> Tensor:
-    """See ``cascade.step_attention``, which says what goes in; everything contiguous, on one GPU."""
+    """What ``cascade.Stepping.attend`` says: (rows, heads, dim).
+
+    ``key`` and ``value`` are (rows, key heads, dim); ``stem`` is what was found there, with its log-sum-exp. Everything is
+    contiguous and on one GPU.
+    """
+    given = (query, key, value, *prompts, *new, groups, slots, counts, *(stem or ()))
+    assert all(tensor.is_contiguous() for tensor in given)
     rows, heads, dim = query.shape
     key_heads, tokens = prompts[0].shape[:2]
     per_key, members = heads // key_heads, triton.next_power_of_2(members)
@@ -146,7 +152,7 @@ def step_attention(
         BLOCK_R=max(16, members),
         BLOCK_D=max(16, triton.next_power_of_2(dim)),
         num_warps=4,
-        num_stages=3,
+        num_stages=2,
     )
     return out
 

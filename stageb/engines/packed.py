@@ -21,22 +21,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, grouped
+from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 
 CHUNK = 16384  # tokens of prompts that are read at once: enough to keep the matrix units busy
+CHUNK_WHOLE = 2048  # and where no flash attention takes them, so that all scores stand in memory
 ROWS = 4096  # answers that step together at most: more would step no faster
 STEPS_PER_LOOK = 4
 COMPACT_BELOW = 0.75  # a smaller share of live rows is worth a new graph ...
 FEW = 64  # ... but not for so few rows: their steps wait for the weights alone
-FUSE_FROM = 32_768  # tokens that a call must read and write for the compilation to be worth its wait
+FUSE_FROM = 16_384  # tokens that a call must read and write for the compilation to be worth its wait
 CUT_ROWS = 256  # rows whose whole distributions are sorted at once, where top-k or top-p asks for it
 MEMORY = 0.85  # the share of what the weights leave free that may hold keys, values and logits
 
@@ -89,6 +91,8 @@ class Packed:
 
     def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row]) -> list[Answer]:
         """Answers to one batch that fits, rows of one prompt standing together."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         prompt_of = [place[row.own] for row in rows]
@@ -108,7 +112,7 @@ class Packed:
                 [next_tokens(logits[fork[p]], settings.part(p), 0, s) for p, s in zip(parts, marks, strict=True)]
             )
             del logits
-            edges = [0, *torch.tensor([len(own) for own in prompts]).cumsum(0).tolist()]
+            edges = [0, *accumulate(map(len, prompts))]
             batch = _Batch(
                 answers=answers,
                 prompts=[(edges[index], len(prompts[index])) for index in prompt_of],
@@ -136,7 +140,7 @@ class Packed:
                     texts.append(text)
                     keep.append(len(ids))
                 asked.append((len(texts) - 1, ids))
-        edges = [0, *torch.tensor(keep).cumsum(0).tolist()]
+        edges = [0, *accumulate(keep)]
         with self._quick(sum(map(len, texts))):
             logits = self.read(texts, keep, len(shared), stems, None)
         must_be_numbers(logits)
@@ -150,17 +154,21 @@ class Packed:
     def read(self, texts: list[Ids], keep: list[int], before: int, stems: list[Stem] | None, store: Tensor | None) -> Tensor:
         """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
         found: list[Tensor] = []
+        # All that the device is told is sent before it has work: sending waits for what it is at.
+        ids = self._tensor([token for text in texts for token in text])
+        positions = self._tensor([before + place for text in texts for place in range(len(text))])
+        chunks = []
+        for chunk in _chunks(texts, CHUNK if flashes(self._like) else CHUNK_WHOLE):
+            edges = [0, *accumulate(len(texts[index]) for index in chunk)]
+            ends = zip(edges[1:], chunk, strict=True)
+            kept = self._tensor([place for end, index in ends for place in range(end - keep[index], end)])
+            chunks.append((edges, self._tensor(edges, torch.int32), kept))
         start = 0
-        for chunk in _chunks(texts):
-            lengths = [len(texts[index]) for index in chunk]
-            ends = torch.tensor([0, *lengths]).cumsum(0)
-            view = Reading(stems, lengths, ends.to(self._device, torch.int32), store, start)
-            ids = self._tensor([token for index in chunk for token in texts[index]])
-            positions = self._tensor([before + place for length in lengths for place in range(length)])
-            ended = zip(ends[1:].tolist(), chunk, strict=True)
-            kept = [place for end, index in ended for place in range(end - keep[index], end)]
-            found.append(self._forward(ids, positions, view, self._tensor(kept)))
-            start += sum(lengths)
+        for edges, sent, kept in chunks:
+            view = Reading(stems, edges, sent, store, start)
+            span = slice(start, start + edges[-1])
+            found.append(self._forward(ids[span], positions[span], view, kept))
+            start = span.stop
         return torch.cat(found)
 
     def _forward(self, ids: Tensor, positions: Tensor, view: Reading | Stepping, keep: Tensor | None = None) -> Tensor:
@@ -223,11 +231,10 @@ class Packed:
             self._step(batch, view)
             batch.fresh = False
         else:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            batch.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(batch.graph):
                 self._step(batch, view)
-            batch.graph = graph
-            graph.replay()
+            batch.graph.replay()
 
     def _step(self, batch: _Batch, view: Stepping) -> None:
         """Feed each row's last token, and draw its next; every number stays on the device."""
@@ -322,12 +329,12 @@ class _Look:
             answer.extend(new)
 
 
-def _chunks(texts: Sequence[Ids]) -> Iterator[list[int]]:
-    """Places in ``texts``, in order, in chunks of ``CHUNK`` tokens at most or of a single text."""
+def _chunks(texts: Sequence[Ids], most: int) -> Iterator[list[int]]:
+    """Places in ``texts``, in order, in chunks of ``most`` tokens or less or of a single text."""
     chunk: list[int] = []
     tokens = 0
     for index, text in enumerate(texts):
-        if chunk and tokens + len(text) > CHUNK:
+        if chunk and tokens + len(text) > most:
             yield chunk
             chunk, tokens = [], 0
         chunk.append(index)

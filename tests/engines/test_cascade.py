@@ -21,12 +21,11 @@ def test_reading_is_causal_attention_to_the_stem_and_the_own_text(
     heads: int, key_heads: int, dim: int, stemmed: bool
 ) -> None:
     torch.manual_seed(0)
-    lengths, scaling = [3, 1, 7], 0.3
+    scaling, edges = 0.3, [0, 3, 4, 11]
     query, (key, value) = torch.randn(11, heads, dim), torch.randn(2, key_heads, 11, dim)
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
     store = torch.zeros(1, 2, key_heads, 20, dim)
-    edges = torch.tensor([0, 3, 4, 11], dtype=torch.int32)
-    found = Reading(stems, lengths, edges, store, 6).attend(0, query, key, value, scaling)  # type: ignore[arg-type]
+    found = Reading(stems, edges, torch.tensor(edges, dtype=torch.int32), store, 6).attend(0, query, key, value, scaling)  # type: ignore[arg-type]
     before = [part[0] for part in stems[0]] if stems else [key[:, :0], value[:, :0]]
     for start, end in ((0, 3), (3, 4), (4, 11)):
         for place in range(start, end):

@@ -10,6 +10,7 @@ import transformers
 
 from stageb.engines import decoding, packed
 from stageb.engines.decoding import Decoder
+from stageb.engines.packed import Packed
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import Answer, Choice, Row
 
@@ -84,6 +85,50 @@ def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
         assert found == pytest.approx(expected, abs=1e-4)
 
 
+MIXED = transformers.Qwen3MoeConfig(
+    **SMALL, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16, moe_intermediate_size=24,
+    num_experts=4, num_experts_per_tok=2, decoder_sparse_step=1,
+)  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("made", [*ODD.values(), MIXED], ids=[*ODD, "experts"])
+def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
+    made: Any, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "PACKS", {"cuda"})
+    monkeypatch.setattr(packed, "FUSE_FROM", 0 if fused else 1 << 62)
+    monkeypatch.setattr(packed, "FEW", 4)
+    model = warmed(made).to("cuda")
+    asked = rows(15, replace(DECODE, max_new_tokens=30))
+    choices = [Choice(row.own, ((5, 6), (5, 7), (5,))) for row in asked]
+    answers = plainly(lambda it: it.answers(SHARED, asked), model, EOS)
+    scores = plainly(lambda it: it.scores(SHARED, choices), model)
+    engine = Decoder(model, EOS, text_of)
+    assert engine._packed is not None
+    assert engine.answers(SHARED, asked) == answers
+    for found, expected in zip(engine.scores(SHARED, choices), scores, strict=True):
+        assert found == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    asked = rows(12)
+    whole = decoder().answers(SHARED, asked)
+    answers = Packed.answers
+
+    def refuse(engine: Packed, shared: Any, stems: Any, given: list[Row]) -> list[Answer]:
+        if len(given) > 4:
+            raise torch.cuda.OutOfMemoryError("no memory left")
+        return answers(engine, shared, stems, given)
+
+    monkeypatch.setattr(Packed, "answers", refuse)
+    with caplog.at_level(logging.WARNING):
+        assert decoder().answers(SHARED, asked) == whole
+    assert "going on with 6" in caplog.text
+
+
 def test_an_attention_that_asks_for_more_goes_the_plain_way(caplog: pytest.LogCaptureFixture) -> None:
     model = tiny_models.model("llama", VOCABULARY)
     attend = model.model.layers[1].self_attn.forward
@@ -116,7 +161,7 @@ def test_rows_that_end_leave_and_the_others_go_on_unchanged(monkeypatch: pytest.
     assert len({len(answer.ids) for answer in together}) > 5
 
 
-@pytest.mark.parametrize(("name", "value"), [("CHUNK", 9), ("ROWS", 3), ("STEPS_PER_LOOK", 1), ("CUT_ROWS", 2)])
+@pytest.mark.parametrize(("name", "value"), [("CHUNK_WHOLE", 9), ("ROWS", 3), ("STEPS_PER_LOOK", 1), ("CUT_ROWS", 2)])
 def test_cuts_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
     asked = rows(11, replace(DECODE, top_p=0.9)) + rows(5, replace(DECODE, temperature=0.0, max_new_tokens=4))
     whole = decoder(EOS).answers(SHARED, asked)
