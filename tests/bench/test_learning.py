@@ -232,9 +232,7 @@ def test_a_data_set_that_is_missing_is_left_out_and_said(tmp_path: Path, capsys:
         options.datasets_of(parser.parse_args(["--out", str(tmp_path), "--datasets", "maintie"]))
 
 
-def test_an_unknown_method_and_a_missing_package_are_refused(tmp_path: Path) -> None:
+def test_an_unknown_method_is_refused(tmp_path: Path) -> None:
     parser = options.parser_of("learn", "", "plain", "tf-grpo", 100, 1)
     with pytest.raises(InputError, match="gepa-tuned"):
         options.methods_of(parser.parse_args(["--out", str(tmp_path), "--methods", "sgd"]))
-    with pytest.raises(InputError, match=r"stageb\[bench\]"):
-        options.methods_of(parser.parse_args(["--out", str(tmp_path)]), "no_such_package")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from stageb.bench.learning import options
 from stageb.bench.learning.cells import METHODS, Cell, run_all
-from stageb.bench.learning.figures import noise_table
+from stageb.bench.learning.figures import OURS, noise_table
 
 DATASETS = "demo-rack,plain,car_evaluation"
 
@@ -19,14 +19,15 @@ DATASETS = "demo-rack,plain,car_evaluation"
 def main(arguments: Sequence[str]) -> int:
     """The command. Raises ``InputError`` where it cannot be started."""
     parser = options.parser_of("noise", __doc__, DATASETS, ",".join(METHODS), budget=2000, seeds=100)
+    parser.add_argument("--peer-seeds", type=int, default=20, help="runs of every other method (default 20)")
     given = parser.parse_args(arguments)
     methods, datasets = options.methods_of(given), options.datasets_of(given)
     cells = [
         Cell(dataset, method, seed, given.budget, shuffled=shuffled, idle=not shuffled, measured=False)
         for shuffled in (True, False)
-        for seed in range(1, given.seeds + 1)
         for dataset in datasets
         for method in methods
+        for seed in range(1, (given.seeds if method == OURS else given.peer_seeds) + 1)
     ]
     results = run_all(cells, options.place_of(given), given.workers)
     (given.out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
