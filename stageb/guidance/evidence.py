@@ -19,7 +19,8 @@ from math import exp, log, log1p
 
 STAKES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.99)
 SHARE = 1 / 8  # of what is left of the budget, for the next test
-FUTILE = 0.05  # level at which a gain worth having is given up
+FIRST = 96  # tickets to see before an edit is given up
+HOPE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +57,13 @@ class Test:
     """A sequential test of one edit: goes on until the edit is proven, is given up, or the tickets end."""
 
     level: float  # the chance of accepting an edit that is no better
-    worthwhile: float  # the smallest mean gain that the tickets at hand could prove; below it, looking on is futile
-    gain: Wealth
-    against: Wealth  # bets against "the gain is worthwhile"
+    tickets: int  # that there are to look at
+    gain: Wealth = Wealth()
     total: float = 0.0  # sum of the gains
-
-    @staticmethod
-    def of(level: float, margin: float, tickets: int) -> Test:
-        """A test on at most ``tickets`` tickets that the mean gain is above ``margin``."""
-        worthwhile = margin + smallest(level, tickets)
-        return Test(level, worthwhile, Wealth(margin), Wealth(-min(worthwhile, 0.99)))
 
     def plus(self, gains: Sequence[float]) -> Test:
         """The test after further tickets."""
-        gain, against = self.gain.plus(gains), self.against.plus([-each for each in gains])
-        return Test(self.level, self.worthwhile, gain, against, self.total + sum(gains))
+        return Test(self.level, self.tickets, self.gain.plus(gains), self.total + sum(gains))
 
     @property
     def accepts(self) -> bool:
@@ -79,8 +72,14 @@ class Test:
 
     @property
     def futile(self) -> bool:
-        """Whether a worthwhile gain is out of the question."""
-        return self.against.proves(FUTILE)
+        """Whether the tickets that are left would not do even if they brought ``HOPE`` times what those before did.
+
+        Giving up costs no validity, since nothing is accepted, and a little power: of edits that mend 15 % of the errors, 3
+        in 100 where one ticket in three is judged wrong.
+        """
+        seen, grown = self.gain.tickets, max(0.0, *self.gain.logs)
+        left = max(0, self.tickets - seen)
+        return seen >= FIRST and grown + HOPE * left * grown / seen < -log(self.level)
 
     @property
     def mean(self) -> float:

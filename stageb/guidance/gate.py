@@ -23,7 +23,7 @@ from math import log
 from typing import Literal
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.evidence import Test, spend
+from stageb.guidance.evidence import Test, Wealth, spend
 from stageb.guidance.race import LOSS_PRICE, Form, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 from stageb.seeds import shuffled
@@ -156,7 +156,7 @@ def decide(
     tested: dict[Trial, Trial] = {}
     for trial in dict.fromkeys([*careful[-1:], *leader]):
         level = spend(left)
-        test = _test(Test.of(level, 0.0, len(pool)), trial.contender.guidance, jury, race_on, pool, chunk)
+        test = _test(Test(level, len(pool)), trial.contender.guidance, jury, race_on, pool, chunk)
         tested[trial] = replace(trial, outcome=_said(test), test=test)
         if test.accepts:
             break
@@ -236,7 +236,7 @@ def prune(
     if best is None or best.form.mean <= -margin:
         return Decision(tuple(trials), left)
     level = spend(left)
-    test = _test(Test.of(level, -margin, len(pool)), best.contender.guidance, jury, race_on, pool, chunk)
+    test = _test(Test(level, len(pool), Wealth(-margin)), best.contender.guidance, jury, race_on, pool, chunk)
     trials[trials.index(best)] = replace(best, outcome=_said(test), test=test)
     if test.accepts:
         return Decision(tuple(trials), left, best.contender)

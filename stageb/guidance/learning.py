@@ -19,13 +19,13 @@ from stageb.guidance.inputs import Inputs
 from stageb.guidance.progress import Progress
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.pruning import earned, lighter, traded
-from stageb.guidance.reflection import distinct, eligible, is_right, reflect
+from stageb.guidance.reflection import distinct, eligible, is_right, judged_again, reflect
 from stageb.guidance.state import MissionState, State
 from stageb.guidance.types import Guidance, Proposal, Record
 from stageb.journal import Journal
 from stageb.seeds import stream
 
-LOOK = 64  # tickets, at the least, between two looks of a test; a round where that is more, so that no rank is idle
+LOOK = 32  # tickets, at the least, between two looks of a test; a round where that is more, so that no rank is idle
 FEWEST_TO_PRUNE = 2  # rules beside the headline
 
 
@@ -40,13 +40,18 @@ class Learner:
         self.progress = progress
 
     def reflect(self, state: State, name: str) -> State:
-        """Reflect on a mission's oldest bundle, gate what is proposed, apply what is accepted."""
+        """Reflect on a mission's oldest bundle, gate what is proposed, apply what is accepted.
+
+        A bundle that has taught something is reflected on again: the race has told how the edited guidance judges it, so
+        what is still wrong there is known without another rollout.
+        """
         mission, config = state.missions[name], self.config
         size = config.reflection.batch_size
-        bundle = mission.pending[:size]
+        bundle = mission.again or mission.pending[:size]
         reflection_id, why_not = f"R{mission.bundles + 1}", eligible(bundle)
         key = stream(config.seed, "reflection", name, mission.bundles)
-        mission = replace(mission, pending=mission.pending[size:], bundles=mission.bundles + 1)
+        pending = mission.pending if mission.again else mission.pending[size:]
+        mission = replace(mission, pending=pending, again=(), bundles=mission.bundles + 1)
         self.progress.says(f"{name}: {why_not or f'reflecting on {len(bundle)} records'}")
         engine = self.crew.reflection_engine()
         cases = [*mission.unsolved, *bundle]
@@ -75,7 +80,12 @@ class Learner:
             return self._joined(mission.guidance, one, other, reflection_id)
 
         decision = decide(contenders, jury, join, race_on, pool, mission.left, self._look)
-        return self._settled(state, name, row, decision, jury)
+        state = self._settled(state, name, row, decision, jury)
+        if decision.winner is None:
+            return state
+        again = tuple(judged_again(bundle, state.missions[name].merits))
+        more = again if not eligible(again) else ()
+        return state.with_mission(name, replace(state.missions[name], again=more))
 
     def prune(self, state: State, name: str) -> State:
         """Seek a rule that can go, where the guidance has changed since none could."""

@@ -80,9 +80,9 @@ class Loop:
     # What is next
 
     def due(self, state: State) -> str:
-        """The mission that has gathered a full bundle; empty where none has."""
+        """The mission that has gathered a full bundle, or has more to learn from its last one; empty where none has."""
         size = self.config.reflection.batch_size
-        names = (name for name, mission in state.missions.items() if len(mission.pending) >= size)
+        names = (name for name, mission in state.missions.items() if mission.again or len(mission.pending) >= size)
         return next((name for name in names if self.learns(state, name)), "")
 
     def learns(self, state: State, name: str) -> bool:
@@ -107,7 +107,7 @@ class Loop:
         mission = state.missions[step.mission]
         if step.learns and not self.learns(state, step.mission):
             self.progress.passes(step, f"learning ended: {state.ended or 'early_stop.patience'}")
-            return after.with_mission(step.mission, replace(mission, pending=()))
+            return after.with_mission(step.mission, replace(mission, pending=(), again=()))
         if step.kind == "close":
             return self.close(after, step)
         if step.kind == "choose":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-CHUNK = 32  # tickets between two cuts
+CHUNK = 16  # tickets between two cuts
 FEWEST = 3  # contenders that see all tickets, where so many expect a gain
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
 

@@ -6,8 +6,8 @@ answer should turn. Records that were set aside teach nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from stageb.engines.protocol import Decode, Engine, Request
 from stageb.guidance.config import ReflectionConfig
@@ -24,6 +24,7 @@ __all__ = [
     "eligible",
     "fitting",
     "is_right",
+    "judged_again",
     "parse_proposal",
     "reflect",
     "requests",
@@ -98,6 +99,23 @@ def requests(
         Request(reflection_prompt(cases, guidance, language, config.max_operations), decode, (stream(key, "answer", index),))
         for index, cases in enumerate(shown)
     ]
+
+
+def judged_again(bundle: Sequence[Record], merits: Mapping[str, float]) -> list[Record]:
+    """The records of ``bundle`` as an edited guidance judges them, ``merits`` by ticket_key: what was turned is right now.
+
+    The reason of a wrong record stays true as long as it stays wrong. What the edit has broken is left out: why, its next
+    rollout will say. So is what has no merit yet.
+    """
+    again = []
+    for record in bundle:
+        right = merits.get(record.ticket.key, 0.0) > 0.5
+        if right and not is_right(record):
+            turned = replace(record.selection, verdict=record.ticket.label, label_match=True, low_agreement=False)
+            record = replace(record, selection=turned)
+        if right == is_right(record) and record.ticket.key in merits:
+            again.append(record)
+    return again
 
 
 def draw_cases(records: Sequence[Record], max_cases: int, key: int) -> list[Case]:

@@ -110,6 +110,7 @@ class MissionState:
     guidance: Guidance
     left: float = 0.0  # of the mission's equal share in the run's false-acceptance budget
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
+    again: tuple[Record, ...] = ()  # the last bundle, where it taught something, as the present guidance judges it
     unsolved: tuple[Record, ...] = ()  # wrong ones of earlier bundles, under the present guidance: further cases
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
@@ -159,6 +160,7 @@ def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
     return {
         "guidance": to_json(mission.guidance),
         "pending": [{**asdict(record), "ticket": record.ticket.key} for record in mission.pending],
+        "again": [{**asdict(record), "ticket": record.ticket.key} for record in mission.again],
         "unsolved": [{**asdict(record), "ticket": record.ticket.key} for record in mission.unsolved],
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
@@ -171,6 +173,7 @@ def _mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[tup
     return MissionState(
         guidance=from_json(body["guidance"], "commit.json")[name],
         pending=tuple(_record(name, row, tickets) for row in body["pending"]),
+        again=tuple(_record(name, row, tickets) for row in body["again"]),
         unsolved=tuple(_record(name, row, tickets) for row in body["unsolved"]),
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
