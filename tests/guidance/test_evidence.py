@@ -1,0 +1,199 @@
+import random
+from collections.abc import Callable
+from math import ceil, exp, log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.evidence import FUTILE, STAKES, Test, Wealth, smallest, spend
+
+Test.__test__ = False  # type: ignore[attr-defined]  # no test class for pytest
+
+GAIN = st.floats(-1, 1)
+GAINS = st.lists(GAIN, max_size=40)
+MARGIN = st.floats(-0.5, 0.5)
+LEVEL = st.floats(1e-5, 0.4)
+
+# Wealth: a fair game
+
+
+@st.composite
+def doubts(draw: st.DrawFn) -> tuple[float, list[tuple[float, float]]]:
+    """A margin, and a distribution of gains, as (probability, gain), whose mean is that margin."""
+    margin = draw(MARGIN)
+    low, high = draw(st.floats(-1, margin)), draw(st.floats(margin, 1))
+    share = (margin - low) / (high - low) if high > low else 1.0
+    even = draw(st.floats(0, 1))  # of the mass lies on the margin itself
+    return margin, [((1 - even) * share, high), ((1 - even) * (1 - share), low), (even, margin)]
+
+
+@given(doubts(), GAINS)
+def test_where_the_doubter_is_right_no_bet_pays_on_average(
+    doubt: tuple[float, list[tuple[float, float]]], before: list[float]
+) -> None:
+    """So wealth is a martingale, and no more likely than ``level`` ever to reach ``1 / level``, whenever one looks (Ville)."""
+    margin, drawn = doubt
+    wealth = Wealth(margin).plus(before)
+    grown = [probability * exp(wealth.plus([gain]).log - wealth.log) for probability, gain in drawn]
+    assert sum(grown) == pytest.approx(1, rel=1e-6)
+
+
+def symmetric(chance: random.Random, before: float) -> float:
+    return chance.choice((-1.0, 1.0))
+
+
+def rarely_much_lost(chance: random.Random, before: float) -> float:
+    return 0.05 if chance.random() < 0.95 else -0.95
+
+
+def small(chance: random.Random, before: float) -> float:
+    return chance.uniform(-0.3, 0.3)
+
+
+def after_a_win(chance: random.Random, before: float) -> float:
+    """What comes next may depend on what came before, as long as nobody can say which way it goes."""
+    return chance.choice((-1.0, 1.0)) * (1.0 if before <= 0 else 0.1)
+
+
+def just_inside_the_margin(chance: random.Random, before: float) -> float:
+    return -1.0 if chance.random() < 0.05 else 0.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "margin"),
+    [(symmetric, 0.0), (rarely_much_lost, 0.0), (small, 0.0), (after_a_win, 0.0), (just_inside_the_margin, -0.05)],
+)
+def test_a_look_after_every_few_tickets_proves_what_is_not_so_as_rarely_as_its_level_says(
+    shape: Callable[[random.Random, float], float], margin: float
+) -> None:
+    level, runs, proven = 0.1, 500, 0
+    for run in range(runs):
+        chance, gain, wealth = random.Random(f"{shape.__name__} {run}"), 0.0, Wealth(margin)
+        for _ in range(40):
+            gains = [gain := shape(chance, gain) for _ in range(4)]
+            wealth = wealth.plus(gains)
+            if wealth.proves(level):
+                proven += 1
+                break
+    assert proven <= runs * (level + 3 * (level * (1 - level) / runs) ** 0.5)
+
+
+@given(MARGIN, GAINS, st.data())
+def test_the_order_of_tickets_and_the_cuts_between_them_make_no_difference(
+    margin: float, gains: list[float], data: st.DataObject
+) -> None:
+    other, cut = data.draw(st.permutations(gains)), data.draw(st.integers(0, len(gains)))
+    whole = Wealth(margin).plus(gains)
+    parts = Wealth(margin).plus(other[:cut]).plus(other[cut:])
+    assert (whole.tickets, parts.tickets) == (len(gains), len(gains))
+    assert parts.logs == pytest.approx(whole.logs)
+    assert parts.log == pytest.approx(whole.log)
+
+
+@given(MARGIN, GAINS, GAIN, GAIN)
+def test_a_larger_gain_is_more_evidence_and_a_larger_margin_asks_for_more(
+    margin: float, gains: list[float], one: float, other: float
+) -> None:
+    less, more = sorted((one, other))
+    assert Wealth(margin).plus([*gains, less]).log <= Wealth(margin).plus([*gains, more]).log + 1e-9
+    assert Wealth(margin).plus(gains).log <= Wealth(margin - 0.1).plus(gains).log + 1e-9
+
+
+@given(MARGIN, GAINS)
+def test_wealth_is_at_worst_the_best_stakes_divided_by_their_number(margin: float, gains: list[float]) -> None:
+    wealth = Wealth(margin).plus(gains)
+    assert max(wealth.logs) - log(len(STAKES)) - 1e-9 <= wealth.log <= max(wealth.logs) + 1e-9
+
+
+@given(GAINS, st.integers(0, 500))
+def test_what_tickets_would_bring_grows_with_their_number(gains: list[float], tickets: int) -> None:
+    wealth = Wealth().plus(gains)
+    assert Wealth().grown(tickets) == 0
+    assert wealth.grown(2 * tickets) == pytest.approx(2 * wealth.grown(tickets))
+    assert wealth.grown(len(gains)) == pytest.approx(max(0.0, *wealth.logs))
+    assert Wealth().plus([-abs(gain) for gain in gains]).grown(tickets) == 0
+
+
+# What can be proven
+
+
+@given(LEVEL, st.integers(1, 3000))
+def test_smallest_is_what_wins_alone_can_prove(level: float, tickets: int) -> None:
+    """To within a ticket or two: what the mixture of stakes costs depends a little on how many are won."""
+    needed = smallest(level, tickets) * tickets
+    assert Wealth().plus([1.0] * ceil(needed + 1)).proves(level)
+    assert not Wealth().plus([1.0] * max(0, ceil(needed - 1) - 1)).proves(level)
+
+
+def test_more_tickets_prove_smaller_gains_and_none_prove_nothing() -> None:
+    assert smallest(0.01, 200) < smallest(0.01, 100) < smallest(0.001, 100)
+    assert smallest(0.01, 0) > 1
+    assert smallest(0.01, 5) > 1
+
+
+# The test
+
+
+@given(LEVEL, st.integers(20, 500), GAINS, st.data())
+def test_a_test_tells_the_same_whatever_the_cuts(level: float, pool: int, gains: list[float], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(gains)))
+    whole = Test.of(level, 0.0, pool).plus(gains)
+    parts = Test.of(level, 0.0, pool).plus(gains[:cut]).plus(gains[cut:])
+    assert (whole.mean, parts.mean) == pytest.approx((sum(gains) / len(gains) if gains else 0.0,) * 2)
+    assert parts.gain.log == pytest.approx(whole.gain.log)
+    assert parts.against.log == pytest.approx(whole.against.log)
+    assert whole.accepts == Wealth(0.0).plus(gains).proves(level)
+
+
+@given(LEVEL)
+def test_what_wins_every_ticket_is_accepted_with_the_fewest(level: float) -> None:
+    fewest = ceil(smallest(level, 1) + 1)
+    assert Test.of(level, 0.0, 1000).plus([1.0] * fewest).accepts
+
+
+def test_what_gains_nothing_is_given_up_before_the_pool_ends_and_never_accepted() -> None:
+    test = Test.of(0.00625, 0.0, 1000)
+    tickets = 0
+    while not test.futile:
+        tickets, test = tickets + 16, test.plus([0.0] * 16)
+        assert not test.accepts
+    assert 64 < tickets < 800
+
+
+def test_losses_are_given_up_soon_and_gains_worth_having_are_not() -> None:
+    lost, won = Test.of(0.00625, 0.0, 400).plus([-1.0, 0.0] * 16), Test.of(0.00625, 0.0, 400).plus([1.0, 0.0, 0.0] * 100)
+    assert (lost.futile, lost.accepts) == (True, False)
+    assert (won.futile, won.accepts) == (False, True)
+
+
+def test_a_worthwhile_gain_is_rarely_given_up() -> None:
+    """It is a test too, of the doubt that the gain is at least the smallest that the pool can prove."""
+    given_up = 0
+    for run in range(300):
+        chance, test = random.Random(f"worthwhile {run}"), Test.of(0.01, 0.0, 200)
+        for _ in range(25):
+            test = test.plus([float(chance.random() < test.worthwhile) for _ in range(8)])
+            if test.futile:
+                given_up += 1
+                break
+    assert given_up <= 300 * (FUTILE + 3 * (FUTILE * (1 - FUTILE) / 300) ** 0.5)
+
+
+def test_a_rule_that_earns_nothing_is_proven_to_cost_less_than_the_margin_where_there_are_tickets() -> None:
+    idle = Test.of(0.00625, -0.02, 1024).plus([0.0] * 1024)
+    assert (idle.accepts, idle.futile) == (True, False)
+    assert not Test.of(0.00625, -0.02, 100).plus([0.0] * 100).accepts
+    assert not Test.of(0.00625, -0.02, 1024).plus([0.0] * 45 + [-1.0] + [0.0] * 45 + [-1.0]).accepts
+
+
+@given(st.floats(0.001, 0.5), st.lists(st.booleans(), max_size=200))
+def test_levels_spent_in_vain_never_add_up_to_more_than_the_budget(budget: float, accepted: list[bool]) -> None:
+    left, spent = budget, 0.0
+    for comes_back in accepted:
+        level = spend(left)
+        assert 0 < level <= left
+        if not comes_back:
+            left, spent = left - level, spent + level
+    assert spent <= budget * (1 + 1e-9)
+    assert spent + left == pytest.approx(budget)
