@@ -62,25 +62,30 @@ class Growing:
 
     def extend(self, ids: Sequence[int]) -> None:
         """Take in what the model went on with, up to the end of the answer."""
-        for token in ids:
-            if self.finish:
-                return
+        if self.finish:
+            return
+        ids = ids[: self.limit - len(self.ids)]
+        ends = not self._eos.isdisjoint(ids) or self._completes_stop([*self.ids[-self._tail :], *ids])
+        for token in ids if ends else ():
             self.ids.append(token)
-            if token in self._eos or self._completes_stop():
+            if token in self._eos or self._completes_stop(self.ids[-self._tail :]):
                 self.finish = "stop"
-            elif len(self.ids) == self.limit:
-                self.finish = "length"
+                return
+        if not ends:
+            self.ids += ids
+        if len(self.ids) == self.limit:
+            self.finish = "length"
 
     def answer(self) -> Answer:
         """What has come of it."""
         return Answer(tuple(self.ids), self.finish or "length")
 
-    def _completes_stop(self) -> bool:
+    def _completes_stop(self, tail: Sequence[int]) -> bool:
         stops = self.row.decode.stop
         if not stops:
             return False
-        tail = self._text_of(self.ids[-self._tail :])
-        return any(stop in tail for stop in stops)
+        text = self._text_of(tail)
+        return any(stop in text for stop in stops)
 
 
 def settings_of(answers: Sequence[Growing], vocabulary: int, device: torch.device) -> Settings:
