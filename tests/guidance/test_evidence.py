@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.evidence import FUTILE, STAKES, Test, Wealth, smallest, spend
+from stageb.guidance.evidence import FIRST, STAKES, Test, Wealth, smallest, spend
 
 Test.__test__ = False  # type: ignore[attr-defined]  # no test class for pytest
 
@@ -32,7 +32,7 @@ def doubts(draw: st.DrawFn) -> tuple[float, list[tuple[float, float]]]:
 def test_where_the_doubter_is_right_no_bet_pays_on_average(
     doubt: tuple[float, list[tuple[float, float]]], before: list[float]
 ) -> None:
-    """So wealth is a martingale, and no more likely than ``level`` ever to reach ``1 / level``, whenever one looks (Ville)."""
+    """So wealth is a martingale, no more likely than ``level`` ever to reach ``1 / level``, whenever one looks (Ville)."""
     margin, drawn = doubt
     wealth = Wealth(margin).plus(before)
     grown = [probability * exp(wealth.plus([gain]).log - wealth.log) for probability, gain in drawn]
@@ -135,56 +135,58 @@ def test_more_tickets_prove_smaller_gains_and_none_prove_nothing() -> None:
 # The test
 
 
-@given(LEVEL, st.integers(20, 500), GAINS, st.data())
-def test_a_test_tells_the_same_whatever_the_cuts(level: float, pool: int, gains: list[float], data: st.DataObject) -> None:
+@given(LEVEL, MARGIN, st.integers(0, 500), GAINS, st.data())
+def test_a_test_tells_the_same_whatever_the_cuts(
+    level: float, margin: float, pool: int, gains: list[float], data: st.DataObject
+) -> None:
     cut = data.draw(st.integers(0, len(gains)))
-    whole = Test.of(level, 0.0, pool).plus(gains)
-    parts = Test.of(level, 0.0, pool).plus(gains[:cut]).plus(gains[cut:])
+    whole = Test(level, pool, Wealth(margin)).plus(gains)
+    parts = Test(level, pool, Wealth(margin)).plus(gains[:cut]).plus(gains[cut:])
     assert (whole.mean, parts.mean) == pytest.approx((sum(gains) / len(gains) if gains else 0.0,) * 2)
     assert parts.gain.log == pytest.approx(whole.gain.log)
-    assert parts.against.log == pytest.approx(whole.against.log)
-    assert whole.accepts == Wealth(0.0).plus(gains).proves(level)
+    assert whole.accepts == Wealth(margin).plus(gains).proves(level)
 
 
 @given(LEVEL)
 def test_what_wins_every_ticket_is_accepted_with_the_fewest(level: float) -> None:
     fewest = ceil(smallest(level, 1) + 1)
-    assert Test.of(level, 0.0, 1000).plus([1.0] * fewest).accepts
+    assert Test(level, 1000).plus([1.0] * fewest).accepts
 
 
-def test_what_gains_nothing_is_given_up_before_the_pool_ends_and_never_accepted() -> None:
-    test = Test.of(0.00625, 0.0, 1000)
-    tickets = 0
-    while not test.futile:
-        tickets, test = tickets + 16, test.plus([0.0] * 16)
-        assert not test.accepts
-    assert 64 < tickets < 800
+@pytest.mark.parametrize("gains", [[0.0] * 4, [-1.0, 0.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0]])
+def test_what_gains_nothing_is_given_up_as_soon_as_enough_is_seen(gains: list[float]) -> None:
+    test = Test(0.00625, 1000).plus(gains * (FIRST // 4 - 1))
+    assert (test.futile, test.accepts) == (False, False)
+    assert test.plus(gains).futile
 
 
-def test_losses_are_given_up_soon_and_gains_worth_having_are_not() -> None:
-    lost, won = Test.of(0.00625, 0.0, 400).plus([-1.0, 0.0] * 16), Test.of(0.00625, 0.0, 400).plus([1.0, 0.0, 0.0] * 100)
-    assert (lost.futile, lost.accepts) == (True, False)
-    assert (won.futile, won.accepts) == (False, True)
+@given(LEVEL, st.integers(FIRST, 900), st.lists(GAIN, min_size=FIRST, max_size=FIRST))
+def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(level: float, pool: int, gains: list[float]) -> None:
+    test = Test(level, pool).plus(gains)
+    if test.futile:
+        rest = (gains * (pool // len(gains) + 1))[: pool - len(gains)]
+        assert not test.plus(rest).accepts
 
 
-def test_a_worthwhile_gain_is_rarely_given_up() -> None:
-    """It is a test too, of the doubt that the gain is at least the smallest that the pool can prove."""
-    given_up = 0
-    for run in range(300):
-        chance, test = random.Random(f"worthwhile {run}"), Test.of(0.01, 0.0, 200)
-        for _ in range(25):
-            test = test.plus([float(chance.random() < test.worthwhile) for _ in range(8)])
-            if test.futile:
-                given_up += 1
-                break
-    assert given_up <= 300 * (FUTILE + 3 * (FUTILE * (1 - FUTILE) / 300) ** 0.5)
+def test_giving_up_costs_little_power() -> None:
+    """An edit that mends 15 % of the errors, where one ticket in three is judged wrong."""
+    proven = given_up = 0
+    for run in range(150):
+        chance, test, futile = random.Random(f"power {run}"), Test(0.00625, 1024), False
+        while test.gain.tickets < 1024 and not test.accepts:
+            futile |= test.futile
+            test = test.plus([float(chance.random() < 0.15 / 3) for _ in range(32)])
+        proven += test.accepts
+        given_up += test.accepts and futile
+    assert proven > 145
+    assert given_up <= 12  # 5 expected
 
 
 def test_a_rule_that_earns_nothing_is_proven_to_cost_less_than_the_margin_where_there_are_tickets() -> None:
-    idle = Test.of(0.00625, -0.02, 1024).plus([0.0] * 1024)
+    idle = Test(0.00625, 1024, Wealth(-0.02)).plus([0.0] * 1024)
     assert (idle.accepts, idle.futile) == (True, False)
-    assert not Test.of(0.00625, -0.02, 100).plus([0.0] * 100).accepts
-    assert not Test.of(0.00625, -0.02, 1024).plus([0.0] * 45 + [-1.0] + [0.0] * 45 + [-1.0]).accepts
+    assert not Test(0.00625, 100, Wealth(-0.02)).plus([0.0] * 100).accepts
+    assert not Test(0.00625, 1024, Wealth(-0.02)).plus(([0.0] * 45 + [-1.0]) * 22).accepts
 
 
 @given(st.floats(0.001, 0.5), st.lists(st.booleans(), max_size=200))
