@@ -48,16 +48,17 @@ class Learner:
         mission, config = state.missions[name], self.config
         size = config.reflection.batch_size
         bundle = mission.again or mission.pending[:size]
-        reflection_id, why_not = f"R{mission.bundles + 1}", eligible(bundle)
+        cases = [*mission.unsolved, *bundle]
+        reflection_id, why_not = f"R{mission.bundles + 1}", eligible(cases)
         key = stream(config.seed, "reflection", name, mission.bundles)
         pending = mission.pending if mission.again else mission.pending[size:]
         mission = replace(mission, pending=pending, again=(), bundles=mission.bundles + 1)
         self.progress.says(f"{name}: {why_not or f'reflecting on {len(bundle)} records'}")
         engine = self.crew.reflection_engine()
-        cases = [*mission.unsolved, *bundle]
         answered = reflect(cases, mission.guidance, engine, config.reflection, config.prompt.language, key)
         spent = state.spent.plus(reflections=len(answered.proposals), tokens=answered.tokens)
-        unsolved = [record for record in cases if not is_right(record) and not record.answers.set_aside]
+        latest = {record.ticket.key: record for record in cases}.values()
+        unsolved = [record for record in latest if not is_right(record) and not record.answers.set_aside]
         mission = replace(mission, unsolved=tuple(unsolved[-size:]))
         state = replace(state.with_mission(name, mission), spent=spent)
         row = {
@@ -71,7 +72,7 @@ class Learner:
         artifacts.write_refused(self.journal, name, reflection_id, answered.proposals)
         if config.gate == "none":
             return self._untested(state, name, row, answered.proposals)
-        race_on, pool = self._parts(name, config.gate, bundle, mission.unsolved, stream(key, "race"))
+        race_on, pool = self._parts(name, config.gate, bundle, cases, stream(key, "race"))
         jury = self._jury(mission, config.gate)
         contenders = self._contenders(mission.guidance, answered.proposals, reflection_id, jury, race_on)
         self.progress.says(f"{name}: trying {len(contenders)} edits")
@@ -120,6 +121,7 @@ class Learner:
         race_on: Sequence[int],
     ) -> list[Contender]:
         """The different edits that are proposed, each with room made for it where it needs some."""
+        train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[guidance.mission]["train"]}
         contenders = []
         for proposal, times in distinct(proposals):
             operations: Sequence[Any] | None = proposal.operations
@@ -127,9 +129,8 @@ class Learner:
                 operations = traded(guidance, proposal.operations, self._fits, earned(guidance, jury, race_on))
             if operations is None:
                 continue
-            evidence = {key for operation in proposal.operations for key in operation.evidence}
-            positions = tuple(i for i in race_on if self.inputs.tickets[i].key in evidence)
-            contenders.append(Contender((proposal,), times, apply(guidance, operations, reflection_id), positions))
+            evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
+            contenders.append(Contender((proposal,), times, apply(guidance, operations, reflection_id), tuple(evidence)))
         return contenders
 
     def _joined(self, guidance: Guidance, one: Contender, other: Contender, reflection_id: str) -> Contender | None:
@@ -150,13 +151,14 @@ class Learner:
         return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens
 
     def _untested(self, state: State, name: str, row: dict[str, Any], proposals: Sequence[Proposal]) -> State:
-        """The first edit that is proposed, applied as it is."""
+        """The first edit that is proposed and keeps to the limits, applied as it is."""
         mission = state.missions[name]
-        edits = [
+        edits = (
             Contender((proposal,), times, apply(mission.guidance, proposal.operations, row["reflection_id"]))
-            for proposal, times in distinct(proposals)[:1]
-        ]
-        return self._settled(state, name, row, Decision((), mission.left, edits[0] if edits else None), None)
+            for proposal, times in distinct(proposals)
+        )
+        fitting = (edit for edit in edits if self._fits(edit.guidance))
+        return self._settled(state, name, row, Decision((), mission.left, next(fitting, None)), None)
 
     def _settled(
         self,

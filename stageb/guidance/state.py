@@ -116,7 +116,7 @@ class MissionState:
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
     merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
-    pruned_step: int = 0  # guidance step at which no rule could be spared
+    pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
     choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
