@@ -112,8 +112,8 @@ class Forecast:
 
 def forecast(plan: Sequence[Step], config: LoopConfig, train: Mapping[str, int]) -> Forecast:
     """The most that ``plan`` can cost: as if nothing ended early, every answer proposed another edit that does some good,
-    and every test saw its whole pool. ``train`` holds the number of each mission's train tickets. Seeking rules that can go
-    is not counted."""
+    and every test saw its whole pool. ``train`` holds the number of each mission's train tickets. Seeking rules that can go,
+    or that make room for others, is not counted."""
     samples = config.sampler.samples_per_decode * len(config.sampler.grid)
     rollouts = sum(len(step.tickets) * (1 if step.kind == "distill" else samples) for step in plan)
     bundles, judged, gathered = 0, 0, 0
@@ -132,6 +132,10 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
     gate, proposals = config.gate, config.reflection.num_proposals
     if gate == "none":
         return 0
-    halved = sum(max(FEWEST, proposals >> cut) for cut in range(-(-gate.race_size // CHUNK)))
-    race = proposals * config.reflection.max_cases + halved * CHUNK + FEWEST * gate.race_size
-    return race + min(train, gate.race_size) + 3 * min(train, gate.pool_size)
+    bundle = config.reflection.batch_size
+    raced, running, cost = max(gate.race_size, bundle), proposals, proposals * config.reflection.max_cases
+    for _ in range(-(-raced // CHUNK)):
+        cost += running * CHUNK
+        running = min(running, max(FEWEST, -(-running // 2)))
+    cost += (running - 1) * raced
+    return cost + min(train, raced + bundle) + 3 * min(train, gate.pool_size)

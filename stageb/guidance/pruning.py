@@ -36,7 +36,7 @@ def earned(guidance: Guidance, jury: Jury, positions: Sequence[int]) -> dict[str
     without = [(apply(guidance, [Operation("remove", rule.key, (), "", "", ())]), positions) for rule in _rules(guidance)]
     gains = jury.gains(without)
     return {
-        rule.key: round(-sum(each) / len(positions), 6) if positions else 0.0
+        rule.key: round(0.0 - sum(each) / len(positions), 6) if positions else 0.0  # and not -0.0
         for rule, each in zip(_rules(guidance), gains, strict=True)
     }
 
