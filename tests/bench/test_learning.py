@@ -175,6 +175,7 @@ def test_ours_is_what_the_files_of_a_run_say(task: Task, idle: bool) -> None:
     commit = json.loads((task.folder / "run" / "commit.json").read_text())
     (place,) = (path.parent for path in task.folder.glob("run/*/trajectories.jsonl"))
     tests = sum(row["split"] == "test" for row in ours.rows(place / "trajectories.jsonl"))
+    assert "budget.rollouts" not in (task.folder / "log.txt").read_text() or learnt.rollouts >= task.budget
     assert json.dumps(commit).count('"spent"') == 1
     spent = commit["state"]["spent"]
     assert learnt.rollouts == spent["rollouts"] + spent["judged"] - tests

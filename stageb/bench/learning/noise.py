@@ -18,7 +18,7 @@ DATASETS = "demo-rack,plain,car_evaluation"
 
 def main(arguments: Sequence[str]) -> int:
     """The command. Raises ``InputError`` where it cannot be started."""
-    parser = options.parser_of("noise", __doc__, DATASETS, ",".join(METHODS), budget=2000, seeds=100)
+    parser = options.parser_of("noise", __doc__, DATASETS, ",".join(METHODS), budget=4000, seeds=100)
     parser.add_argument("--peer-seeds", type=int, default=20, help="runs of every other method (default 20)")
     given = parser.parse_args(arguments)
     methods, datasets = options.methods_of(given), options.datasets_of(given)

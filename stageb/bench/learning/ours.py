@@ -6,13 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stageb.bench.learning import data
 from stageb.bench.learning.method import Learnt, Point, Task
+from stageb.cli import command_parser, parse
 from stageb.errors import StagebError
 from stageb.guidance.artifacts import folder
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.guidance_file import from_json
 from stageb.guidance.types import Guidance
 
@@ -32,7 +35,6 @@ def learn(task: Task) -> Learnt:
         "output.run_name": RUN,
         "guidance.retention": 1_000_000,
         "runner.epochs": max(1, task.budget // LEAST),
-        "budget.rollouts": task.budget,
         "fabric.accelerator": task.device,
         "fabric.devices": 1,
     }
@@ -42,6 +44,7 @@ def learn(task: Task) -> Learnt:
             "reflection.model.model_name_or_path": "stageb.bench.learning.proposer:idle",
         }
     words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    words += ["--budget.rollouts", str(task.budget + measuring(task, words))]
     done = subprocess.run(
         [sys.executable, "-m", "stageb", "fit", *words],
         stdout=subprocess.PIPE,
@@ -53,6 +56,12 @@ def learn(task: Task) -> Learnt:
     if done.returncode:
         raise StagebError(f"stageb fit ended with {done.returncode}: {done.stdout[-2000:]}")
     return read(task.folder / RUN / folder(task.first.mission), task)
+
+
+def measuring(task: Task, words: Sequence[str]) -> int:
+    """Rollouts that judge test before anything is learnt: the loop's budget counts them, this benchmark does not."""
+    config: LoopConfig = parse(command_parser(LoopConfig, "stageb fit", ""), LoopConfig, words)[0]
+    return len(task.parts["test"]) * config.sampler.samples_per_decode * len(config.sampler.grid)
 
 
 def read(place: Path, task: Task) -> Learnt:

@@ -20,7 +20,7 @@ from statistics import fmean
 from stageb.bench.learning.figures import between, percent, table
 from stageb.bench.learning.statistics import log_binomial, wilson
 from stageb.guidance.evidence import Test, spend
-from stageb.guidance.race import CHUNK
+from stageb.guidance.learning import LOOK
 from stageb.seeds import stream, uniform
 
 ERROR = 0.3  # of the present guidance
@@ -46,9 +46,9 @@ class Edit:
 
 def sequential(edit: Edit, level: float, tickets: int, key: int) -> tuple[bool, int]:
     """Whether the gate's test accepts, and how many tickets it looked at, chunk by chunk."""
-    gains, test = edit.gains(key, tickets), Test.of(level, 0.0, tickets)
-    for start in range(0, tickets, CHUNK):
-        test = test.plus(gains[start : start + CHUNK])
+    gains, test = edit.gains(key, tickets), Test(level, tickets)
+    for start in range(0, tickets, LOOK):
+        test = test.plus(gains[start : start + LOOK])
         if test.accepts or test.futile:
             break
     return test.accepts, test.gain.tickets
