@@ -21,8 +21,8 @@ from pathlib import Path
 
 from stageb import seeds
 
-SEED = 2757  # one of the few whose 180 tickets a mission come close to the chances below
-TICKETS_PER_MISSION = 180
+SEED = 20  # every rule is needed, and no other word tells the label: tests/demo
+TICKETS_PER_MISSION = 480
 RESUBMITTED = 0.06  # share of groups that come again with the other label
 
 Facts = dict[str, str]
