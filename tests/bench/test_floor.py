@@ -51,6 +51,15 @@ def test_what_is_shared_is_read_once(some: list[Job]) -> None:
     assert floor_s(alike, SIZE, DEVICE) <= floor_s(apart, SIZE, DEVICE)
 
 
+def test_bytes_of_a_step_are_weights_and_what_each_reader_needs_once() -> None:
+    endless = replace(DEVICE, operations_per_s=1e30)
+    shared, steps = 5000, 10
+    some = [Job("s", shared, 70, (steps, steps)), Job("s", shared, 30, (steps,))]
+    weights = SIZE.layer_weights + SIZE.head_weights
+    read = sum(weights + SIZE.cached * (shared + 70 + 30 + 3 * step) for step in range(1, steps))
+    assert floor_s(some, SIZE, endless) == pytest.approx(SIZE.width * (weights + read) / endless.bytes_per_s)
+
+
 def test_measured_on_this_machine() -> None:
     found = measured("cpu", torch.float32)
     assert found.bytes_per_s > 0
