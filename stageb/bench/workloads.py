@@ -27,6 +27,7 @@ from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.transformers import TINY
 from stageb.guidance.guidance_file import neutral
 from stageb.guidance.prompts import rollout_prompt
+from stageb.guidance.rollout import group_size
 from stageb.guidance.tickets import read
 from stageb.seeds import bits, stream
 
@@ -80,8 +81,11 @@ class Workload:
         require(not made or self.own_tokens >= 1, "--own-tokens", self.own_tokens, "at least 1")
 
 
+DEMO_GROUP = group_size(round_size=48, per_rank=24, micro_batch_size=32)
+
 WORKLOADS = {
-    "demo-cpu": Workload(TINY, "demo", tickets=108, samples=3, new_tokens=40, temperature=0.7, batch=9),
+    # An epoch's draw of the demo, in the groups that its rounds of 48 are cut into.
+    "demo-cpu": Workload(TINY, "demo", tickets=96, samples=3, new_tokens=40, temperature=0.7, batch=DEMO_GROUP),
     "4b-shared": Workload(
         "qwen3-4b",
         "made",
