@@ -72,5 +72,5 @@ def test_bad_workloads(change: dict[str, int], option: str) -> None:
 
 def test_more_tickets_than_the_demo_has() -> None:
     many = Workload("stageb-tiny", "demo", tickets=10**6, samples=1, new_tokens=1, temperature=1.0, batch=1)
-    with pytest.raises(ConfigError, match="--tickets.*the demo has"):
+    with pytest.raises(ConfigError, match=r"--tickets.*the demo has"):
         prompts_of(many)
