@@ -171,7 +171,8 @@ def test_the_stages_together_learn_hidden_rules() -> None:
     records = rolled_out(tickets, rules)
     begun = accuracy(records)
     for bundle in range(6):
-        for proposal, _ in distinct(reflect(records, rules, Follower(), ReflectionConfig(), "en", stream("r", bundle))):
+        answered = reflect(records, rules, Follower(), ReflectionConfig(), "en", stream("r", bundle))
+        for proposal, _ in distinct(answered.proposals):
             edited = apply(rules, proposal.operations, f"r{bundle}")
             tried = rolled_out(tickets, edited)
             if accuracy(tried) > accuracy(records):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import ordered_cases
-from stageb.guidance.reflection import distinct, draw_cases, eligible, is_right, reflect
+from stageb.guidance.reflection import Reflection, distinct, draw_cases, eligible, is_right, judged_again, reflect
 from stageb.guidance.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream
 
@@ -43,7 +43,7 @@ class Parrot:
         self.asked: list[Request] = []
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
-        return [0 for _ in prompts]
+        return [11 for _ in prompts]
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         self.asked += requests
@@ -133,15 +133,20 @@ def test_requests_carry_the_config_and_a_stream_each() -> None:
 def test_reflect_parses_each_answer_against_the_cases_it_saw() -> None:
     text = json.dumps({"operations": [{"op": "add", "text": "Fail if c is d.", "evidence": ["T2"]}]})
     bundle = [record("a", "fail", match=False), record("b", "pass"), aside("c")]
-    proposals = reflect(bundle, GUIDANCE, Parrot(text), CONFIG, "en", 5)
+    proposals = reflect(bundle, GUIDANCE, Parrot(text), CONFIG, "en", 5).proposals
     assert [proposal.index for proposal in proposals] == list(range(6))
     assert all(proposal.operations[0].evidence == ("a::fail",) for proposal in proposals)
-    assert reflect(bundle, GUIDANCE, Parrot("nonsense"), CONFIG, "en", 5)[0].refusals[0].raw == "nonsense"
+    assert reflect(bundle, GUIDANCE, Parrot("nonsense"), CONFIG, "en", 5).proposals[0].refusals[0].raw == "nonsense"
+
+
+def test_reflect_counts_what_was_read_and_written() -> None:
+    bundle = [record("a", "fail", match=False), record("b", "pass")]
+    assert reflect(bundle, GUIDANCE, Parrot("x"), CONFIG, "en", 5).tokens == 6 * (11 + 1)
 
 
 def test_reflect_asks_nothing_of_a_bundle_that_can_not_teach() -> None:
     engine = Parrot("x")
-    assert reflect([record("a", "pass")], GUIDANCE, engine, CONFIG, "en", 5) == []
+    assert reflect([record("a", "pass")], GUIDANCE, engine, CONFIG, "en", 5) == Reflection()
     assert engine.asked == []
 
 
@@ -160,3 +165,25 @@ def test_equal_edits_are_one_whatever_their_reasons_and_order() -> None:
         Proposal(7, "", (replace(add, text="Fail if c is e."),), ()),
     ]
     assert distinct(made) == [(made[1], 2), (made[2], 2), (made[5], 2), (made[7], 1)]
+
+
+# The same bundle under edited guidance
+
+
+@given(RECORDS, st.data())
+def test_what_an_edit_turned_is_right_and_what_it_broke_or_nobody_judged_is_left_out(
+    records: list[Record], data: st.DataObject
+) -> None:
+    keys = sorted({each.ticket.key for each in records})
+    merits = {key: data.draw(st.sampled_from([0.0, 0.4, 0.5, 0.6, 1.0])) for key in keys if data.draw(st.booleans())}
+    again = judged_again(records, merits)
+    kept = {each.ticket.key for each in again}
+    assert kept <= set(merits)
+    assert [is_right(each) for each in again] == [merits[each.ticket.key] > 0.5 for each in again]
+    for each in records:
+        right = merits.get(each.ticket.key, 0.0) > 0.5
+        if not is_right(each) and each.ticket.key in merits and not right:
+            assert each in again  # still wrong: as it was
+        if is_right(each) and not right:
+            assert each not in again
+    assert all(each.selection.verdict == each.ticket.label for each in again if is_right(each))

@@ -3,7 +3,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.selection import select
+from stageb.guidance.guidance_file import neutral
+from stageb.guidance.selection import latest_of_the_best, select
+from stageb.guidance.state import Choice
 from stageb.guidance.types import Answers, Candidate, Ticket, Verdict
 
 TICKET = Ticket("m", "g1", "pass", (("image_1", "a: b"),))
@@ -100,3 +102,41 @@ def test_a_further_vote_for_the_winner_keeps_it(given_answers: Answers) -> None:
     if before.verdict is not None:
         assert (after.verdict, after.selected_candidate) == (before.verdict, before.selected_candidate)
         assert after.vote_strength >= before.vote_strength
+
+
+# Among guidances
+
+
+def choices(*right: int, n: int = 100) -> list[Choice]:
+    return [Choice(replace(neutral("m", "en"), step=step), count, n) for step, count in enumerate(right)]
+
+
+def chosen(*right: int, n: int = 100) -> int:
+    return latest_of_the_best(choices(*right, n=n)).guidance.step
+
+
+def test_the_latest_within_one_standard_error_of_the_best_is_chosen() -> None:
+    assert chosen(50, 80, 77) == 2  # 80 of 100: a standard error of 4
+    assert chosen(50, 80, 76) == 2
+    assert chosen(50, 80, 75) == 1
+    assert chosen(50, 76, 80, 70) == 2
+    assert chosen(50, 76, 80, 77, 60) == 3
+    assert chosen(7) == 0
+    assert chosen(3200, 3184, n=4000) == 1  # a standard error of 25 tickets
+    assert chosen(3200, 3174, n=4000) == 0
+
+
+def test_from_all_right_there_is_no_way_but_down() -> None:
+    assert chosen(100, 99) == 0
+    assert chosen(100, 99, 100) == 2
+    assert chosen(0, 0) == 1
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=8))
+def test_what_is_chosen_is_nearly_the_best_and_nothing_later_is(right: list[int]) -> None:
+    made = choices(*right, n=60)
+    one = latest_of_the_best(made)
+    best = max(right) / 60
+    error = (best * (1 - best) / 60) ** 0.5
+    assert one.right / 60 >= best - error
+    assert not [each for each in made[made.index(one) + 1 :] if each.right / 60 >= best - error]
