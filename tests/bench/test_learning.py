@@ -58,7 +58,7 @@ def task(tmp_path: Path) -> Task:
         seed=1,
         budget=3000,
         device="cpu",
-        config=tmp_path / "config.yaml",
+        configs=[tmp_path / "config.yaml"],
         folder=tmp_path,
     )
 
@@ -190,7 +190,7 @@ def test_ours_is_what_the_files_of_a_run_say(task: Task, idle: bool) -> None:
 
 
 def test_ours_says_why_a_run_failed(task: Task) -> None:
-    task.config.write_text("nonsense: 1")
+    task.configs[0].write_text("nonsense: 1")
     with pytest.raises(StagebError, match="nonsense"):
         ours.learn(task)
 
@@ -198,8 +198,9 @@ def test_ours_says_why_a_run_failed(task: Task) -> None:
 # Cells and commands
 
 
+@pytest.mark.slow
 def test_a_cell_is_run_once_and_leaves_its_curve(tmp_path: Path) -> None:
-    place = Place(tmp_path, None, options.CONFIG, "stageb-tiny", "cpu")
+    place = Place(tmp_path, None, options.CONFIGS, "stageb-tiny", "cpu")
     cell = Cell("demo-rack", "tf-grpo", seed=1, budget=350)
     (result,) = cells.run_all([cell], place, workers=1)
     tickets = data.load("demo-rack", None)

@@ -55,7 +55,7 @@ class Place:
 
     out: Path  # a folder per cell goes under it
     data: Path | None  # folder of ticket files
-    config: Path  # of this loop
+    configs: tuple[Path, ...]  # of this loop
     model: str
     device: str  # cpu or cuda
 
@@ -95,7 +95,7 @@ def run(cell: Cell, place: Place) -> str:
         seed=cell.seed,
         budget=cell.budget,
         device=place.device,
-        config=place.config,
+        configs=place.configs,
         folder=folder,
         idle=cell.idle,
     )

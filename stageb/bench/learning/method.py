@@ -49,7 +49,7 @@ class Task:
     seed: int
     budget: int  # rollouts
     device: str  # cpu or cuda
-    config: Path  # of the loop
+    configs: Sequence[Path]  # of this loop, the later ones winning
     folder: Path  # for the method's own files
     idle: bool = False  # whether the reflector makes up edits that change nothing in meaning (``proposer.idle``)
 

@@ -12,7 +12,8 @@ from stageb.bench.learning import data
 from stageb.bench.learning.cells import METHODS, Place
 from stageb.errors import InputError
 
-CONFIG = Path(stageb.__file__).parent.parent / "configs" / "guidance" / "tickets.yaml"
+FOLDER = Path(stageb.__file__).parent.parent / "configs" / "guidance"
+CONFIGS = (FOLDER / "tickets.yaml", FOLDER / "frugal.yaml")  # rollouts are what is counted here, so: when they are dear
 
 
 def parser_of(
@@ -31,14 +32,16 @@ def parser_of(
     parser.add_argument("--workers", type=int, default=2, help="runs at a time, one thread each (default 2)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where models run (default cpu)")
     parser.add_argument("--model", default="stageb-tiny", help="for rollouts and reflection alike (default stageb-tiny)")
-    parser.add_argument("--config", type=Path, default=CONFIG, help="of this loop (default configs/guidance/tickets.yaml)")
+    own = "of this loop; give it more than once, and later ones win (default configs/guidance/tickets.yaml and frugal.yaml)"
+    parser.add_argument("--config", type=Path, action="append", help=own)
     return parser
 
 
 def place_of(given: argparse.Namespace) -> Place:
     """Where the cells of a command line are run. Makes the folder."""
     given.out.mkdir(parents=True, exist_ok=True)
-    return Place(given.out.resolve(), given.data, given.config.resolve(), given.model, given.device)
+    configs = tuple(path.resolve() for path in given.config or CONFIGS)
+    return Place(given.out.resolve(), given.data, configs, given.model, given.device)
 
 
 def datasets_of(given: argparse.Namespace) -> list[str]:

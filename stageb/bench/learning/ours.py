@@ -28,7 +28,6 @@ def learn(task: Task) -> Learnt:
     tickets = task.folder / "tickets.jsonl"
     data.write(task.tickets, tickets)
     options: dict[str, object] = {
-        "config": task.config,
         "stage_a_paths": json.dumps([str(tickets)]),
         "seed": task.seed,
         "output.root": task.folder,
@@ -43,7 +42,8 @@ def learn(task: Task) -> Learnt:
             "reflection.model.engine": "scripted",
             "reflection.model.model_name_or_path": "stageb.bench.learning.proposer:idle",
         }
-    words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
+    given = [("config", path) for path in task.configs] + [*options.items()]
+    words = [word for key, value in given for word in (f"--{key}", str(value))]
     words += ["--budget.rollouts", str(task.budget + measuring(task, words))]
     done = subprocess.run(
         [sys.executable, "-m", "stageb", "fit", *words],
