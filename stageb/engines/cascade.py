@@ -91,11 +91,14 @@ class Stepping:
         return _merged(own, stem) if stem else own[0]
 
 
-@dataclass(frozen=True, slots=True)
 class Envelope:
-    """Carries a view through compiled layers, which would be compiled once for each kind of view that they see."""
+    """Carries a view through compiled layers unread: they would be compiled anew for every length of a list in a view.
 
-    view: Reading | Stepping
+    A plain class, since the compiler looks into dataclasses.
+    """
+
+    def __init__(self, view: Reading | Stepping) -> None:
+        self.view = view
 
 
 def packed_attention(module: Any, packed: Envelope, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:

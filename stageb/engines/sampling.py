@@ -204,14 +204,14 @@ def _kth_largest(scaled: Tensor, settings: Settings) -> Tensor:
 def _least_kept(probability: Tensor, top_p: Tensor) -> Tensor:
     """The probability of the last token that top-p keeps, (rows, 1); 0 where it keeps all."""
     falling = probability.sort(-1, descending=True).values
-    kept = (falling.cumsum(-1) < top_p[:, None]).sum(-1, keepdim=True)  # before the last one
+    kept = (falling.cumsum(-1, dtype=_wide(falling.device)) < top_p[:, None]).sum(-1, keepdim=True)  # before the last one
     last = falling.gather(-1, kept.clamp(max=falling.shape[-1] - 1))
     return torch.where(top_p[:, None] < 1, last, 0.0)
 
 
 def inverted(probability: Tensor, uniform: Tensor) -> Tensor:
     """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary), which need not sum to 1."""
-    cumulative = probability.cumsum(-1)
-    target = _below((uniform[:, None] * cumulative[:, -1:]).to(cumulative.dtype), cumulative)
+    cumulative = probability.cumsum(-1, dtype=_wide(probability.device))
+    target = _below(uniform[:, None] * cumulative[:, -1:], cumulative)
     found = torch.searchsorted(cumulative, target, right=True)[:, 0]
     return found.clamp(max=probability.shape[-1] - 1)
