@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,9 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made import tickets
+from trials import World
 
-from stageb.guidance.config import GateConfig, LoopConfig, RunnerConfig, SplitConfig
-from stageb.guidance.plan import SPLITS, Step, gate_pool, make_plan, missions_of, split_tickets
+from stageb.guidance.config import (
+    DistillConfig,
+    GateConfig,
+    LoopConfig,
+    ReflectionConfig,
+    RunnerConfig,
+    SamplerConfig,
+    SplitConfig,
+)
+from stageb.guidance.gate import decide, parts
+from stageb.guidance.plan import SPLITS, Forecast, Step, forecast, make_plan, missions_of, split_tickets
 from stageb.guidance.types import Split, Ticket
 
 CONFIG = LoopConfig(stage_a_paths=["t.jsonl"], runner=RunnerConfig(epochs=2))
@@ -77,39 +88,65 @@ def test_shares_are_as_configured_and_the_seed_draws_them() -> None:
 # The plan
 
 
-@given(WORLDS, SIZES)
-def test_rounds_partition_each_epochs_tickets(world: list[Ticket], size: int) -> None:
-    parts = split_tickets(world, CONFIG)
-    steps = [step for step in planned(world, size) if step.kind == "round"]
-    for epoch in range(CONFIG.runner.epochs + 1):
-        for mission, by in parts.items():
+def rounds_of(steps: Sequence[Step], epoch: int, mission: str, split: Split) -> list[Step]:
+    wanted = (epoch, mission, split)
+    return [step for step in steps if step.kind == "round" and (step.epoch, step.mission, step.split) == wanted]
+
+
+@given(WORLDS, SIZES, st.integers(0, 3))
+def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int, epochs: int) -> None:
+    """Val and test before learning; train and val in each epoch; test once more at the end."""
+    parts_ = split_tickets(world, CONFIG)
+    steps = planned(world, size, replace(CONFIG, runner=RunnerConfig(epochs=epochs)))
+    held_out = {(0, "val"), (0, "test"), (epochs, "test")} | {(epoch, "val") for epoch in range(epochs + 1)}
+    for epoch in range(epochs + 1):
+        for mission, by in parts_.items():
             for split in SPLITS:
-                rounds = [step for step in steps if (step.epoch, step.mission, step.split) == (epoch, mission, split)]
-                assert sorted(i for step in rounds for i in step.tickets) == sorted(by[split])
-                assert [step.number for step in rounds] == list(range(len(rounds)))
-                assert [step.last for step in rounds] == [False] * (len(rounds) - 1) + [True] * bool(rounds)
-                assert all(len(step.tickets) == size for step in rounds[:-1])
+                rounds = rounds_of(steps, epoch, mission, split)
+                judged = epoch > 0 if split == "train" else (epoch, split) in held_out
+                times = 2 if (epoch, split) == (0, "test") and epochs == 0 else 1
+                assert sorted(i for step in rounds for i in step.tickets) == sorted([*by[split]] * times * judged)
                 assert all(0 < len(step.tickets) <= size for step in rounds)
+                if times == 1:
+                    assert [step.number for step in rounds] == list(range(len(rounds)))
+                    assert [step.last for step in rounds] == [False] * (len(rounds) - 1) + [True] * bool(rounds)
+                    assert all(len(step.tickets) == size for step in rounds[:-1])
 
 
 @given(WORLDS, SIZES)
-def test_every_epoch_learns_first_and_judges_then(world: list[Ticket], size: int) -> None:
-    steps = planned(world, size)
-    order = [(step.epoch, missions_of(world).index(step.mission), SPLITS.index(step.split)) for step in steps]
-    assert order == sorted(order)
-    assert all(step.learns == (step.epoch > 0 and step.split == "train") for step in steps)
-    latest = {(step.epoch, step.mission, step.split): step for step in steps}
+def test_every_epoch_learns_closes_and_judges_and_the_final_guidance_is_chosen_before_test(
+    world: list[Ticket], size: int
+) -> None:
+    config = replace(CONFIG, distill=DistillConfig(size=1))
+    steps, missions = planned(world, size, config), missions_of(world)
+    letters = {("val", "round"): "v", ("test", "round"): "t", ("train", "round"): "r"}
+    letters |= {("train", "close"): "c", ("val", "choose"): "o", ("train", "distill"): "d"}
+    for mission in missions:
+        written = "".join(letters[step.split, step.kind] for step in steps if step.mission == mission)
+        assert re.fullmatch("v*t*(r*cv*){2}ot*d*", written)
     for step in steps:
-        closes = step.learns and step is latest[step.epoch, step.mission, step.split]
-        assert (step.kind == "close") == closes
-    closings = [(step.epoch, step.mission) for step in steps if step.kind == "close"]
-    assert closings == [(epoch, mission) for epoch in (1, 2) for mission in missions_of(world)]
+        assert step.learns == (step.epoch > 0 and step.split == "train" and step.kind != "distill")
+        assert step.counts == (step.kind in ("round", "distill")) == bool(step.tickets)
+    for kind, epochs in (("close", [1, 2]), ("choose", [2])):
+        marks = [(step.epoch, step.mission) for step in steps if step.kind == kind]
+        assert marks == [(epoch, mission) for epoch in epochs for mission in missions]
+    train = {mission: sorted(by["train"]) for mission, by in split_tickets(world, config).items()}
+    for mission in missions:
+        drawn = [i for step in steps if (step.mission, step.kind) == (mission, "distill") for i in step.tickets]
+        assert sorted(drawn) == train[mission]
 
 
-def test_epochs_draw_orders_of_their_own_and_the_first_is_judged_beforehand() -> None:
+@given(WORLDS, SIZES)
+def test_an_audit_judges_every_ticket_once_and_learns_nothing(world: list[Ticket], size: int) -> None:
+    steps = planned(world, size, replace(CONFIG, jump_reflection=True, distill=DistillConfig(size=9)))
+    assert sorted(i for step in steps for i in step.tickets) == list(range(len(world)))
+    assert {(step.kind, step.epoch, step.learns) for step in steps} <= {("round", 0, False)}
+
+
+def test_epochs_draw_orders_of_their_own() -> None:
     steps = [step for step in planned(numbered(60), 60) if step.split == "train" and step.kind == "round"]
-    before, first, second = (step.tickets for step in steps)
-    assert before == first != second
+    first, second = (step.tickets for step in steps)
+    assert first != second
     assert sorted(first) == sorted(second)
 
 
@@ -132,21 +169,36 @@ def test_the_plan_knows_the_round_and_not_the_ranks(world: list[Ticket], shape: 
     assert planned(world, world_size * per_rank, config) == planned(world, 12)
 
 
-# The gate's pool
+# The forecast
 
 
-@given(st.lists(st.integers(0, 999), unique=True, max_size=40), st.integers(1, 50))
-def test_the_pool_is_a_fixed_draw_from_train(train: list[int], size: int) -> None:
-    config = replace(CONFIG, gate=GateConfig(pool_size=size))
-    pool = gate_pool(train, config, "m")
-    assert len(pool) == min(size, len(train)) == len(set(pool))
-    assert set(pool) <= set(train)
-    assert gate_pool(train, config, "m") == pool
-    assert gate_pool(train, replace(config, gate=GateConfig(pool_size=999)), "m")[: len(pool)] == pool
+def test_a_forecast_counts_the_plan() -> None:
+    config = replace(CONFIG, sampler=SamplerConfig(samples_per_decode=3), distill=DistillConfig(size=1), gate="none")
+    config = replace(config, reflection=ReflectionConfig(batch_size=20, num_proposals=5))
+    world = numbered(100)
+    sizes = {split: len(positions) for split, positions in split_tickets(world, config)["m"].items()}
+    judged = 2 * sizes["train"] + 3 * sizes["val"] + 2 * sizes["test"]
+    bundles = 2 * -(-sizes["train"] // 20)
+    cost = forecast(planned(world, 12, config), config, {"m": sizes["train"]})
+    assert cost == Forecast(3 * judged + sizes["train"], bundles, 5 * bundles, 0)
+    audit = replace(config, jump_reflection=True)
+    assert forecast(planned(world, 12, audit), audit, {"m": sizes["train"]}) == Forecast(300, 0, 0, 0)
 
 
-def test_missions_and_seeds_draw_pools_of_their_own() -> None:
-    train = list(range(200))
-    config = replace(CONFIG, gate=GateConfig(pool_size=20))
-    pools = {tuple(gate_pool(train, each, mission)) for each in (config, replace(config, seed=18)) for mission in "mn"}
-    assert len(pools) == 4
+@given(st.data(), st.integers(1, 13), st.integers(1, 30), st.integers(1, 90), st.integers(1, 120))
+def test_no_bundle_costs_the_gate_more_than_was_forecast(
+    data: st.DataObject, proposals: int, batch_size: int, race_size: int, pool_size: int
+) -> None:
+    """Each edit mends tickets of its own, so that all look good and join."""
+    train = data.draw(st.integers(batch_size, 160))
+    gate = GateConfig(race_size=race_size, pool_size=pool_size)
+    reflection = ReflectionConfig(batch_size=batch_size, num_proposals=proposals, max_cases=6)
+    config = replace(CONFIG, gate=gate, reflection=reflection)
+    world = World(numbered(train), [0.0] * train)
+    race_on, pool = parts(range(train), range(batch_size), (), world.tickets, gate, 1, 2)
+    better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
+    edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
+    jury = world.jury(gate)
+    decide(edits, jury, world.join, race_on, pool, 0.5, data.draw(st.sampled_from([1, 32, 999])))
+    steps = [Step("round", 1, "m", "train", 0, tuple(range(batch_size)), True), Step("close", 1, "m", "train", 0, (), False)]
+    assert jury.judged <= forecast(steps, config, {"m": train}).judged

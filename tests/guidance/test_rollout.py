@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
@@ -6,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import tickets
 
-from stageb.engines.protocol import Completion, Decode, Prompt, Request
+from stageb.config import ModelConfig
+from stageb.engines import build
+from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.guidance_file import neutral
-from stageb.guidance.prompts import answer_text, rollout_prompt, ticket_text
-from stageb.guidance.rollout import as_decode, group_size, micro_batches, rollout, verdicts
-from stageb.guidance.types import Guidance, Rule, Ticket
-from stageb.seeds import stream
+from stageb.guidance.prompts import answer_text, parse_verdict, rollout_prompt, ticket_text
+from stageb.guidance.rollout import as_decode, group_size, judgements, micro_batches, rollout, sigmoid
+from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
+from stageb.seeds import stream, uniform
 
 GUIDANCE = neutral("m", "en")
 NAMES = (17, "rollout", 2)
@@ -130,8 +133,10 @@ def test_answers_do_not_depend_on_what_else_is_in_the_batch(round_: list[Ticket]
     together = {each.ticket_key: each for each in rollout(round_, GUIDANCE, engine, SAMPLER, "en", NAMES)}
     some = data.draw(st.permutations(round_))[: data.draw(st.integers(0, len(round_)))]
     assert rollout(some, GUIDANCE, engine, SAMPLER, "en", NAMES) == [together[each.key] for each in some]
-    said = dict(zip(together, verdicts(round_, GUIDANCE, engine, SAMPLER, "en"), strict=True))
-    assert verdicts(some, GUIDANCE, engine, SAMPLER, "en") == [said[each.key] for each in some]
+    scorer = Weighing()
+    for judge_by in ("answer", "probability"):
+        judged = dict(zip(together, judgements(round_, GUIDANCE, scorer, SAMPLER, "en", judge_by), strict=True))
+        assert judgements(some, GUIDANCE, scorer, SAMPLER, "en", judge_by) == [judged[each.key] for each in some]
 
 
 def test_other_names_draw_other_answers() -> None:
@@ -167,14 +172,19 @@ def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
     assert [short, other] == rollout([round_[0], round_[2]], GUIDANCE, engine, SAMPLER, "en", NAMES)
     assert (short.set_aside, other.set_aside) == ("", "")
     assert {request.prompt for request in engine.asked} == {rollout_prompt(round_[i], GUIDANCE, "en") for i in (0, 2)}
-    assert verdicts([round_[1]], GUIDANCE, engine, sampler, "en") == [None]
+    for judge_by in ("answer", "probability"):
+        judged = judgements(round_, GUIDANCE, Weighing(), sampler, "en", judge_by)
+        assert judged[1] == Judgement(0.0, 0)  # never right, and costs nothing
+        others = judgements([round_[0], round_[2]], GUIDANCE, Weighing(), SAMPLER, "en", judge_by)
+        assert [judged[0], judged[2]] == others
     fits = rollout(round_, GUIDANCE, engine, replace(SAMPLER, max_prompt_tokens=length), "en", NAMES)[1]
     assert len(fits.candidates) == 4
 
 
 def test_nothing_to_roll_out_is_nothing() -> None:
     assert rollout([], GUIDANCE, Listening(), SAMPLER, "en", NAMES) == []
-    assert verdicts([], GUIDANCE, Listening(), SAMPLER, "en") == []
+    assert judgements([], GUIDANCE, Listening(), SAMPLER, "en", "answer") == []
+    assert judgements([], GUIDANCE, Weighing(), SAMPLER, "en", "probability") == []
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -183,36 +193,103 @@ def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
     one = Ticket("m", "secret-group", "fail", (("image_1", "a: b"),), {"note": "secret extra"})
     engine = Listening()
     rollout([one, replace(one, group_id="another", label="pass")], guidance, engine, SAMPLER, language, NAMES)
-    verdicts([one], guidance, engine, SAMPLER, language)
-    (prompt,) = {request.prompt for request in engine.asked}
+    judgements([one], guidance, engine, SAMPLER, language, "answer")
+    weighing = Weighing()
+    judgements([one], guidance, weighing, SAMPLER, language, "probability")
+    (prompt,) = {each.prompt for each in [*engine.asked, *weighing.questions]}
     assert "secret" not in prompt.system + prompt.user
     assert prompt.user == "image_1: a: b"
     assert prompt.system.endswith("\nG0. x\nG4. Fail if a is b.")
 
 
-# Verdicts
+# Judgements
+
+
+class Weighing(ScriptedEngine):
+    """Has a log-probability for each answer, drawn from the prompt, and remembers what it was asked."""
+
+    def __init__(self, lead: float | None = None) -> None:
+        super().__init__(respond)
+        self.lead = lead  # of the first answer over the second
+        self.questions: list[Question] = []
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        self.questions += questions
+        if self.lead is not None:
+            return [(-1.0, -1.0 - self.lead) for _ in questions]
+        return [tuple(-9 * uniform(stream(str(each.prompt), answer), 0) for answer in each.answers) for each in questions]
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict"),
+    ("answer", "merit"),
     [
-        ("Verdict: pass\nReason: all is well", "pass"),
-        ("Verdict: Fail", "fail"),
-        ("Verdict: fail\nand then words without end", "fail"),
-        ("\nVerdict: pass", None),
-        ("Verdict: maybe\nReason: who knows", None),
-        ("", None),
+        ("Verdict: pass\nReason: all is well", 1.0),
+        ("Verdict: Fail", 0.0),
+        ("Verdict: pass\nand then words without end", 1.0),
+        ("\nVerdict: pass", 0.0),
+        ("Verdict: maybe\nReason: who knows", 0.0),
+        ("", 0.0),
     ],
 )
-def test_a_verdict_is_read_off_the_first_line(answer: str, verdict: str | None) -> None:
+def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: float) -> None:
     seen: list[Decode] = []
 
     def answering(prompt: Prompt, decode: Decode, key: int) -> str:
         seen.append(decode)
         return answer
 
-    assert verdicts([ticket()], GUIDANCE, ScriptedEngine(answering), SAMPLER, "en") == [verdict]
+    engine = ScriptedEngine(answering)
+    (judged,) = judgements([ticket()], GUIDANCE, engine, SAMPLER, "en", "answer")
+    (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, "en")])
+    assert judged == Judgement(merit, read + len(answer.partition("\n")[0].split()) + 1)
     assert [(decode.temperature, decode.stop) for decode in seen] == [(0.0, ("\n",))]
+
+
+@given(st.floats(-40, 40), st.sampled_from([0.1, 0.7, 1.0, 2.0]))
+def test_by_probability_the_two_verdict_lines_are_weighed_at_the_grids_temperature(lead: float, temperature: float) -> None:
+    engine, sampler = Weighing(lead), SamplerConfig(grid=[DecodeConfig(temperature), DecodeConfig(5.0)])
+    both = [ticket(), replace(ticket(), label="fail")]
+    passes, fails = judgements(both, GUIDANCE, engine, sampler, "en", "probability")
+    assert {question.answers for question in engine.questions} == {("Verdict: pass", "Verdict: fail")}
+    assert [question.prompt for question in engine.questions] == [rollout_prompt(each, GUIDANCE, "en") for each in both]
+    weights = [math.exp(-1 / temperature), math.exp((-1 - lead) / temperature)]
+    assert passes.merit == pytest.approx(weights[0] / sum(weights), abs=1e-6)
+    assert passes.merit + fails.merit == pytest.approx(1, abs=2e-6)
+    assert passes.tokens == engine.count_tokens([engine.questions[0].prompt])[0] + 1
+
+
+def test_greedily_the_more_probable_verdict_is_all_and_a_tie_is_never_right() -> None:
+    assert [sigmoid(lead, 0) for lead in (-3.0, -1e-9, 0.0, 1e-9, 5.0)] == [0.0, 0.0, 0.0, 1.0, 1.0]
+    sampler = SamplerConfig(grid=[DecodeConfig(temperature=0)])
+    for lead, merits in ((0.3, [1.0, 0.0]), (-0.3, [0.0, 1.0]), (0.0, [0.0, 0.0])):
+        both = [ticket(), replace(ticket(), label="fail")]
+        judged = judgements(both, GUIDANCE, Weighing(lead), sampler, "en", "probability")
+        assert [each.merit for each in judged] == merits
+    assert sigmoid(1e9, 0.01) == 1.0
+    assert sigmoid(-1e9, 0.01) == 0.0
+
+
+def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -> None:
+    """Of answers that keep their form, to within sampling error; it is unsure of the first ticket."""
+    engine = build(ModelConfig(), "cpu")
+    assert isinstance(engine, Scorer)
+    rules = (*GUIDANCE.rules, Rule("G1", "Fail if state is torn."), Rule("G2", "Pass if colour is a shade of red."))
+    guidance = replace(GUIDANCE, rules=rules, next_number=3)
+    texts = ["state: not torn", "torn and red"]
+    round_ = [ticket(f"g{n}", text) for n, text in enumerate(texts)]
+    temperature, samples = 1.5, 200
+    sampler = SamplerConfig(samples, grid=[DecodeConfig(temperature, max_new_tokens=8, stop=["\n"])])
+    told = rollout(round_, guidance, engine, sampler, "en", NAMES)
+    judged = judgements(round_, guidance, engine, sampler, "en", "probability")
+    unsure = 0
+    for answers, judgement in zip(told, judged, strict=True):
+        verdicts = [parse_verdict(candidate.text, "en") for candidate in answers.candidates]
+        formed = [verdict for verdict in verdicts if verdict]
+        assert len(formed) > samples / 2
+        unsure += 0.05 < judgement.merit < 0.95
+        error = math.sqrt(max(judgement.merit * (1 - judgement.merit), 0.01) / len(formed))
+        assert formed.count("pass") / len(formed) == pytest.approx(judgement.merit, abs=4 * error)
+    assert unsure
 
 
 def test_a_rollout_wants_both_lines() -> None:

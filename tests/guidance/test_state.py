@@ -1,21 +1,35 @@
 import json
 from dataclasses import asdict, fields
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made import LINE, VERDICT, guidances, tickets
 
-from stageb.guidance.state import MissionState, State, Tally, answers_from_plain, from_plain, share, to_plain
+from stageb.guidance.state import (
+    Choice,
+    MissionState,
+    Spent,
+    State,
+    Tally,
+    answers_from_plain,
+    from_plain,
+    interval,
+    share,
+    to_plain,
+)
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket, Verdict
 
 COUNT = st.integers(0, 10**6)
 TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
+SPENT = st.builds(Spent, *(COUNT for _ in fields(Spent)))
 TEXT = st.text(max_size=20)  # any text at all: raw answers hold everything
 CANDIDATES = st.builds(Candidate, COUNT, COUNT, st.floats(0, 2), TEXT, st.none() | VERDICT, TEXT, st.booleans(), COUNT)
 ANSWERS = st.builds(Answers, LINE, COUNT, st.lists(CANDIDATES, max_size=3).map(tuple), TEXT)
 SELECTIONS = st.builds(
     Selection, st.none() | VERDICT, TEXT, st.none() | COUNT, st.floats(0, 1), st.booleans(), st.booleans(), TEXT
 )
+RECORDS = ("pending", "again", "unsolved")
 
 
 @st.composite
@@ -26,18 +40,25 @@ def states(draw: st.DrawFn) -> tuple[State, dict[tuple[str, str], Ticket]]:
     for mission in draw(st.lists(LINE, max_size=2, unique=True)):
         own = draw(tickets(mission, max_size=3))
         known |= {(mission, ticket.key): ticket for ticket in own}
-        pending = tuple(
-            Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own
-        )
+        made: dict[str, object] = {
+            name: tuple(
+                Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own
+            )
+            for name in RECORDS
+        }
+        made |= {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "distilled")}
+        guidance = guidances(st.just(mission))
         missions[mission] = MissionState(
-            guidance=draw(guidances(st.just(mission))),
-            pending=pending,
+            guidance=draw(guidance),
+            left=draw(st.floats(0, 0.5)),
             tally=draw(TALLIES),
-            bundles=draw(COUNT),
-            judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES))),
-            pool=draw(st.none() | st.lists(st.booleans(), max_size=9).map(tuple)),
+            judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES), max_size=1)),
+            merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),
+            changed=draw(st.booleans()),
+            choices=tuple(draw(st.lists(st.builds(Choice, guidance, COUNT, COUNT), max_size=1))),
+            **made,  # type: ignore[arg-type]
         )
-    return State(draw(COUNT), missions), known
+    return State(draw(COUNT), missions, draw(SPENT), draw(LINE)), known
 
 
 @given(states())
@@ -53,7 +74,7 @@ def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[tuple[str, str], 
     """A commit is written after every round: it names tickets, and what they say stays in the ticket files."""
     plain = to_plain(made[0])
     for mission in plain["missions"].values():
-        assert all(isinstance(record["ticket"], str) for record in mission["pending"])
+        assert all(isinstance(record["ticket"], str) for name in RECORDS for record in mission[name])
 
 
 @given(ANSWERS)
@@ -71,7 +92,7 @@ def test_with_mission_replaces_one_and_leaves_the_given_state(
     after = state.with_mission("new", mission)
     assert after.missions == {**before, "new": mission}
     assert state.missions == before
-    assert after.cursor == state.cursor
+    assert (after.cursor, after.spent, after.ended) == (state.cursor, state.spent, state.ended)
 
 
 # Tallies
@@ -104,3 +125,29 @@ def test_metrics_count_what_was_answered(cases: list[Case]) -> None:
 
 def test_a_share_of_nothing_is_none() -> None:
     assert (share(0, 0), share(0, 3), share(1, 3), share(3, 3)) == (None, 0.0, 0.333333, 1.0)
+
+
+def test_the_interval_is_wilsons() -> None:
+    """Against values worked out elsewhere: Newcombe, Statistics in Medicine 17 (1998), table I, method 3."""
+    for (part, whole), known in {
+        (81, 263): (0.2553, 0.3662),
+        (15, 148): (0.0624, 0.1605),
+        (1, 29): (0.0061, 0.1718),
+    }.items():
+        assert interval(part, whole) == pytest.approx(known, abs=5e-5)
+    assert interval(0, 20) == pytest.approx([0, 0.1611], abs=5e-5)
+    assert interval(0, 0) is None
+
+
+@given(st.integers(1, 5000), st.data())
+def test_an_interval_holds_the_share_and_is_its_own_mirror_image(whole: int, data: st.DataObject) -> None:
+    part = data.draw(st.integers(0, whole))
+    low, high = interval(part, whole) or ()
+    assert 0 <= low <= part / whole + 1e-6
+    assert part / whole - 1e-6 <= high <= 1
+    assert interval(whole - part, whole) == pytest.approx([1 - high, 1 - low], abs=2e-6)
+
+
+@given(SPENT, SPENT)
+def test_what_was_spent_adds_up(one: Spent, other: Spent) -> None:
+    assert asdict(one.plus(**asdict(other))) == {name: value + getattr(other, name) for name, value in asdict(one).items()}
