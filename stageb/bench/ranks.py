@@ -95,13 +95,16 @@ class Ranks:
     def _answer(self, common: Any, positions: Any) -> Any:
         """The answers to the tickets at ``positions``, and the seconds that the contestant took."""
         asked = requests_of(self.workload, self.prompts, positions, common["greedy"])
-        begun = time.perf_counter()
+        begun, begun_cpu = time.perf_counter(), time.process_time()
         try:
             given = self._contestant.generate(asked) if asked else []
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
-        seconds = time.perf_counter() - begun
-        return {"seconds": seconds, "answers": [[[one.text, one.tokens, one.finish] for one in group] for group in given]}
+        return {
+            "seconds": time.perf_counter() - begun,
+            "cpu_s": time.process_time() - begun_cpu,
+            "answers": [[[one.text, one.tokens, one.finish] for one in group] for group in given],
+        }
 
     def _score(self, answers: Any, positions: Any) -> Any:
         """The log-probabilities of ``answers`` for the tickets at ``positions``."""
@@ -152,13 +155,14 @@ class Ranks:
         seconds = time.perf_counter() - begun
         without_errors("answering", results)
         world = self.runtime.world_size
-        engine = [sum(result["seconds"] for result in results[rank::world]) for rank in range(world)]
+        engine_s = max(sum(result["seconds"] for result in results[rank::world]) for rank in range(world))
+        cpu_s = sum(result["cpu_s"] for result in results)
         rows = [
             (i, [(text, tokens, finish) for text, tokens, finish in group])
             for batch, result in zip(batches, results, strict=True)
             for i, group in zip(batch, result["answers"], strict=True)
         ]
-        return Pass(seconds, max(engine), dict(rows))
+        return Pass(seconds, engine_s, cpu_s, dict(rows))
 
     def score(self, batches: Sequence[Sequence[int]], answers: Sequence[str]) -> float:
         """Seconds until rank 0 has the probabilities of ``answers`` for all tickets. Raises ``FailedError``."""
@@ -216,6 +220,7 @@ class Pass:
 
     seconds: float  # until rank 0 had all answers
     engine_s: float  # of these, in the contestant, on the rank where that took longest
+    cpu_s: float  # processor time in the contestant, all ranks and threads together; not that of processes of its own
     answers: dict[int, list[Row]]  # by ticket
 
     @property

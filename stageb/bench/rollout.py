@@ -2,7 +2,8 @@
 
 An engine may be given fewer of the same tickets, where it is too slow for all: ``generate:32``. Each is loaded, warmed up,
 timed over several passes, checked, and dropped before the next one is loaded. Seconds run from handing the tickets out
-until rank 0 has all answers.
+until rank 0 has all answers. A machine that is busy with other work spreads them; rollouts per second of processor time,
+which stand beside them, then say more of an engine on a CPU.
 
 Two checks stand beside the figures. *Greedy*: on a few tickets, which share of the greedy answers has the very tokens of
 ``generate`` in float arithmetic of the same kind, and how many tokens the earliest difference lets pass; bfloat16 turns
@@ -46,6 +47,7 @@ class Result:
     rollouts_per_s_range: tuple[float, float]  # of all passes
     new_tokens_per_s: float  # median
     new_tokens: int  # of one pass
+    rollouts_per_cpu_s: float  # median; on a machine that is busy with other work the steadier figure
     startup_s: float  # loading, on the slowest rank
     warmup_s: float  # the passes that did not count
     peak_bytes: int  # of the rank that held most
@@ -149,6 +151,7 @@ def measure(ranks: Ranks, entry: Entry, given: Namespace, device: Device, refere
         rollouts_per_s_range=(min(rates), max(rates)),
         new_tokens_per_s=typical.tokens / middle,
         new_tokens=typical.tokens,
+        rollouts_per_cpu_s=statistics.median(one.rollouts / one.cpu_s for one in passes),
         startup_s=startup_s,
         warmup_s=warmup_s,
         peak_bytes=peak_bytes,
@@ -193,8 +196,8 @@ def heading(record: dict[str, Any]) -> str:
     place = f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} threads a rank"
     best = f"copy {measured['bytes_per_s'] / 1e9:.1f} GB/s, matmul {measured['operations_per_s'] / 1e12:.2f} TFLOP/s"
     titles = (
-        f"{'engine':<11} {'tickets':>7} {'rollouts/s':>10} {'(range)':>17} {'new tok/s':>10} {'floor':>7} {'start s':>8} "
-        f"{'peak GB':>8} {'greedy =':>9} {'from':>5} {'keys =':>7}"
+        f"{'engine':<11} {'tickets':>7} {'rollouts/s':>10} {'(range)':>17} {'per cpu-s':>9} {'new tok/s':>10} "
+        f"{'floor':>7} {'start s':>8} {'peak GB':>8} {'greedy =':>9} {'from':>5} {'keys =':>7}"
     )
     return f"{workload['model']}: {asked}, at most {workload['new_tokens']} new\n{place}; {best}\n{titles}"
 
@@ -209,6 +212,7 @@ def line(result: Result) -> str:
     first = "-" if result.greedy_first_difference is None else str(result.greedy_first_difference)
     return (
         f"{result.engine:<11} {result.tickets:>7} {result.rollouts_per_s:>10.1f} {f'({low:.1f}-{high:.1f})':>17} "
+        f"{result.rollouts_per_cpu_s:>9.1f} "
         f"{result.new_tokens_per_s:>10.0f} {result.floor_share:>7.1%} {result.startup_s:>8.1f} "
         f"{result.peak_bytes / 1e9:>8.2f} {share(result.greedy_equal):>9} {first:>5} {share(result.keys_equal):>7}"
     )
