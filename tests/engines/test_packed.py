@@ -116,6 +116,21 @@ def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
         assert found == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_layers_are_compiled_once_for_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "PACKS", {"cuda"})
+    monkeypatch.setattr(packed, "FUSE_FROM", 0)
+    compiled = torch._dynamo.utils.counters["stats"]
+    engine = Decoder(warmed(ODD["a key head each"]).to("cuda"), EOS, text_of)
+    engine.answers(SHARED, rows(15))
+    before = compiled["unique_graphs"]
+    for count in (2, 7, 30):
+        engine.answers(SHARED, rows(count))
+        engine.scores(SHARED, [Choice(row.own, ((5, 6), (5, 7))) for row in rows(count)])
+    assert compiled["unique_graphs"] == before
+
+
 def test_a_batch_that_does_not_fit_is_halved(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     asked = rows(12)
     whole = decoder().answers(SHARED, asked)
