@@ -5,12 +5,12 @@ bookkeeping) has fixed shapes and never asks the device for a number, so it is c
 the tokens of a few steps while the device is at the next few; rows that have ended leave when enough of them have, and the
 smaller batch is captured anew (some 50 ms). Keys and values stay where they are: rows keep their slots.
 
-Measured on one H200 with torch 2.11, transformers 5.17 and a model of 4.0 B parameters (36 layers, random weights, bfloat16);
-1,000 shared and 500 own prompt tokens, 4 samples a ticket, 128 new tokens: 117 rollouts/s for 32 tickets at once, 186 for 128,
-201 for 512. Of the 10.2 s of 512 tickets, 4.05 go to reading prompts (2.55 of them to matrix products, 0.86 to flash
-attention, 0.14 to merging what it found) and 5.95 to steps of 47 ms (23 ms matrix products, 14.6 new tokens and prompts, 4.0
-stem, 2.9 the fused rest, 0.5 drawing). Most memory allocated: 85.6 GB, for 84.3 of weights, keys and values. Scores: 124
-tickets/s.
+Measured on one H200 with torch 2.11, transformers 5.17 and a model of 4.0 B parameters (36 layers, random weights,
+bfloat16); 1,000 shared and 500 own prompt tokens, 4 samples a ticket, 128 new tokens: 117 rollouts/s for 32 tickets at once,
+186 for 128, 201 for 512. Of the 10.2 s of 512 tickets, 4.05 go to reading prompts (2.55 of them to matrix products, 0.86 to
+flash attention, 0.14 to merging what it found) and 5.95 to steps of 47 ms (23 ms matrix products, 14.6 new tokens and
+prompts, 4.0 stem, 2.9 the fused rest, 0.5 drawing). Most memory allocated: 85.6 GB, for 84.3 of weights, keys and values.
+Scores: 124 tickets/s.
 
 What was tried there and lost:
 
