@@ -216,6 +216,15 @@ def test_a_cell_is_run_once_and_leaves_its_curve(tmp_path: Path) -> None:
     assert cells.run_all([cell], place, workers=1)[0]["seconds"] == -1
 
 
+@pytest.mark.slow
+def test_cells_that_failed_are_named_after_the_others_are_done(tmp_path: Path) -> None:
+    place = Place(tmp_path, None, options.CONFIGS, "stageb-tiny", "cpu")
+    good, bad = Cell("demo-rack", "tf-grpo", seed=1, budget=1), Cell("demo-rack", "no-such-method", seed=1, budget=1)
+    with pytest.raises(StagebError, match="no-such-method"):
+        cells.run_all([bad, good], place, workers=1)
+    assert cells.run_all([good], place, workers=1)[0]["rollouts"] == 0
+
+
 def test_splits_are_the_loops_own_and_differ_by_seed(task: Task) -> None:
     def keys(some: Sequence[Ticket]) -> set[str]:
         return {ticket.key for ticket in some}

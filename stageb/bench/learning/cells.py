@@ -21,6 +21,7 @@ from stageb.bench.learning.proposer import idle
 from stageb.config import ModelConfig
 from stageb.engines.protocol import Engine
 from stageb.engines.scripted import ScriptedEngine
+from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.guidance_file import neutral
 from stageb.guidance.plan import split_tickets
@@ -61,14 +62,22 @@ class Place:
 
 
 def run_all(cells: Sequence[Cell], place: Place, workers: int) -> list[dict[str, Any]]:
-    """The results of all cells, in order; a line on stderr for each. Raises what a cell raised, after the others."""
+    """The results of all cells, in order; a line on stderr for each that ends.
+
+    Raises ``StagebError`` where some failed, after the others are done.
+    """
     os.environ.update(dict.fromkeys(THREADS, "1"))
     left = [cell for cell in cells if not _result_path(cell, place).is_file()]
+    failed: list[str] = []
     with ProcessPoolExecutor(max(1, min(workers, len(left))), mp_context=get_context("spawn")) as pool:
         running = {pool.submit(run, cell, place): cell for cell in left}
         for number, future in enumerate(as_completed(running), 1):
             error = future.exception()
-            print(f"{number}/{len(left)} {running[future].name}: {error or future.result()}", file=sys.stderr, flush=True)
+            if error:
+                failed.append(f"{running[future].name}: {type(error).__name__}: {error}")
+            print(f"{number}/{len(left)} {failed[-1] if error else future.result()}", file=sys.stderr, flush=True)
+    if failed:
+        raise StagebError("runs failed; the same command runs them again:\n" + "\n".join(failed))
     return [json.loads(_result_path(cell, place).read_text(encoding="utf-8")) for cell in cells]
 
 
@@ -113,7 +122,7 @@ def run(cell: Cell, place: Place) -> str:
     disk.replace(_result_path(cell, place), (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
     last = result["curve"][-1]
     accuracy = f"test {sum(map(int, last['right'])) / len(last['right']):.1%}, " if cell.measured else ""
-    return f"{accuracy}{learnt.accepted} accepted, {learnt.rollouts} rollouts, {seconds:.0f} s"
+    return f"{cell.name}: {accuracy}{learnt.accepted} accepted, {learnt.rollouts} rollouts, {seconds:.0f} s"
 
 
 def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
