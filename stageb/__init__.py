@@ -14,6 +14,7 @@ The map:
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
 - ``tiny``: the language model that ships with the package, and how it was made
 - ``demo``: the demo's tickets, and how they were made
+- ``bench``: what is measured, and how: ``python -m stageb.bench``
 
 The names below are imported when they are first used, so that ``import stageb`` costs nothing.
 """
