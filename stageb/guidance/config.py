@@ -173,8 +173,8 @@ class GateConfig:
     """The chance that a run ever accepts an edit that is no better: one budget for all edits that it tries."""
     pool_size: int = 1024
     """Train tickets, at most, that the test of one edit sees; none of them was shown to the reflection that made it."""
-    race_size: int = 128
-    """Train tickets on which the edits of a bundle are raced for that test, the bundle's own included."""
+    race_size: int = 192
+    """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested."""
     judge_by: Literal["auto", "probability", "answer"] = "auto"
     """probability: how likely the right verdict is, read off the model without decoding; answer: the greedy verdict; auto:
     probability where the engine can tell."""

@@ -87,6 +87,12 @@ class Test:
         return self.total / self.gain.tickets if self.gain.tickets else 0.0
 
 
+def projected(won: float, lost: float, tickets: int) -> float:
+    """The log of the wealth that ``tickets`` tickets would bring under the best stake, where of each ``won`` is won outright
+    and ``lost`` is lost, on the average; at least 0."""
+    return max(0.0, *(tickets * (won * log1p(stake) + lost * log1p(-stake)) for stake in STAKES))
+
+
 def smallest(level: float, tickets: int) -> float:
     """The smallest mean gain that ``tickets`` tickets can prove at ``level``, where nothing is lost: the share of them that
     must be won outright. Above 1 where even that would not do."""

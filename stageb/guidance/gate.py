@@ -3,11 +3,13 @@
 What a bundle's edits go through, each step dearer than the one before:
 
 1. *Evidence*: an edit that turns none of the tickets that it names is dropped.
-2. *Race* (``race.py``): the others are judged on shared tickets, the bundle's among them; the most careful is left, and the
-   one of most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets
-   are joined, and tested as one.
-3. *Test* (``evidence.py``): chunk by chunk, until it is proven or given up, on train tickets of groups that neither the
-   reflection nor the race has seen. An edit whose race says that the test could not succeed is spared it.
+2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most careful is left, and the one of
+   most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets are
+   joined, and tested as one.
+3. *Test* (``evidence.py``): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose race
+   says that the test could not succeed is spared it.
+
+Cases, race and test have no group of tickets in common, since one that came twice would speak for itself.
 
 The tests share one false-acceptance budget for the run, of which each mission has an equal part. Until the first acceptance
 the guarantee is exact: an edit is a function of its bundle, and the tickets of its test are others. Later edits build on
@@ -23,7 +25,7 @@ from math import log
 from typing import Literal
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.evidence import Test, Wealth, spend
+from stageb.guidance.evidence import Test, Wealth, projected, spend
 from stageb.guidance.race import LOSS_PRICE, Form, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 from stageb.seeds import shuffled
@@ -145,43 +147,47 @@ def decide(
     if not racing:
         return Decision(tuple(idle), left)
     was_right = jury.was_right(race_on)
+    wrong, right = was_right.count(False), was_right.count(True)
 
     def gains(asked: Sequence[tuple[int, Sequence[int]]]) -> list[list[float]]:
         return jury.gains([(racing[i].contender.guidance, [race_on[k] for k in seen]) for i, seen in asked])
 
     outcome = race(was_right, len(racing), gains)
     racing = [replace(trial, form=form) for trial, form in zip(racing, outcome.forms, strict=True)]
-    careful = _joined([racing[i] for i in outcome.ranked], jury, join, race_on, was_right)
+
+    def form(contender: Contender) -> Form:
+        (seen,) = jury.gains([(contender.guidance, [race_on[k] for k in outcome.positions])])
+        return Form().plus([was_right[k] for k in outcome.positions], seen)
+
+    careful = _joined([racing[i] for i in outcome.ranked], join, form, wrong, right)
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
     tested: dict[Trial, Trial] = {}
     for trial in dict.fromkeys([*careful[-1:], *leader]):
         level = spend(left)
-        test = _test(Test(level, len(pool)), trial.contender.guidance, jury, race_on, pool, chunk)
+        if projected(*trial.form.rates(wrong, right), len(pool)) < -log(level):
+            tested[trial] = replace(trial, outcome="unpromising")
+            continue
+        test = _test(Test(level, len(pool)), trial.contender.guidance, jury, pool, chunk)
         tested[trial] = replace(trial, outcome=_said(test), test=test)
         if test.accepts:
             break
-        left -= level if test.gain.tickets else 0.0
+        left -= level
     trials = [tested.get(trial, trial) for trial in [*idle, *racing, *careful[1:]]]
     winner = next((trial.contender for trial in trials if trial.outcome == "accepted"), None)
     return Decision(tuple(trials), left, winner)
 
 
-def _joined(
-    ranked: Sequence[Trial], jury: Jury, join: Join, race_on: Sequence[int], was_right: Sequence[bool]
-) -> list[Trial]:
+def _joined(ranked: Sequence[Trial], join: Join, form: Callable[[Contender], Form], wrong: int, right: int) -> list[Trial]:
     """The best contender, and what becomes of it as those that add at least a ticket join, in their order."""
-    right = was_right.count(True)
-    sizes = len(was_right) - right, right
     joined = list(ranked[:1])
     for other in ranked[1:]:
         team = joined[-1]
         both = join(team.contender, other.contender)
         if both is None:
             continue
-        (gains,) = jury.gains([(both.guidance, race_on)])
-        form = Form().plus(was_right, gains)
-        if form.expected(*sizes, LOSS_PRICE) >= team.form.expected(*sizes, LOSS_PRICE) + 1:
-            joined.append(Trial(both, form=form))
+        trial = Trial(both, form=form(both))
+        if trial.form.expected(wrong, right, LOSS_PRICE) >= team.form.expected(wrong, right, LOSS_PRICE) + 1:
+            joined.append(trial)
     return joined
 
 
@@ -194,11 +200,8 @@ def _turned(contenders: Sequence[Contender], jury: Jury) -> list[int]:
     return counts
 
 
-def _test(test: Test, guidance: Guidance, jury: Jury, race_on: Sequence[int], pool: Sequence[int], chunk: int) -> Test:
-    """``test`` of ``guidance``, gone on with until it is decided; without a ticket where the race says that it cannot be."""
-    (seen,) = jury.gains([(guidance, race_on)])
-    if test.gain.plus(seen).grown(len(pool)) < -log(test.level):
-        return test
+def _test(test: Test, guidance: Guidance, jury: Jury, pool: Sequence[int], chunk: int) -> Test:
+    """``test`` of ``guidance``, gone on with until it is decided."""
     for start in range(0, len(pool), chunk):
         (gains,) = jury.gains([(guidance, pool[start : start + chunk])])
         test = test.plus(gains)
@@ -210,8 +213,6 @@ def _test(test: Test, guidance: Guidance, jury: Jury, race_on: Sequence[int], po
 def _said(test: Test) -> Outcome:
     if test.accepts:
         return "accepted"
-    if not test.gain.tickets:
-        return "unpromising"
     return "futile" if test.futile else "unproven"
 
 
@@ -236,34 +237,32 @@ def prune(
     if best is None or best.form.mean <= -margin:
         return Decision(tuple(trials), left)
     level = spend(left)
-    test = _test(Test(level, len(pool), Wealth(-margin)), best.contender.guidance, jury, race_on, pool, chunk)
+    (seen,) = jury.gains([(best.contender.guidance, race_on)])
+    if Wealth(-margin).plus(seen).grown(len(pool)) < -log(level):
+        trials[trials.index(best)] = replace(best, outcome="unpromising")
+        return Decision(tuple(trials), left)
+    test = _test(Test(level, len(pool), Wealth(-margin)), best.contender.guidance, jury, pool, chunk)
     trials[trials.index(best)] = replace(best, outcome=_said(test), test=test)
     if test.accepts:
         return Decision(tuple(trials), left, best.contender)
-    return Decision(tuple(trials), left - level if test.gain.tickets else left)
+    return Decision(tuple(trials), left - level)
 
 
 def parts(
-    train: Sequence[int],
-    bundle: Sequence[int],
-    shown: Sequence[int],
-    tickets: Sequence[Ticket],
-    config: GateConfig,
-    race_key: int,
-    pool_key: int,
+    train: Sequence[int], shown: Sequence[int], tickets: Sequence[Ticket], config: GateConfig, key: int
 ) -> tuple[list[int], list[int]]:
-    """The tickets to race on, ``bundle`` first, and those to test on, with no group in common; ``shown`` are tickets that
-    reflection saw beside the bundle, and the test looks at none of their groups either.
+    """The tickets to race on and those to test on; neither holds a ticket whose group stands in the other, or in ``shown``,
+    which reflection saw.
 
-    Up to ``race_size`` the bundle is joined by further train tickets, though by no more than a quarter of them. The pool
-    keeps its order from bundle to bundle, so that the present guidance need not judge new tickets each time.
+    Both keep their tickets, but for those shown, and their order from bundle to bundle. So no test ever looks at what a race
+    has seen, and the present guidance need not judge new tickets each time. At most a third of ``train`` is raced on.
     """
-    groups = {tickets[i].group_id for i in (*bundle, *shown)}
-    others = [i for i in shuffled(train, race_key) if tickets[i].group_id not in groups]
-    race_on = [*bundle, *others[: max(0, min(config.race_size - len(bundle), len(others) // 4))]]
-    groups |= {tickets[i].group_id for i in race_on}
-    pool = [i for i in shuffled(train, pool_key) if tickets[i].group_id not in groups]
-    return race_on, pool[: config.pool_size]
+    order = shuffled(train, key)
+    raced = {tickets[i].group_id for i in order[: min(config.race_size, len(order) // 3)]}
+    hidden = {tickets[i].group_id for i in shown}
+    others = [i for i in order if tickets[i].group_id not in hidden]
+    pool = [i for i in others if tickets[i].group_id not in raced]
+    return [i for i in others if tickets[i].group_id in raced], pool[: config.pool_size]
 
 
 def _text(guidance: Guidance) -> tuple[str, ...]:

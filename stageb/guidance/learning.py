@@ -27,6 +27,7 @@ from stageb.seeds import stream
 
 LOOK = 32  # tickets, at the least, between two looks of a test; a round where that is more, so that no rank is idle
 FEWEST_TO_PRUNE = 2  # rules beside the headline
+CREDITED_ON = 96  # tickets that say what each rule earns
 
 
 class Learner:
@@ -42,13 +43,12 @@ class Learner:
     def reflect(self, state: State, name: str) -> State:
         """Reflect on a mission's oldest bundle, gate what is proposed, apply what is accepted.
 
-        A bundle that has taught something is reflected on again: the race has told how the edited guidance judges it, so
-        what is still wrong there is known without another rollout.
+        A bundle that has taught something is reflected on again, judged by the edited guidance in place of another rollout.
         """
         mission, config = state.missions[name], self.config
         size = config.reflection.batch_size
         bundle = mission.again or mission.pending[:size]
-        cases = [*mission.unsolved, *bundle]
+        cases = list({record.ticket.key: record for record in (*mission.unsolved, *bundle)}.values())
         reflection_id, why_not = f"R{mission.bundles + 1}", eligible(cases)
         key = stream(config.seed, "reflection", name, mission.bundles)
         pending = mission.pending if mission.again else mission.pending[size:]
@@ -57,8 +57,7 @@ class Learner:
         engine = self.crew.reflection_engine()
         answered = reflect(cases, mission.guidance, engine, config.reflection, config.prompt.language, key)
         spent = state.spent.plus(reflections=len(answered.proposals), tokens=answered.tokens)
-        latest = {record.ticket.key: record for record in cases}.values()
-        unsolved = [record for record in latest if not is_right(record) and not record.answers.set_aside]
+        unsolved = [record for record in cases if not is_right(record) and not record.answers.set_aside]
         mission = replace(mission, unsolved=tuple(unsolved[-size:]))
         state = replace(state.with_mission(name, mission), spent=spent)
         row = {
@@ -72,7 +71,7 @@ class Learner:
         artifacts.write_refused(self.journal, name, reflection_id, answered.proposals)
         if config.gate == "none":
             return self._untested(state, name, row, answered.proposals)
-        race_on, pool = self._parts(name, config.gate, bundle, cases, stream(key, "race"))
+        race_on, pool = self._parts(name, config.gate, cases)
         jury = self._jury(mission, config.gate)
         contenders = self._contenders(mission.guidance, answered.proposals, reflection_id, jury, race_on)
         self.progress.says(f"{name}: trying {len(contenders)} edits")
@@ -81,10 +80,12 @@ class Learner:
             return self._joined(mission.guidance, one, other, reflection_id)
 
         decision = decide(contenders, jury, join, race_on, pool, mission.left, self._look)
+        if decision.winner:
+            jury.merits([(decision.winner.guidance, self._positions(name, cases))])
         state = self._settled(state, name, row, decision, jury)
         if decision.winner is None:
             return state
-        again = tuple(judged_again(bundle, state.missions[name].merits))
+        again = tuple(judged_again(cases, state.missions[name].merits))
         more = again if not eligible(again) else ()
         return state.with_mission(name, replace(state.missions[name], again=more))
 
@@ -95,7 +96,8 @@ class Learner:
         if config.gate == "none" or rules < FEWEST_TO_PRUNE or mission.pruned_step == mission.guidance.step:
             return state
         step_id = f"P{mission.guidance.step}"
-        race_on, pool = self._parts(name, config.gate, (), (), stream(config.seed, "prune", name, mission.guidance.step))
+        race_on, pool = self._parts(name, config.gate, ())
+        race_on = race_on[:CREDITED_ON]
         jury = self._jury(mission, config.gate)
         contenders = lighter(mission.guidance, step_id)
         self.progress.says(f"{name}: what does each of {rules} rules earn?")
@@ -126,7 +128,7 @@ class Learner:
         for proposal, times in distinct(proposals):
             operations: Sequence[Any] | None = proposal.operations
             if not self._fits(apply(guidance, proposal.operations)):
-                operations = traded(guidance, proposal.operations, self._fits, earned(guidance, jury, race_on))
+                operations = traded(guidance, proposal.operations, self._fits, earned(guidance, jury, race_on[:CREDITED_ON]))
             if operations is None:
                 continue
             evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
@@ -195,12 +197,9 @@ class Learner:
         train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[name]["train"]}
         return list(dict.fromkeys(train[record.ticket.key] for record in bundle if not record.answers.set_aside))
 
-    def _parts(
-        self, name: str, gate: GateConfig, bundle: Sequence[Record], shown: Sequence[Record], key: int
-    ) -> tuple[list[int], list[int]]:
-        train, pool_key = self.inputs.parts[name]["train"], stream(self.config.seed, "gate pool", name)
-        positions = self._positions(name, bundle), self._positions(name, shown)
-        return parts(train, *positions, self.inputs.tickets, gate, key, pool_key)
+    def _parts(self, name: str, gate: GateConfig, shown: Sequence[Record]) -> tuple[list[int], list[int]]:
+        key = stream(self.config.seed, "gate", name)
+        return parts(self.inputs.parts[name]["train"], self._positions(name, shown), self.inputs.tickets, gate, key)
 
     def _jury(self, mission: MissionState, gate: GateConfig) -> Jury:
         train = self.inputs.parts[mission.guidance.mission]["train"]

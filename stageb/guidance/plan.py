@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.race import CHUNK, FEWEST
+from stageb.guidance.race import CHUNK, FEWEST, LAPS
 from stageb.guidance.tickets import split_of
 from stageb.guidance.types import Split, Ticket
 from stageb.seeds import shuffled, stream
@@ -132,10 +132,10 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
     gate, proposals = config.gate, config.reflection.num_proposals
     if gate == "none":
         return 0
-    bundle = config.reflection.batch_size
-    raced, running, cost = max(gate.race_size, bundle), proposals, proposals * config.reflection.max_cases
-    for _ in range(-(-raced // CHUNK)):
+    running, cost = proposals, proposals * config.reflection.max_cases
+    for _ in range(LAPS):
         cost += running * CHUNK
         running = min(running, max(FEWEST, -(-running // 2)))
-    cost += (running - 1) * raced
-    return cost + min(train, raced + bundle) + 3 * min(train, gate.pool_size)
+    cost += (running - 1) * LAPS * CHUNK
+    shown = 2 * config.reflection.batch_size  # before the race, and after an edit is accepted
+    return cost + min(train, gate.race_size) + 2 * shown + 3 * min(train, gate.pool_size)

@@ -2,8 +2,10 @@
 
 Most proposed edits are hopeless, and judging tickets is what costs. So the contenders see the same tickets chunk by chunk,
 every chunk half of tickets that the present guidance judges wrong and half of tickets that it judges right, and after each
-chunk the less promising half goes. A race proves nothing, since its winner is the best of several; the test (``gate.py``)
-looks at other tickets.
+chunk the less promising half goes. What they did on either half is weighed by how many tickets of it there are.
+
+The tickets are none that reflection saw: words that only its cases hold look good there and nowhere else. Even so a race
+proves nothing, since its winner is the best of several; the test (``gate.py``) looks at other tickets again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 CHUNK = 16  # tickets between two cuts
+LAPS = 4  # chunks at most
 FEWEST = 3  # contenders that see all tickets, where so many expect a gain
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
 
@@ -56,6 +59,13 @@ class Form:
         """Won, less ``price`` times lost, of a pool of ``wrong`` and ``right`` tickets at the rates so far."""
         return self.wrong.expected(wrong, price) + self.right.expected(right, price)
 
+    def rates(self, wrong: int, right: int) -> tuple[float, float]:
+        """Won and lost per ticket of such a pool, at the rates so far."""
+        kinds = ((self.wrong, wrong), (self.right, right))
+        won = sum(tickets * kind.won / kind.seen for kind, tickets in kinds if kind.seen)
+        lost = sum(tickets * kind.lost / kind.seen for kind, tickets in kinds if kind.seen)
+        return won / (wrong + right), lost / (wrong + right)
+
     @property
     def seen(self) -> int:
         """Tickets seen."""
@@ -75,6 +85,7 @@ class Race:
     forms: tuple[Form, ...]  # one per contender
     ranked: tuple[int, ...]  # those that saw all tickets and expect a gain, the most careful first
     leader: int | None  # of these, the one of most gain
+    positions: tuple[int, ...]  # of those tickets
 
 
 def chunks(was_right: Sequence[bool], size: int) -> list[list[int]]:
@@ -110,11 +121,12 @@ def race(was_right: Sequence[bool], contenders: int, gains: Gains) -> Race:
     wrong, right = was_right.count(False), was_right.count(True)
     forms = [Form() for _ in range(contenders)]
     running = list(range(contenders))
-    for positions in chunks(was_right, CHUNK):
+    laps = chunks(was_right, CHUNK)[:LAPS]
+    for positions in laps:
         for one, seen in zip(running, gains([(one, positions) for one in running]), strict=True):
             forms[one] = forms[one].plus([was_right[i] for i in positions], seen)
         running = [running[i] for i in survivors([forms[one] for one in running], wrong, right)]
         if not running:
             break
     leader = max(running, key=lambda one: forms[one].expected(wrong, right), default=None)
-    return Race(tuple(forms), tuple(running), leader)
+    return Race(tuple(forms), tuple(running), leader, tuple(i for positions in laps for i in positions))
