@@ -25,7 +25,7 @@ from stageb.guidance.types import Guidance, Proposal, Record
 from stageb.journal import Journal
 from stageb.seeds import stream
 
-LOOK = 32  # tickets, at the least, between two looks of a test; a round where that is more, so that no rank is idle
+LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 FEWEST_TO_PRUNE = 2  # rules beside the headline
 CREDITED_ON = 96  # tickets that say what each rule earns
 
@@ -208,4 +208,4 @@ class Learner:
 
     @property
     def _look(self) -> int:
-        return max(LOOK, self.crew.round_size)
+        return max(LOOK, self.crew.round_size // 2)
