@@ -9,7 +9,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from stageb.tiny.examples import Row, reflection_row, rollout_row
+from stageb.tiny.examples import Row, rollout_row
+from stageb.tiny.lessons import lessons
 
 SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 TEMPLATE = (
@@ -22,8 +23,9 @@ VOCABULARY = 2048
 def corpus(seed: int, rows: int) -> Iterator[str]:
     """Texts that a tokenizer is trained on: rows of both kinds."""
     rng = random.Random(seed)
+    taught = lessons(rng, 1.0)
     for index in range(rows):
-        row = rollout_row(rng, 1.0) if index % 2 else reflection_row(rng, 1.0)[0]
+        row = rollout_row(rng, 1.0) if index % 2 else next(taught).row
         yield row.system
         for user, answer in row.segments:
             yield user

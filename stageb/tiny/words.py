@@ -1,9 +1,9 @@
 """Arbitrary words for synthetic missions: what a model has to copy must never be what it has learnt by heart.
 
-Kinds: English words (out of the text of the standard library), made-up words from syllables, letter strings,
-codes, numbers, compounds with ``_``, ``-`` or a space, short grades (``low``, ``vhigh``), and Chinese strings. English
-words whose hash falls in a tenth are held out of training and make the "unseen" words of the evaluation; made-up kinds are
-unseen by chance alone (thousands of millions of them).
+Kinds: English words (out of the text of the standard library), made-up words from syllables, letter strings, codes,
+numbers, compounds with ``_``, ``-`` or a space, short grades (``low``, ``none``), scales of look-alikes (``brim``,
+``vbrim``, ``brimmer``), and Chinese strings. English words whose hash falls in a tenth are held out of training and make
+the "unseen" words of the evaluation; made-up kinds are unseen by chance alone (thousands of millions of them).
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ _ONSETS = (
 _VOWELS = "a e i o u ai ea ee ie oa oo ou y".split()
 _CODAS = "b ck d ff g l ll m n nd ng nk nt p r rd rk rm rn s sh sk ss st t th x z".split() + [""] * 12
 _GRADES = (
-    "low med medium high vhigh very_low very_high small big large none some many few more less yes no y n true false ok bad "
+    "low med medium high very_low very_high small big large none some many few more less yes no y n true false ok bad "
     "good poor fair excellent new old open closed on off left right up down absent present normal abnormal partial full "
-    "empty 1 2 3 4 5 5more 2-4 a b c d e f g h k l m o p r s t u w x"
+    "empty 1 2 3 4 5 a b c d e f g h k l m o p r s t u w x"
 ).split()
+_PREFIXES = ("v", "v", "x", "very_", "very ", "un", "non-", "not_", "semi", "sub", "over", "low-", "mid-", "1", "2")
+_ENDINGS = ("er", "est", "s", "y", "ish", "-ok", "_2", "plus", "+", "-x")
 _HAN = (
     "线缆标签接头密封支架螺丝电源风扇柜门地面墙体管道阀门油漆锈蚀裂缝松动缺失损坏完好正常异常"
     "红绿蓝黄黑白大中小高低左右上下前后新旧长短开关有无多少"
@@ -89,9 +91,44 @@ def value(rng: random.Random, unseen: bool, chinese: bool) -> str:
         return rng.choice(LETTERS)
     if kind < 0.8:
         return str(rng.randint(0, 10 ** rng.randint(1, 3)))
-    if kind < 0.9:
+    if kind < 0.88:
         return cased(rng, rng.choice(("_", "-", " ")).join((plain(rng, unseen), plain(rng, unseen))))
+    if kind < 0.9:
+        return f"{plain(rng, unseen)} ({plain(rng, unseen)})"
     return "".join(rng.choice(LETTERS + "0123456789") for _ in range(rng.randint(2, 6)))
+
+
+def scale(rng: random.Random, unseen: bool, chinese: bool) -> tuple[str, ...]:
+    """Two to five values of one attribute that are easily taken for each other: they share pieces, or are digits."""
+    kind = rng.random()
+    size = rng.choice((2, 3, 3, 4, 4, 5))
+    if chinese and kind < 0.6:
+        base = han(rng, 1, 1)
+        return tuple(
+            dict.fromkeys((base, *(rng.choice(("较", "很", "不", "极")) + base for _ in range(size - 1)), han(rng, 1, 2)))
+        )
+    if kind < 0.3:  # counts
+        first, step = rng.randint(0, 9), rng.choice((1, 1, 1, 2, 5))
+        counts = [str(first + step * spot) for spot in range(size)]
+        more = rng.choice(("more", "plus", "+", "up", plain(rng, unseen)))
+        last = rng.choice((more, counts[-1] + more, f"{counts[-2]}-{counts[-1]}"))
+        return (*counts[:-1], last) if rng.random() < 0.7 else tuple(counts)
+    if kind < 0.4:  # codes
+        letters = rng.sample(LETTERS, 2)
+        drawn = [rng.choice(letters) + rng.choice(("", "", "-")) + str(rng.randint(1, 12)) for _ in range(size + 1)]
+        return tuple(dict.fromkeys((*drawn, letters[0])))
+    bases = [rng.choice(_GRADES) if rng.random() < 0.35 else plain(rng, unseen) for _ in range(rng.choice((1, 2, 2, 3)))]
+    related = [
+        rng.choice(_PREFIXES) + base if rng.random() < 0.7 else base + rng.choice(_ENDINGS)
+        for base in (rng.choice(bases) for _ in range(size))
+    ]
+    return tuple(dict.fromkeys((*bases, *related)))[: max(2, size)]
+
+
+def unit(rng: random.Random) -> str:
+    """A unit behind a number."""
+    short = "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 3)))
+    return rng.choice((" ", " ", "")) + rng.choice(("%", "kg", "mm", "cm", "m", "s", "min", "days", "°C", "V", short, short))
 
 
 def han(rng: random.Random, shortest: int, longest: int) -> str:

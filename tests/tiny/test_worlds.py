@@ -6,7 +6,7 @@ import pytest
 
 from stageb.tiny.worlds import CANONICAL, Book, Condition, Facts, WorldRule, draw_rule, draw_world
 
-SMALL = Facts({"size": "small", "age": "39"}, ("pump", "leaking", "oil"))
+SMALL = Facts({"size": "small", "age": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))
 
 
 @pytest.mark.parametrize(
@@ -19,12 +19,22 @@ SMALL = Facts({"size": "small", "age": "39"}, ("pump", "leaking", "oil"))
         (Condition("above", "age", ("39",)), "age is above 39", False),
         (Condition("above", "age", ("38",)), "age is above 38", True),
         (Condition("below", "age", ("100",)), "age is below 100", True),
+        (Condition("below", "age", ("39",)), "age is below 39", False),
+        (Condition("least", "age", ("39",)), "age is at least 39", True),
+        (Condition("most", "age", ("38",)), "age is at most 38", False),
+        (Condition("above", "weight", ("2.4 kg",)), "weight is above 2.4 kg", True),
+        (Condition("most", "weight", ("2.5",)), "weight is at most 2.5", True),
+        (Condition("none", "size", ("big", "tall")), "size is neither big nor tall", True),
+        (Condition("none", "size", ("big", "small")), "size is neither big nor small", False),
+        (Condition("silent", "", ("water",)), "no summary mentions water", True),
+        (Condition("silent", "", ("oil", "water")), "no summary mentions oil or water", False),
         (Condition("mentions", "", ("leak",)), "a summary mentions leak", True),
         (Condition("mentions", "", ("lea",)), "a summary mentions lea", False),
         (Condition("mentions", "", ("pump leak",)), "a summary mentions pump leak", True),
         (Condition("mentions", "", ("oil leak",)), "a summary mentions oil leak", False),
         (Condition("is", "colour", ("red",)), "colour is red", False),
         (Condition("not", "colour", ("red",)), "colour is not red", False),
+        (Condition("none", "colour", ("red", "blue")), "colour is neither red nor blue", False),
     ],
 )
 def test_a_condition_means_what_it_says(condition, text, holds):
