@@ -26,7 +26,7 @@ from typing import Literal
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.evidence import Test, Wealth, projected, spend
-from stageb.guidance.race import LOSS_PRICE, Form, race
+from stageb.guidance.race import Form, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 from stageb.seeds import shuffled
 
@@ -159,12 +159,19 @@ def decide(
         (seen,) = jury.gains([(contender.guidance, [race_on[k] for k in outcome.positions])])
         return Form().plus([was_right[k] for k in outcome.positions], seen)
 
-    careful = _joined([racing[i] for i in outcome.ranked], join, form, wrong, right)
+    def promises(won: float, lost: float) -> bool:
+        return projected(won, lost, len(pool)) >= -log(spend(left))
+
+    def adds(team: Form, both: Form) -> bool:
+        (won, lost), (won_before, lost_before) = both.rates(wrong, right), team.rates(wrong, right)
+        return promises(won - won_before, max(0.0, lost - lost_before))
+
+    careful = _joined([racing[i] for i in outcome.ranked], join, form, adds)
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
     tested: dict[Trial, Trial] = {}
     for trial in dict.fromkeys([*careful[-1:], *leader]):
         level = spend(left)
-        if projected(*trial.form.rates(wrong, right), len(pool)) < -log(level):
+        if not promises(*trial.form.rates(wrong, right)):
             tested[trial] = replace(trial, outcome="unpromising")
             continue
         test = _test(Test(level, len(pool)), trial.contender.guidance, jury, pool, chunk)
@@ -177,16 +184,18 @@ def decide(
     return Decision(tuple(trials), left, winner)
 
 
-def _joined(ranked: Sequence[Trial], join: Join, form: Callable[[Contender], Form], wrong: int, right: int) -> list[Trial]:
-    """The best contender, and what becomes of it as those that add at least a ticket join, in their order."""
+def _joined(
+    ranked: Sequence[Trial], join: Join, form: Callable[[Contender], Form], adds: Callable[[Form, Form], bool]
+) -> list[Trial]:
+    """The best contender, and what becomes of it as others join, in their order: those of which the race says that what they
+    add could be proven by itself, so that no idle edit gets in behind a good one."""
     joined = list(ranked[:1])
     for other in ranked[1:]:
-        team = joined[-1]
-        both = join(team.contender, other.contender)
+        both = join(joined[-1].contender, other.contender)
         if both is None:
             continue
         trial = Trial(both, form=form(both))
-        if trial.form.expected(wrong, right, LOSS_PRICE) >= team.form.expected(wrong, right, LOSS_PRICE) + 1:
+        if adds(joined[-1].form, trial.form):
             joined.append(trial)
     return joined
 

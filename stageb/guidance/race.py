@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 CHUNK = 16  # tickets between two cuts
-LAPS = 4  # chunks at most
+LAPS = 6  # chunks at most
 FEWEST = 3  # contenders that see all tickets, where so many expect a gain
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
 
