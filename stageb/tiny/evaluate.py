@@ -223,7 +223,7 @@ class TicketPool(Pool):
 
 
 def climb(engine: Engine, table: Table, seed: int, bundles: int) -> dict[str, Any]:
-    """A run in which verdicts are exact and the gate takes the proposal of the largest ``careful_gain`` on the train tickets.
+    """A run in which verdicts are exact and the gate takes the proposal of largest ``careful_gain`` on the train tickets.
 
     Returns the accuracy on the other tickets as the run goes on, and at its end: executed to the letter and as the model
     judges them, and the share of model verdicts that are the executed ones.
