@@ -120,8 +120,8 @@ def race(was_right: Sequence[bool], contenders: int, gains: Gains) -> Race:
     """Race ``contenders`` edits over tickets that the present guidance judges as ``was_right`` says."""
     wrong, right = was_right.count(False), was_right.count(True)
     forms = [Form() for _ in range(contenders)]
-    running = list(range(contenders))
     laps = chunks(was_right, CHUNK)[:LAPS]
+    running = list(range(contenders)) if laps else []  # without a ticket there is nothing to expect
     for positions in laps:
         for one, seen in zip(running, gains([(one, positions) for one in running]), strict=True):
             forms[one] = forms[one].plus([was_right[i] for i in positions], seen)
