@@ -92,7 +92,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     read.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
-    name = _located(model.model_name_or_path)
+    name = located(model.model_name_or_path)
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
     weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
     if model.attn_implementation is not None:
@@ -110,7 +110,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs)
 
 
-def _located(name: str) -> str:
+def located(name: str) -> str:
     """The folder or hub name to load. A name that can only be a folder must be one."""
     if name == TINY:
         folder = Path(str(importlib.resources.files("stageb.tiny") / "checkpoint"))

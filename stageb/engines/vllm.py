@@ -28,7 +28,7 @@ from stageb import launching, seeds
 from stageb.config import ModelConfig
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
-from stageb.engines.transformers import _located
+from stageb.engines.transformers import located
 from stageb.errors import ConfigError, EngineError
 
 MINIMUM = (0, 22)
@@ -146,7 +146,7 @@ def build(model: ModelConfig, device: str) -> Engine:
         if getattr(model, key) is not None:
             raise ConfigError(f"model.{key}", getattr(model, key), "the vllm engine decides that itself; set null")
     vllm = imported()
-    return load(vllm, _located(model.model_name_or_path), model, device)
+    return load(vllm, located(model.model_name_or_path), model, device)
 
 
 def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any) -> VllmEngine:
