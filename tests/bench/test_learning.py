@@ -218,9 +218,9 @@ def test_a_cell_is_run_once_and_leaves_its_curve(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cells_that_failed_are_named_after_the_others_are_done(tmp_path: Path) -> None:
-    place = Place(tmp_path, None, options.CONFIGS, "stageb-tiny", "cpu")
-    good, bad = Cell("demo-rack", "tf-grpo", seed=1, budget=1), Cell("demo-rack", "no-such-method", seed=1, budget=1)
-    with pytest.raises(StagebError, match="no-such-method"):
+    place = Place(tmp_path, None, (tmp_path / "no-such.yaml",), "stageb-tiny", "cpu")
+    good, bad = Cell("demo-rack", "tf-grpo", seed=1, budget=1), Cell("demo-rack", "ours", seed=1, budget=1)
+    with pytest.raises(StagebError, match=r"(?s)demo-rack-ours.*no-such\.yaml"):
         cells.run_all([bad, good], place, workers=1)
     assert cells.run_all([good], place, workers=1)[0]["rollouts"] == 0
 

@@ -70,15 +70,23 @@ def run_all(cells: Sequence[Cell], place: Place, workers: int) -> list[dict[str,
     left = [cell for cell in cells if not _result_path(cell, place).is_file()]
     failed: list[str] = []
     with ProcessPoolExecutor(max(1, min(workers, len(left))), mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(run, cell, place): cell for cell in left}
+        running = [pool.submit(attempt, cell, place) for cell in left]
         for number, future in enumerate(as_completed(running), 1):
-            error = future.exception()
-            if error:
-                failed.append(f"{running[future].name}: {type(error).__name__}: {error}")
-            print(f"{number}/{len(left)} {failed[-1] if error else future.result()}", file=sys.stderr, flush=True)
+            done, line = future.result()
+            failed += [] if done else [line]
+            print(f"{number}/{len(left)} {line}", file=sys.stderr, flush=True)
     if failed:
         raise StagebError("runs failed; the same command runs them again:\n" + "\n".join(failed))
     return [json.loads(_result_path(cell, place).read_text(encoding="utf-8")) for cell in cells]
+
+
+def attempt(cell: Cell, place: Place) -> tuple[bool, str]:
+    """Whether a cell's run ended well, and a line about it. Errors are told here: not all of them survive the way to another
+    process, and one that does not would take the other cells with it."""
+    try:
+        return True, run(cell, place)
+    except Exception as error:
+        return False, f"{cell.name}: {type(error).__name__}: {error}"
 
 
 def run(cell: Cell, place: Place) -> str:
