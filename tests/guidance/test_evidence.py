@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.evidence import FIRST, STAKES, Test, Wealth, smallest, spend
+from stageb.guidance.evidence import FIRST, STAKES, Test, Wealth, projected, smallest, spend
 
 Test.__test__ = False  # type: ignore[attr-defined]  # no test class for pytest
 
@@ -116,6 +116,23 @@ def test_what_tickets_would_bring_grows_with_their_number(gains: list[float], ti
 
 
 # What can be proven
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 500))
+def test_what_rates_promise_is_what_tickets_won_and_lost_outright_would_bring(
+    won: int, lost: int, idle: int, pool: int
+) -> None:
+    seen = won + lost + idle
+    if seen:
+        wealth = Wealth().plus([1.0] * won + [-1.0] * lost + [0.0] * idle)
+        assert projected(won / seen, lost / seen, pool) == pytest.approx(wealth.grown(pool))
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(1, 500))
+def test_more_won_promises_more_and_more_lost_promises_less(won: float, lost: float, more: float, pool: int) -> None:
+    assert projected(won + more, lost, pool) >= projected(won, lost, pool)
+    assert projected(won, lost + more, pool) <= projected(won, lost, pool)
+    assert projected(0.0, lost, pool) == 0
 
 
 @given(LEVEL, st.integers(1, 3000))

@@ -61,34 +61,35 @@ def outcomes(decision: Decision) -> dict[str, str]:
 
 
 @given(tickets(min_size=6), st.data(), st.integers(1, 20), st.integers(1, 30))
-def test_race_and_pool_share_no_group_with_each_other_nor_the_pool_with_what_was_shown(
+def test_what_was_shown_what_is_raced_on_and_what_is_tested_on_share_no_group(
     made: list[Ticket], data: st.DataObject, race_size: int, pool_size: int
 ) -> None:
     train = data.draw(st.permutations(range(len(made))))[: data.draw(st.integers(1, len(made)))]
-    bundle, shown = (data.draw(st.lists(st.sampled_from(train), max_size=4, unique=True)) for _ in range(2))
+    shown = data.draw(st.lists(st.sampled_from(train), max_size=4, unique=True))
     config = GateConfig(race_size=race_size, pool_size=pool_size)
-    race_on, pool = parts(train, bundle, shown, made, config, 5, 6)
-    assert set(race_on) | set(pool) <= set(train)
-    assert len(set(race_on)) == len(race_on) <= max(race_size, len(bundle))
-    assert len(set(pool)) == len(pool) <= pool_size
-    assert race_on[: len(bundle)] == bundle
-    groups = [{made[i].group_id for i in each} for each in (pool, race_on, shown, bundle)]
-    assert groups[0].isdisjoint(groups[1] | groups[2])
-    assert {made[i].group_id for i in race_on[len(bundle) :]}.isdisjoint(groups[2] | groups[3])
-    free = [i for i in train if made[i].group_id not in groups[2] | groups[3]]
-    assert len(race_on) - len(bundle) <= len(free) // 4  # most of what is left is for the test
-    taken = [i for i in train if made[i].group_id not in groups[1] | groups[2]]
-    assert len(pool) == min(pool_size, len(taken))
+    race_on, pool = parts(train, shown, made, config, 5)
+    assert len(set(race_on + pool)) == len(race_on + pool)
+    assert set(race_on + pool) <= set(train) - set(shown)
+    groups = [{made[i].group_id for i in each} for each in (race_on, pool, shown)]
+    assert not (groups[0] & groups[1] or groups[0] & groups[2] or groups[1] & groups[2])
+    assert len(groups[0]) <= min(race_size, len(train) // 3)
+    assert len(pool) <= pool_size
+    everything, _ = parts(train, (), made, config, 5)
+    raced = {made[i].group_id for i in everything}
+    assert len(pool) == min(pool_size, sum(made[i].group_id not in raced | groups[2] for i in train))
 
 
-def test_the_pool_keeps_its_order_from_bundle_to_bundle() -> None:
+@given(st.sets(st.integers(0, 199), max_size=60), st.sets(st.integers(0, 199), max_size=60))
+def test_race_and_pool_stay_apart_and_keep_their_order_from_bundle_to_bundle(one: set[int], other: set[int]) -> None:
     made, train = numbered(200), list(range(200))
-    config = GateConfig(race_size=32, pool_size=80)
-    first, second = (parts(train, bundle, (), made, config, key, 6) for bundle, key in (([1, 2], 3), ([9, 8], 4)))
-    assert first[0][2:] != second[0][2:]
-    common = set(first[1]) & set(second[1])
-    assert len(common) > 60
-    assert [i for i in first[1] if i in common] == [i for i in second[1] if i in common]
+    config = GateConfig(race_size=32)
+    whole = parts(train, (), made, config, 3)
+    for shown in (one, other):
+        for some, everything in zip(parts(train, sorted(shown), made, config, 3), whole, strict=True):
+            assert some == [i for i in everything if i not in shown]
+    assert (len(whole[0]), len(whole[1])) == (32, 168)
+    assert all(each != sorted(each) for each in whole)  # a part of the pool stands for all of it
+    assert parts(train, (), made, config, 4) != whole
 
 
 # The jury
@@ -150,9 +151,9 @@ def test_a_decision_keeps_its_promises(
         if trial.outcome == "accepted":
             accepted.append(trial.contender)
             assert test.accepts
-        elif test.gain.tickets:
+        else:
             left -= test.level
-        assert (test.gain.tickets == 0) == (trial.outcome == "unpromising")
+        assert test.gain.tickets
         tested = pool[: test.gain.tickets]
         gains = [world.table[rules(trial.contender.guidance)][i] - world.present[i] for i in tested]
         assert test.total == pytest.approx(sum(gains))
@@ -168,7 +169,7 @@ def test_a_decision_keeps_its_promises(
         if idle:
             assert trial.form.seen == 0
             assert world.seen_by(edit) <= set(edit.evidence)
-        if trial.test is None or trial.outcome == "unpromising":
+        if trial.test is None:
             assert world.seen_by(edit).isdisjoint(pool)
 
 
@@ -292,14 +293,14 @@ def test_where_there_is_nothing_to_learn_a_run_accepts_as_rarely_as_alpha_says()
                 anew = [1.0 if i in bundle else merit for i, merit in enumerate(anew)]
                 edits.append(world.edit(f"{number} {name}", anew, chance.sample(bundle, 5)))
             config = GateConfig(race_size=32)
-            race_on, pool = parts(range(160), bundle, (), world.tickets, config, run + number, run)
+            race_on, pool = parts(range(160), bundle, world.tickets, config, run)
             decision = decide(edits, world.jury(), world.join, race_on, pool, left, 32)
             left = decision.left
             tested += any(trial.test and trial.test.gain.tickets for trial in decision.trials)
             if decision.winner:
                 accepted += 1
                 break
-    assert tested > 3 * runs  # they look good enough to be tested
+    assert tested > 1.5 * runs  # they look good enough to be tested
     assert accepted <= runs * alpha + 3 * (runs * alpha * (1 - alpha)) ** 0.5
 
 

@@ -195,7 +195,7 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     reflection = ReflectionConfig(batch_size=batch_size, num_proposals=proposals, max_cases=6)
     config = replace(CONFIG, gate=gate, reflection=reflection)
     world = World(numbered(train), [0.0] * train)
-    race_on, pool = parts(range(train), range(batch_size), (), world.tickets, gate, 1, 2)
+    race_on, pool = parts(range(train), range(batch_size), world.tickets, gate, 1)
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
     edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
     jury = world.jury(gate)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.race import CHUNK, FEWEST, LOSS_PRICE, Form, Race, Stratum, chunks, race, survivors
+from stageb.guidance.race import CHUNK, FEWEST, LAPS, LOSS_PRICE, Form, Race, Stratum, chunks, race, survivors
 
-RIGHT = st.lists(st.booleans(), min_size=1, max_size=90)
+RIGHT = st.lists(st.booleans(), min_size=1, max_size=150)
 SIZES = st.integers(1, 40)
 GAIN = st.sampled_from([-1.0, -0.5, 0.0, 0.0, 0.25, 1.0])
 FORMS = st.builds(Form, *(st.builds(Stratum, st.integers(1, 30), st.floats(0, 9), st.floats(0, 9)) for _ in range(2)))
@@ -68,6 +68,9 @@ def test_a_form_adds_up(made: tuple[list[bool], list[list[float]]], cut: int) ->
     assert parts == form
     assert form.seen == len(gains)
     assert form.mean == pytest.approx(sum(gains) / len(gains))
+    won, lost = form.rates(was_right.count(False), was_right.count(True))
+    assert won - lost == pytest.approx(form.mean)
+    assert lost == pytest.approx(-sum(gain for gain in gains if gain < 0) / len(gains))
     assert form.expected(was_right.count(False), was_right.count(True)) == pytest.approx(sum(gains))
     lost = -sum(gain for gain in gains if gain < 0)
     careful = form.expected(was_right.count(False), was_right.count(True), LOSS_PRICE)
@@ -80,6 +83,7 @@ def test_rates_are_weighed_by_the_tickets_at_hand_and_not_by_the_chunk() -> None
     assert form.expected(wrong=64, right=448) == 64 * 8 / 32 - 448 * 2 / 32
     assert survivors([form], 64, 448) == []
     assert survivors([form], 256, 256) == [0]
+    assert form.rates(wrong=64, right=448) == (64 * 8 / 32 / 512, 448 * 2 / 32 / 512)
     assert Form().expected(64, 448) == 0
 
 
@@ -122,13 +126,17 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
 ) -> None:
     was_right, gains = made
     outcome = run(was_right, gains)
+    wrong, right = was_right.count(False), was_right.count(True)
+    seen = outcome.positions
+    assert len(seen) == len(set(seen)) == min(len(was_right), LAPS * CHUNK)
     assert len(outcome.forms) == len(gains)
     for one in outcome.ranked:
-        assert outcome.forms[one] == whole(was_right, gains[one])
-        assert sum(gains[one]) > -1e-9
+        assert outcome.forms[one] == whole([was_right[i] for i in seen], [gains[one][i] for i in seen])
+        assert outcome.forms[one].expected(wrong, right) > 0
     if outcome.ranked:
+        most = max(outcome.forms[one].expected(wrong, right) for one in outcome.ranked)
         assert outcome.leader in outcome.ranked
-        assert sum(gains[outcome.leader]) == max(sum(gains[one]) for one in outcome.ranked)
+        assert outcome.forms[outcome.leader].expected(wrong, right) == most
     else:
         assert outcome.leader is None
 
@@ -139,7 +147,8 @@ def test_what_a_race_costs_is_bounded(made: tuple[list[bool], list[list[float]]]
     was_right, gains = made
     seen = [form.seen for form in run(was_right, gains).forms]
     most, begun = len(gains), 0
-    for chunk in chunks(was_right, CHUNK):
+    assert max(seen) <= LAPS * CHUNK
+    for chunk in chunks(was_right, CHUNK)[:LAPS]:
         assert sum(count > begun for count in seen) <= most
         most, begun = max(FEWEST, -(-most // 2)), begun + len(chunk)
 
@@ -149,6 +158,14 @@ def test_an_edit_that_changes_nothing_is_never_ranked(made: tuple[list[bool], li
     was_right, gains = made
     gains[place % len(gains)] = [0.0] * len(was_right)
     assert place % len(gains) not in run(was_right, gains).ranked
+
+
+def test_without_a_ticket_nobody_is_ranked() -> None:
+    assert run([], [[], []]) == Race((Form(), Form()), (), None, ())
+
+
+def test_a_race_ends_where_enough_is_seen() -> None:
+    assert run([False, True] * 200, [[1.0, 0.0] * 200]).forms[0].seen == LAPS * CHUNK
 
 
 def test_losers_are_dropped_early() -> None:
