@@ -3,11 +3,13 @@
 What a loop owes at several ranks, and when it is killed, is the same for every loop: ``tests/test_conformance.py``.
 """
 
+import contextlib
+import io
 import json
 import os
 import random
+import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -21,30 +23,32 @@ from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.follower import respond
 from stageb.guidance.guidance_file import load_seed, neutral
-from stageb.guidance.prompts import WORDS
+from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
+from stageb.guidance.tickets import read
 from stageb.guidance.types import Guidance
 from stageb.journal import Journal, safe_name
 
-SPLITS = ("train", "val", "test")
+JUDGED = [(0, "val"), (0, "test"), (1, "train"), (1, "val"), (2, "train"), (2, "val"), (2, "test")]
+NO_VAL = {"split__train": 0.85, "split__val": 0.0}  # nothing to choose by: the last guidance is the final one
 UNTESTED = {"gate": "none", "guidance.retention": 1000}  # an edit for nearly every bundle, all of them kept
 
 
 class Fit:
     """Runs in a folder of their own: their tickets, their output, what they print."""
 
-    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.root = folder / "out"
         self.tickets = small.write(folder / "tickets.jsonl", "valves")
-        self._capfd = capfd
         self.out = self.err = ""
 
     def __call__(self, *options: str, **keys: Any) -> int:
         """Run with ``keys`` (``__`` for the dot); the exit code."""
         dotted = {key.replace("__", "."): value for key, value in keys.items()}
-        self._capfd.readouterr()
-        code = main([*small.arguments(self.tickets, self.root, keys=dotted), *options])
-        self.out, self.err = self._capfd.readouterr()
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([*small.arguments(self.tickets, self.root, keys=dotted), *options])
+        self.out, self.err = out.getvalue(), err.getvalue()
         return code
 
     @property
@@ -60,10 +64,22 @@ class Fit:
         """What the mission's guidance.json holds."""
         return load_seed(self.run / safe_name(mission) / "guidance.json")[mission]
 
+    def state(self) -> dict[str, Any]:
+        """Where the run stands."""
+        return dict(json.loads((self.run / "commit.json").read_text("utf-8"))["state"])
+
 
 @pytest.fixture
-def fit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Fit:
-    return Fit(tmp_path, capfd)
+def fit(tmp_path: Path) -> Fit:
+    return Fit(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Fit:
+    """A run as configured, to look at."""
+    fit = Fit(tmp_path_factory.mktemp("plain"))
+    assert fit() == 0
+    return fit
 
 
 Asked = list[tuple[Prompt, Decode]]
@@ -94,56 +110,98 @@ def by_epoch(metrics: list[dict[str, Any]], split: str) -> list[float]:
 # What a run brings
 
 
-def test_it_learns_the_hidden_rule(fit: Fit) -> None:
-    assert fit() == 0
-    before, *_, after = by_epoch(fit.rows("metrics"), "val")
-    assert (before < 0.8, after) == (True, 1.0)
-    assert by_epoch(fit.rows("metrics"), "test")[-1] == 1.0
-    learnt = fit.guidance()
+def test_it_learns_the_hidden_rule(plain: Fit) -> None:
+    before, *_, after = by_epoch(plain.rows("metrics"), "val")
+    assert before < 0.8
+    assert after > 0.9
+    assert by_epoch(plain.rows("metrics"), "test")[-1] > 0.9
+    learnt = plain.guidance()
     assert [rule.text for rule in learnt.rules] == ["A ticket passes unless a rule fails it.", "Fail if state is torn."]
     assert learnt.step == 1
-    assert "G1. Fail if state is torn." in fit.out
-    assert "Traceback" not in fit.err
+    assert "G1. Fail if state is torn." in plain.out
+    assert "Traceback" not in plain.err
 
 
-def test_metrics_have_a_row_for_each_epoch_and_split_that_counts_the_selections(fit: Fit) -> None:
-    assert fit() == 0
-    metrics, selections = fit.rows("metrics"), fit.rows("selections")
-    assert [(row["epoch"], row["split"]) for row in metrics] == [(epoch, split) for epoch in range(3) for split in SPLITS]
-    sizes = Counter(row["split"] for row in metrics for _ in range(row["n"]))
-    assert sum(sizes.values()) == 3 * 60
+def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selections(plain: Fit) -> None:
+    metrics, selections = plain.rows("metrics"), plain.rows("selections")
+    assert [(row["epoch"], row["split"]) for row in metrics] == JUDGED
+    assert sum(row["n"] for row in metrics if row["epoch"] == 1 or row["split"] == "test") == 160 + metrics[1]["n"]
     latest: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
         of = [each for each in selections if (each["epoch"], each["split"]) == (row["epoch"], row["split"])]
         latest[row["split"]] = of = of or latest[row["split"]]  # not judged again under the same guidance
         assert row["n"] == len(of) == len({each["ticket_key"] for each in of})
         assert row["acc"] == round(sum(each["label_match"] for each in of) / len(of), 6)
+        assert row["acc_interval"][0] < row["acc"] < row["acc_interval"][1]
         assert row["fp"] == sum((each["label"], each["verdict"]) == ("fail", "pass") for each in of)
         assert row["fn"] == sum((each["label"], each["verdict"]) == ("pass", "fail") for each in of)
         kept = [each for each in of if not each["manual_review"]]
         assert row["without_review"]["n"] == len(kept)
         assert row["without_review"]["acc"] == round(sum(each["label_match"] for each in kept) / len(kept), 6)
+        assert row["without_review"]["fp"] == sum((each["label"], each["verdict"]) == ("fail", "pass") for each in kept)
+    tests = [row for row in metrics if row["split"] == "test"]
+    line = next(line for line in plain.out.splitlines() if line.startswith("valves   test"))
+    assert f"{tests[0]['acc']:.1%} -> {tests[-1]['acc']:.1%}" in line
+    assert int(line.split()[-1]) == tests[-1]["n"] - tests[-1]["without_review"]["n"]  # to be reviewed
 
 
-def test_every_ticket_leaves_its_candidates_and_one_selection(fit: Fit) -> None:
-    assert fit() == 0
-    trajectories, selections = fit.rows("trajectories"), fit.rows("selections")
+def test_the_final_guidance_is_chosen_on_val(fit: Fit, model: Model) -> None:
+    """The first epoch's edit is good, the second one's bad, and both are applied untested."""
+    rules = iter(["Fail if state is torn.", "Fail if part is hose."])
+
+    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
+        if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
+            return respond(prompt, decode, key)
+        return json.dumps({"operations": [{"op": "add", "text": next(rules), "evidence": ["T1"]}]})
+
+    one_bundle = {"reflection__batch_size": 999, "reflection__num_proposals": 1}
+    assert fit(model__model_name_or_path=model(answer)[0], **one_bundle, **UNTESTED) == 0
+    choice = fit.rows("choice")
+    val = {row["guidance_step"]: row for row in fit.rows("metrics") if row["split"] == "val"}
+    assert [(row["guidance_step"], round(row["right"] / row["n"], 6), row["n"]) for row in choice] == [
+        (step, row["acc"], row["n"]) for step, row in val.items()
+    ]
+    assert [(row["guidance_step"], row["chosen"]) for row in choice] == [(0, False), (1, True), (2, False)]
+    assert "back to guidance step 1" in fit.err
+    assert fit.rows("metrics")[-1]["guidance_step"] == 1
+    assert fit.guidance() == load_seed(fit.run / "valves" / "snapshots" / "guidance-000001.json")["valves"]
+
+
+def test_what_was_spent_is_what_the_files_hold_and_never_more_than_was_forecast(plain: Fit) -> None:
+    spent, reflections = plain.state()["spent"], plain.rows("reflection")
+    assert spent["rollouts"] == len(plain.rows("trajectories"))
+    assert spent["reflections"] == sum(len(row["proposals"]) for row in reflections)
+    assert spent["judged"] == sum(row["gate"]["judged"] for row in reflections)
+    rollouts = sum(row["tokens"] for row in plain.rows("trajectories"))
+    assert spent["tokens"] > rollouts
+    told = [int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", plain.err.splitlines()[0])]
+    assert spent["rollouts"] <= told[0]
+    accepted = sum(row["applied"] for row in reflections)  # what taught something is reflected on again
+    assert spent["reflections"] <= told[1] + 4 * accepted
+    assert spent["judged"] <= told[3]
+    assert f"Spent: {spent['rollouts']:,} rollouts, {spent['judged']:,} verdicts for the gate" in plain.out
+
+
+def test_every_ticket_leaves_its_candidates_and_one_selection(plain: Fit) -> None:
+    trajectories, selections = plain.rows("trajectories"), plain.rows("selections")
     names = ("epoch", "split", "round", "ticket_key", "guidance_step")
     keys = [tuple(row[name] for name in names) for row in selections]
     assert len(set(keys)) == len(keys)
     assert [tuple(row[name] for name in names) for row in trajectories] == [key for key in keys for _ in range(2)]
     assert [row["candidate_index"] for row in trajectories] == [0, 1] * len(keys)
     malformed = [row for row in trajectories if not row["format_ok"]]
-    failures = [row for row in fit.rows("failure_malformed") if row["source"] == "rollout"]
+    failures = [row for row in plain.rows("failure_malformed") if row["source"] == "rollout"]
     assert [(row["ticket_key"], row["text"]) for row in failures] == [(row["ticket_key"], row["text"]) for row in malformed]
     review = [row["ticket_key"] for row in selections if row["manual_review"]]
-    assert [row["ticket_key"] for row in fit.rows("manual_review_queue")] == review
+    assert [row["ticket_key"] for row in plain.rows("manual_review_queue")] == review
 
 
 def test_an_edit_is_seen_by_the_next_round_and_never_by_the_current_one(fit: Fit) -> None:
     assert fit(**UNTESTED) == 0
     rounds: dict[tuple[int, str, int], set[int]] = {}
     for row in fit.rows("trajectories"):
+        if (row["epoch"], row["split"]) == (2, "test"):
+            continue  # under the guidance that was chosen
         rounds.setdefault((row["epoch"], row["split"], row["round"]), set()).add(row["guidance_step"])
     assert all(len(steps) == 1 for steps in rounds.values())
     steps = [step for (step,) in rounds.values()]
@@ -179,12 +237,13 @@ def test_a_bundle_that_is_all_right_is_recorded_and_asks_no_model(fit: Fit, mode
     name, asked = model(models.idle)
     assert fit(model__model_name_or_path=name) == 0
     reflection = fit.rows("reflection")
-    assert len(reflection) == 2 * 3  # 39 train tickets: two bundles of 18 and one of what is left, in both epochs
+    train = sum(row["split"] == "train" and row["epoch"] == 1 for row in fit.rows("selections"))
+    bundles = [18] * (train // 18) + [train % 18]  # and what is left, in both epochs
     assert {(row["eligible"], row["why_not"], row["applied"]) for row in reflection} == {
         (False, "all right with high agreement", False)
     }
-    assert all(row["proposals"] == [] and row["gate"] is None for row in reflection)
-    assert [row["records"] for row in reflection] == [18, 18, 3] * 2
+    assert all(row["proposals"] == [] and row["gate"]["judged"] == 0 for row in reflection)
+    assert [row["records"] for row in reflection] == bundles * 2
     beginning = WORDS["en"].rollout.partition("{")[0]
     assert all(prompt.system.startswith(beginning) and decode.temperature > 0 for prompt, decode in asked)
     assert fit.guidance() == neutral("valves", "en")
@@ -199,33 +258,74 @@ def test_gate_none_applies_the_first_edit_untested(fit: Fit, model: Model) -> No
         assert (row["applied"], row["gate"]) == (True, None)
         assert row["guidance_step_after"] == row["guidance_step_before"] + 1
         first = next(proposal["proposal"] for proposal in row["proposals"] if proposal["operations"])
-        assert row["applied_proposal"] == first
+        assert row["applied_proposals"] == [first]
     assert all(decode.temperature > 0 for _, decode in asked)  # verdicts for a gate are asked greedily
 
 
 def test_the_gates_figures_tell_why(fit: Fit, model: Model) -> None:
     name, asked = model(respond)
-    assert fit(model__model_name_or_path=name) == 0
-    gates = [row for row in fit.rows("reflection") if row["gate"]]
-    assert {row["applied"] for row in gates} == {True, False}
-    right = gates[0]["gate"]["right_before"]
-    for row in gates:
+    assert fit(model__model_name_or_path=name, **{"gate.alpha": 0.5}) == 0
+    rows = [row for row in fit.rows("reflection") if row["gate"]]
+    assert {row["applied"] for row in rows} == {True, False}
+    left = 0.5
+    for row in rows:
         gate = row["gate"]
-        assert (gate["pool"], gate["right_before"]) == (39, right)
-        assert gate["verdicts"] == sum(contender["seen"] for contender in gate["contenders"])
-        assert sum(contender["proposed_times"] for contender in gate["contenders"]) <= len(row["proposals"])
+        assert gate["budget_before"] == left
+        for trial in gate["contenders"]:
+            assert trial["evidence"]["turned"] <= trial["evidence"]["tickets"]
+            assert (trial["outcome"] == "accepted") == (row["applied"] and trial["proposals"] == row["applied_proposals"])
+            if trial["test"] and trial["test"]["tickets"] and trial["outcome"] != "accepted":
+                left -= trial["test"]["level"]
+        assert gate["budget_after"] == pytest.approx(left)
+        left = gate["budget_after"]
         if row["applied"]:
-            (winner,) = [each for each in gate["contenders"] if each["proposal"] == row["applied_proposal"]]
-            assert winner["seen"] == gate["pool"]
-            assert winner["won"] > winner["lost"]
-            right += winner["won"] - winner["lost"]
+            (winner,) = [trial for trial in gate["contenders"] if trial["outcome"] == "accepted"]
+            assert winner["test"]["mean_gain"] > 0
+            assert winner["race"]["won"] > winner["race"]["lost"]
     greedy = sum(decode.temperature == 0 for _, decode in asked)
-    assert greedy == 39 + sum(row["gate"]["verdicts"] for row in gates)  # the present guidance judges the pool but once
+    assert greedy == sum(row["gate"]["judged"] for row in rows)  # no verdict is asked for twice
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fit, model: Model) -> None:
+    """Bundles are small and all wrong; the first teach nothing, so that their cases come again."""
+    rows = [row | {"label": "fail"} for row in small.rows()]
+    for row in rows:
+        row["per_image"]["image_1"] += f"; tag: {row['group_id'].replace('-', '')}"
+    fit.tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    rolling = WORDS["en"].rollout.partition("{")[0]
+    shown: list[set[str]] = []  # by each reflection answer
+    edited: list[set[str]] = []  # judged for the gate under the edit, in order
+
+    def tags(prompt: Prompt) -> set[str]:
+        return set(re.findall(r"tag: (\w+)", prompt.user))
+
+    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
+        if prompt.system.startswith(rolling):
+            if decode.temperature == 0 and "G1. " in prompt.system:
+                edited.append(tags(prompt))
+            return f"Verdict: {'fail' if 'G1. ' in prompt.system else 'pass'}\nReason: so"
+        shown.append(tags(prompt))
+        if len(shown) <= 2 * 4:
+            return "nothing comes to mind"
+        return json.dumps({"operations": [{"op": "add", "text": "Fail if asked.", "evidence": ["T1"]}]})
+
+    name, _ = model(answer)
+    assert fit(model__model_name_or_path=name, reflection__batch_size=6, reflection__max_cases=18, runner__epochs=1) == 0
+    first = next(row for row in fit.rows("reflection") if row["applied"])
+    assert first["reflection_id"] == "R3"
+    train = [row["group_id"].replace("-", "") for row in fit.rows("selections") if row["split"] == "train"]
+    cases = set().union(*shown[8:12])
+    assert cases - set(train[12:18])  # earlier bundles' cases, beside its own
+    (trial,) = first["gate"]["contenders"]
+    judged = trial["evidence"]["tickets"] + trial["race"]["tickets"] + trial["test"]["tickets"]
+    by_the_gate = edited[:judged]
+    assert len(set().union(*by_the_gate)) == judged
+    assert len(cases & set().union(*by_the_gate)) == trial["evidence"]["tickets"] == 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_rule_that_no_operation_names_is_never_lost(fit: Fit, seed: int) -> None:
-    assert fit(seed=seed, runner__epochs=3, **UNTESTED) == 0
+    assert fit(seed=seed, **UNTESTED, **NO_VAL) == 0
     snapshots = {
         guidance.step: guidance
         for path in (fit.run / "valves" / "snapshots").iterdir()
@@ -234,13 +334,146 @@ def test_a_rule_that_no_operation_names_is_never_lost(fit: Fit, seed: int) -> No
     applied = [row for row in fit.rows("reflection") if row["applied"]]
     assert len(applied) > 3
     for row in applied:
-        (proposal,) = [each for each in row["proposals"] if each["proposal"] == row["applied_proposal"]]
+        (proposal,) = [each for each in row["proposals"] if [each["proposal"]] == row["applied_proposals"]]
         named = {key for op in proposal["operations"] for key in [op["key"], *op["merged_from"]]}
         before, after = snapshots[row["guidance_step_before"]], snapshots[row["guidance_step_after"]]
         assert all(rule.key in named or after.rule(rule.key) == rule for rule in before.rules)
         assert after.next_number >= before.next_number
     assert sorted(snapshots) == list(range(len(snapshots)))
     assert snapshots[len(applied)] == fit.guidance()
+
+
+# Limits on what is learnt
+
+
+def test_rules_never_grow_beyond_the_limit_and_the_one_that_earns_least_makes_room(fit: Fit) -> None:
+    seed = seed_file(fit, {"valves": {"G0": "A ticket passes unless a rule fails it.", "G7": "Fail if colour is green."}})
+    assert fit(reflection__max_rules=2, guidance__path=seed) == 0
+    assert [(rule.key, rule.text) for rule in fit.guidance().rules[1:]] == [("G8", "Fail if state is torn.")]
+    assert fit("--fresh", reflection__max_rules=3, **UNTESTED, **NO_VAL) == 0
+    sizes = {len(load_seed(path)["valves"].rules) for path in (fit.run / "valves" / "snapshots").iterdir()}
+    assert max(sizes) == 3
+
+
+def test_a_rule_that_earns_nothing_goes_at_the_end_of_an_epoch(fit: Fit) -> None:
+    rules = {
+        "G0": "A ticket passes unless a rule fails it.",
+        "G3": "Fail if state is torn.",
+        "G7": "Fail if colour is green.",
+    }
+    assert fit(guidance__path=seed_file(fit, {"valves": rules}), gate__removal_margin=0.3) == 0
+    (row,) = [row for row in fit.rows("reflection") if row["reflection_id"].startswith("P")]
+    assert (row["reflection_id"], row["applied"]) == ("P0", True)
+    assert row["credits"]["G7"] == 0
+    assert row["credits"]["G3"] > 0.1
+    assert [rule.key for rule in fit.guidance().rules] == ["G0", "G3"]
+    assert fit("--fresh", guidance__path=seed_file(fit, {"valves": rules})) == 0  # not to be proven with so few tickets
+    assert [row["applied"] for row in fit.rows("reflection") if row["reflection_id"].startswith("P")] == [False]
+    assert len(fit.guidance().rules) == 3
+
+
+# Limits on what learning costs
+
+
+def trained(fit: Fit) -> set[int]:
+    """The epochs in which train tickets were rolled out."""
+    return {row["epoch"] for row in fit.rows("selections") if row["split"] == "train"}
+
+
+def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(fit: Fit, model: Model) -> None:
+    name, _ = model(models.idle)
+    keys = {"model__model_name_or_path": name, "runner__epochs": 4}
+    assert fit(**keys, early_stop__patience=1) == 0
+    assert trained(fit) == {1}
+    epochs = [(row["epoch"], row["split"]) for row in fit.rows("metrics")]
+    assert epochs == [*JUDGED[:4], *((epoch, "val") for epoch in (2, 3, 4)), (4, "test")]
+    assert fit("--fresh", **keys, early_stop__patience="null") == 0
+    assert trained(fit) == {1, 2, 3, 4}
+
+
+def test_an_accepted_edit_starts_the_count_of_idle_epochs_anew(fit: Fit) -> None:
+    assert fit(runner__epochs=4, early_stop__patience=1) == 0
+    accepted = {row["guidance_step_after"] for row in fit.rows("reflection") if row["applied"]}
+    assert accepted == {1}  # in the first epoch
+    assert trained(fit) == {1, 2}
+
+
+@pytest.mark.parametrize(("name", "limit"), [("rollouts", 260), ("tokens", 18_000), ("seconds", 1e-6)])
+def test_learning_ends_with_the_step_that_reaches_a_budget_and_val_and_test_follow(
+    fit: Fit, name: str, limit: float
+) -> None:
+    assert fit(**{f"budget.{name}": limit}) == 0
+    assert f"Learning ended at budget.{name}." in fit.out
+    rounds = [row["round"] for row in fit.rows("metrics") if row["split"] == "train"]
+    assert len(rounds) <= 1
+    metrics = [(row["epoch"], row["split"]) for row in fit.rows("metrics") if row["split"] != "train"]
+    assert metrics == [judged for judged in JUDGED if judged[1] != "train"]
+    learning = [row for row in fit.rows("trajectories") if row["split"] == "train"]
+    first = [row for row in fit.rows("trajectories") if row["epoch"] == 0]
+    reflections = fit.rows("reflection")
+    if name == "seconds":
+        assert learning == reflections == []
+        return
+    if name == "rollouts":
+        judged = sum(row["gate"]["judged"] for row in reflections)
+        spent = len(first) + len(learning) + judged
+        last = max((row["epoch"], row["round"]) for row in learning)
+        last_step = sum((row["epoch"], row["round"]) == last for row in learning) + reflections[-1]["gate"]["judged"]
+        assert spent >= limit > spent - last_step
+    assert 0 < len(learning) < 2 * 140
+
+
+# Audit and distillation
+
+
+def test_an_audit_tells_what_is_judged_wrong_and_learns_nothing(fit: Fit, model: Model) -> None:
+    seed = seed_file(fit, {"valves": {"G0": "A ticket passes unless a rule fails it.", "G4": "Fail if colour is red."}})
+    name, asked = model(respond)
+    assert fit(jump_reflection="true", guidance__path=seed, model__model_name_or_path=name) == 0
+    assert [(row["epoch"], row["split"]) for row in fit.rows("metrics")] == [(0, "train"), (0, "val"), (0, "test")]
+    assert fit.guidance() == load_seed(seed)["valves"]
+    assert len(list((fit.run / "valves" / "snapshots").iterdir())) == 1
+    assert not fit.rows("reflection")
+    assert not fit.rows("choice")
+    assert all(decode.temperature > 0 and prompt.system.startswith("You judge") for prompt, decode in asked)
+    selections = {row["ticket_key"]: row for row in fit.rows("selections")}
+    audit = fit.rows("audit")
+    assert [row["ticket_key"] for row in audit] == list(selections)
+    assert len(audit) == 160
+    for row in audit:
+        given = [each for each in fit.rows("trajectories") if each["ticket_key"] == row["ticket_key"]]
+        said = [each["verdict"] if each["format_ok"] else "unusable" for each in given]
+        assert row["votes"] == {name: said.count(name) for name in ("pass", "fail", "unusable")}
+        assert (row["verdict"], row["label"]) == tuple(selections[row["ticket_key"]][name] for name in ("verdict", "label"))
+    for file, verdict, label in (("wrong_pass", "pass", "fail"), ("wrong_fail", "fail", "pass")):
+        wrong = fit.rows(file)
+        assert [row["ticket_key"] for row in wrong] == [
+            row["ticket_key"] for row in audit if (row["verdict"], row["label"]) == (verdict, label)
+        ]
+        assert wrong
+        assert all(row["per_image"]["image_2"].startswith("state: ") and row["reason"] for row in wrong)
+    assert "audit (95 % interval)" in fit.out
+    assert "valves, as given:" in fit.out
+
+
+def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -> None:
+    assert fit(distill__size=1000) == 0
+    tickets = {ticket_text(ticket): ticket for ticket in read([fit.tickets], "error")[0]}
+    train = [row for row in fit.rows("selections") if row["split"] == "train" and row["epoch"] == 1]
+    rows = fit.rows("distill_chatml")
+    assert len(train) * 0.8 < len(rows) <= len(train)
+    texts = {row["ticket_key"] for row in train}
+    for row in rows:
+        assert list(row) == ["messages"]
+        assert [message["role"] for message in row["messages"]] == ["system", "user", "assistant"]
+        system, user, assistant = (message["content"] for message in row["messages"])
+        assert system.endswith("\nG1. Fail if state is torn.")
+        verdict, reason = parse_answer(assistant, "en") or ("", "")
+        assert verdict == tickets[user].label
+        assert reason
+    assert fit.state()["spent"]["rollouts"] == len(fit.rows("trajectories")) + len(texts)
+    assert fit("--fresh", distill__size=5) == 0
+    assert fit.rows("distill_chatml") == rows[:5]
 
 
 # Folders and files
@@ -280,7 +513,7 @@ def test_missions_never_share_a_folder_and_stay_inside_the_runs(fit: Fit) -> Non
 
 
 def test_retention_keeps_the_newest_snapshots(fit: Fit) -> None:
-    assert fit(**{**UNTESTED, "guidance__retention": 3}) == 0
+    assert fit(**{**UNTESTED, **NO_VAL, "guidance.retention": 3}) == 0
     step = fit.guidance().step
     assert step > 4
     kept = sorted(path.name for path in (fit.run / "valves" / "snapshots").iterdir())
@@ -309,7 +542,7 @@ def test_unusable_lines_are_set_aside_where_that_is_asked_for(fit: Fit) -> None:
     fit.tickets.write_text(fit.tickets.read_text() + '{"mission": 3}\n')
     assert fit(on_bad_record="skip") == 0
     (row,) = [json.loads(line) for line in (fit.run / "bad_records.jsonl").read_text().splitlines()]
-    assert (row["line"], row["raw"]) == (61, '{"mission": 3}')
+    assert (row["line"], row["raw"]) == (161, '{"mission": 3}')
 
 
 # Where guidance starts
@@ -325,12 +558,12 @@ def test_a_seed_is_what_the_mission_starts_with(fit: Fit) -> None:
     small.write(fit.tickets, "valves", "seals")
     seed = seed_file(fit, {"valves": {"G0": "Judge valves.", "G7": "Fail if state is torn."}})
     assert fit(guidance__path=seed) == 0
-    assert by_epoch(fit.rows("metrics"), "val")[0] == 1.0
+    assert by_epoch(fit.rows("metrics"), "val")[0] > 0.9
     assert [(rule.key, rule.text) for rule in fit.guidance().rules] == [
         ("G0", "Judge valves."),
         ("G7", "Fail if state is torn."),
     ]
-    assert by_epoch(fit.rows("metrics", "seals"), "val")[0] < 1.0
+    assert by_epoch(fit.rows("metrics", "seals"), "val")[0] < 0.9
     assert fit.guidance("seals").rule("G1") is not None
 
 
@@ -360,21 +593,23 @@ def test_a_run_can_start_from_what_another_one_learnt(fit: Fit) -> None:
 # Same inputs, same bytes
 
 
-def test_equal_runs_leave_equal_bytes(fit: Fit) -> None:
-    assert fit() == 0
-    assert fit(output__run_name="again") == 0
-    assert content(fit.run) == content(fit.root / "again")
-    assert fit(output__run_name="other", seed=18) == 0
-    assert content(fit.run) != content(fit.root / "other")
+def test_equal_runs_leave_equal_bytes(plain: Fit) -> None:
+    assert plain(output__run_name="again") == 0
+    assert content(plain.run) == content(plain.root / "again")
+    assert plain(output__run_name="other", seed=18) == 0
+    assert content(plain.run) != content(plain.root / "other")
 
 
-def test_a_missions_files_depend_on_its_own_tickets_and_not_on_their_order(fit: Fit) -> None:
-    assert fit() == 0
-    lines = [json.dumps(row) for mission in ("seals", "valves") for row in small.rows(mission)]
+def test_a_missions_files_depend_on_its_own_tickets_and_not_on_their_order_or_on_what_the_others_are(fit: Fit) -> None:
+    """How many missions there are does matter: the budget of false acceptances is shared."""
+    small.write(fit.tickets, "valves", "seals")
+    assert fit(runner__epochs=1) == 0
+    lines = [json.dumps(row) for mission in ("hoses", "valves") for row in small.rows(mission)]
     random.Random(3).shuffle(lines)
     fit.tickets.write_text("\n".join(lines))
-    assert fit(output__run_name="more") == 0
+    assert fit(output__run_name="more", runner__epochs=1) == 0
     assert content(fit.run / "valves") == content(fit.root / "more" / "valves")
+    assert fit.rows("reflection")[0]["gate"]["budget_before"] == 0.05 / 2
 
 
 @pytest.mark.parametrize(("per_rank", "micro"), [(12, 1), (12, 32), (24, 2)])
@@ -476,16 +711,16 @@ def test_a_ticket_at_which_the_model_raises_ends_the_run_by_name(fit: Fit, model
 
 def test_a_run_that_broke_goes_on_from_its_last_commit(fit: Fit, model: Model) -> None:
     def weary(prompt: Prompt, decode: Decode, key: int) -> str:
-        if len(asked) > 300:
+        if len(asked) > 350 and prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
             raise ValueError("the lamp went out")
         return respond(prompt, decode, key)
 
     name, whole = model(respond)
-    assert fit(model__model_name_or_path=name, output__run_name="whole") == 0
+    assert fit(model__model_name_or_path=name, output__run_name="whole", distill__size=4) == 0
     _, asked = model(weary)
-    assert fit(model__model_name_or_path=name) == 1
+    assert fit(model__model_name_or_path=name, distill__size=4) == 1
     _, rest = model(respond)
-    assert fit(model__model_name_or_path=name) == 0
+    assert fit(model__model_name_or_path=name, distill__size=4) == 0
     assert len(rest) < len(whole) - 200
     assert content(fit.run) == content(fit.root / "whole")
 
