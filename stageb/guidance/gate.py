@@ -25,8 +25,8 @@ from math import log
 from typing import Literal
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.evidence import Test, Wealth, projected, spend
-from stageb.guidance.race import Form, race
+from stageb.guidance.evidence import Test, Wealth, favourite, projected, spend
+from stageb.guidance.race import LOSS_PRICE, Form, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 from stageb.seeds import shuffled
 
@@ -164,17 +164,19 @@ def decide(
 
     def adds(team: Form, both: Form) -> bool:
         (won, lost), (won_before, lost_before) = both.rates(wrong, right), team.rates(wrong, right)
-        return promises(won - won_before, max(0.0, lost - lost_before))
+        return promises(won - won_before, LOSS_PRICE * max(0.0, lost - lost_before))
 
     careful = _joined([racing[i] for i in outcome.ranked], join, form, adds)
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
     tested: dict[Trial, Trial] = {}
     for trial in dict.fromkeys([*careful[-1:], *leader]):
-        level = spend(left)
-        if not promises(*trial.form.rates(wrong, right)):
+        level, rates = spend(left), trial.form.rates(wrong, right)
+        if not promises(*rates):
             tested[trial] = replace(trial, outcome="unpromising")
             continue
-        test = _test(Test(level, len(pool)), trial.contender.guidance, jury, pool, chunk)
+        test = _test(
+            Test(level, len(pool), Wealth(favourite=favourite(*rates))), trial.contender.guidance, jury, pool, chunk
+        )
         tested[trial] = replace(trial, outcome=_said(test), test=test)
         if test.accepts:
             break
@@ -188,7 +190,7 @@ def _joined(
     ranked: Sequence[Trial], join: Join, form: Callable[[Contender], Form], adds: Callable[[Form, Form], bool]
 ) -> list[Trial]:
     """The best contender, and what becomes of it as others join, in their order: those of which the race says that what they
-    add could be proven by itself, so that no idle edit gets in behind a good one."""
+    add could be proven by itself, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
     joined = list(ranked[:1])
     for other in ranked[1:]:
         both = join(joined[-1].contender, other.contender)

@@ -23,7 +23,7 @@ from stageb.guidance.reflection import distinct, eligible, is_right, judged_agai
 from stageb.guidance.state import MissionState, State
 from stageb.guidance.types import Guidance, Proposal, Record
 from stageb.journal import Journal
-from stageb.seeds import stream
+from stageb.seeds import shuffled, stream
 
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 FEWEST_TO_PRUNE = 2  # rules beside the headline
@@ -73,7 +73,12 @@ class Learner:
             return self._untested(state, name, row, answered.proposals)
         race_on, pool = self._parts(name, config.gate, cases)
         jury = self._jury(mission, config.gate)
-        contenders = self._contenders(mission.guidance, answered.proposals, reflection_id, jury, race_on)
+        race_on = shuffled(race_on, stream(key, "race"))  # so that no edit owes its place to the same few tickets for good
+        contenders = [
+            each
+            for each in self._contenders(mission.guidance, answered.proposals, reflection_id, jury, race_on)
+            if rule_lines(each.guidance) not in mission.failed
+        ]
         self.progress.says(f"{name}: trying {len(contenders)} edits")
 
         def join(one: Contender, other: Contender) -> Contender | None:
@@ -186,9 +191,10 @@ class Learner:
             artifacts.write_guidance(self.journal, after, self.config.guidance.retention)
         self.progress.learnt(name, row, before, after)
         merits = {self.inputs.tickets[i].key: merit for i, merit in jury.known(after).items()} if jury else {}
-        mission = replace(mission, guidance=after, left=decision.left, merits=merits)
-        if winner:  # what was wrong may be right now
-            mission = replace(mission, changed=True, unsolved=())
+        failed = (rule_lines(trial.contender.guidance) for trial in decision.trials if trial.test)
+        mission = replace(mission, guidance=after, left=decision.left, merits=merits, failed=(*mission.failed, *failed))
+        if winner:  # what was wrong may be right now, and what failed may do
+            mission = replace(mission, changed=True, unsolved=(), failed=())
         spent = state.spent.plus(judged=jury.judged, tokens=jury.tokens) if jury else state.spent
         return replace(state.with_mission(name, mission), spent=spent)
 

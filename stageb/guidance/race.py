@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 CHUNK = 16  # tickets between two cuts
 LAPS = 6  # chunks at most
 FEWEST = 3  # contenders that see all tickets, where so many expect a gain
+LUCK = 0.5  # tickets won in a race that its best are not believed
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
 
 Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Sequence[Sequence[float]]]
@@ -60,9 +61,9 @@ class Form:
         return self.wrong.expected(wrong, price) + self.right.expected(right, price)
 
     def rates(self, wrong: int, right: int) -> tuple[float, float]:
-        """Won and lost per ticket of such a pool, at the rates so far."""
+        """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
         kinds = ((self.wrong, wrong), (self.right, right))
-        won = sum(tickets * kind.won / kind.seen for kind, tickets in kinds if kind.seen)
+        won = sum(tickets * max(0.0, kind.won - LUCK) / kind.seen for kind, tickets in kinds if kind.seen)
         lost = sum(tickets * kind.lost / kind.seen for kind, tickets in kinds if kind.seen)
         return won / (wrong + right), lost / (wrong + right)
 

@@ -116,6 +116,7 @@ class MissionState:
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
     merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
+    failed: tuple[str, ...] = ()  # the rules of edits that failed a test under the present guidance: not tried again
     pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
@@ -165,6 +166,7 @@ def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
         "choices": [[to_json(choice.guidance), choice.right, choice.n] for choice in mission.choices],
+        "failed": list(mission.failed),
         **{name: getattr(mission, name) for name in _AS_IT_IS},
     }
 
@@ -178,6 +180,7 @@ def _mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[tup
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "commit.json")[name], right, n) for plain, right, n in body["choices"]),
+        failed=tuple(body["failed"]),
         **{field: body[field] for field in _AS_IT_IS},
     )
 
