@@ -7,9 +7,9 @@ stops (Ville 1939). So a test may look after each chunk, end early, and still ke
 variables: Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting" (JRSS B 2024), section 4.
 
 Which stake grows fastest depends on what the edit does: all of it where an edit only mends, little where it also breaks.
-Half of the wealth is put on the stake that an earlier look at other tickets suggests, half is spread over fixed stakes. So at
-most log(2 x their number) is lost against the best of them; and unlike stakes that learn on the way, this does not depend on
-the order of the tickets.
+Half of the wealth is put on the stake that an earlier look at other tickets suggests, half is spread over fixed stakes: at
+most log(2 x their number) is lost against the best of them. Unlike stakes that learn on the way, this does not depend on the
+order of the tickets.
 """
 
 from __future__ import annotations
