@@ -57,7 +57,7 @@ LIGHT = {
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
-STAGES = ("rollout", "selection", "reflection", "proposals", "edits", "gate", "prompts", "texts")
+STAGES = "rollout selection reflection proposals edits evidence race gate pruning prompts texts".split()
 WORLDLY = {
     "datetime",
     "os",

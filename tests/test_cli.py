@@ -14,7 +14,7 @@ import yaml
 from stageb import __version__
 from stageb.__main__ import main
 from stageb.errors import EngineError
-from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.config import BudgetConfig, GateConfig, LoopConfig
 
 TICKETS = ["--stage_a_paths", "[my.jsonl]"]
 
@@ -108,6 +108,15 @@ def test_lists_nested_models_and_free_mappings_can_be_given_as_options(fit: Fit)
     assert main(["fit", *TICKETS, "--fabric.devices", "[0, 1]", "--seed=-1", "--gate.alpha", "1e-3"]) == 0
     assert (fit.config.fabric.devices, fit.config.seed) == ([0, 1], -1)
     assert fit.config.gate == GateConfig(alpha=0.001)
+
+
+def test_limits_can_be_set_and_lifted(fit: Fit) -> None:
+    on = ["--budget.rollouts", "500", "--budget.seconds", "1.5", "--early_stop.patience", "3", "--jump_reflection", "true"]
+    assert main(["fit", *TICKETS, *on]) == 0
+    assert (fit.config.budget, fit.config.early_stop.patience) == (BudgetConfig(rollouts=500, seconds=1.5), 3)
+    assert fit.config.jump_reflection is True
+    assert main(["fit", *TICKETS, *on, "--budget.rollouts", "null", "--early_stop.patience", "null"]) == 0
+    assert (fit.config.budget, fit.config.early_stop.patience) == (BudgetConfig(seconds=1.5), None)
 
 
 def test_fresh_reaches_the_loop_but_no_config(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,6 +224,8 @@ def test_all_unknown_keys_are_told_at_once(fit: Fit, tmp_path: Path, capsys: pyt
         (["--runner.tickets_per_epoch", "x"], "runner.tickets_per_epoch", "x", "a whole number, or null"),
         (["--gate", "off"], "gate", "", "or none"),
         (["--gate.pool_size", "x"], "gate.pool_size", "x", "a whole number"),
+        (["--gate.judge_by", "vote"], "gate.judge_by", "vote", "auto or probability or answer"),
+        (["--budget.rollouts", "many"], "budget.rollouts", "many", "a whole number, or null"),
         (["--sampler.grid", "[{top_k: x}]"], "sampler.grid.top_k", "x", "a whole number"),
         (["--model", "none"], "model", "none", "keys (engine"),
         (["--reflection.model.trust_remote_code", "3"], "reflection.model.trust_remote_code", "3", "true or false"),
@@ -250,6 +261,11 @@ def test_a_wrong_value_of_a_file_is_told_with_its_place_unless_an_option_replace
         (["--sampler.grid", "[{temperature: -1}]"], "sampler.grid.temperature"),
         (["--output.run_name", "a/b"], "output.run_name"),
         (["--gate.alpha", "3"], "gate.alpha"),
+        (["--gate.fn_weight", "0"], "gate.fn_weight"),
+        (["--gate.removal_margin", "1"], "gate.removal_margin"),
+        (["--budget.tokens", "0"], "budget.tokens"),
+        (["--early_stop.patience", "0"], "early_stop.patience"),
+        (["--distill.size=-1"], "distill.size"),
     ],
 )
 def test_a_value_out_of_range_is_one_message(

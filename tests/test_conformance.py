@@ -11,7 +11,7 @@ from programs import small
 
 
 def guidance(root: Path, world_size: int, **keys: object) -> list[str]:
-    return small.arguments(small.write(root / "tickets.jsonl", "valves"), root, world_size, keys)
+    return small.arguments(small.write(root / "tickets.jsonl", "valves"), root, world_size, {"distill.size": 5, **keys})
 
 
 LOOPS = [
