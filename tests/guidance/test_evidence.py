@@ -1,18 +1,19 @@
 import random
 from collections.abc import Callable
-from math import ceil, exp, log
+from math import ceil, exp, log1p
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.evidence import FIRST, STAKES, Test, Wealth, projected, smallest, spend
+from stageb.guidance.evidence import FIRST, STAKES, Test, Wealth, favourite, projected, smallest, spend
 
 Test.__test__ = False  # type: ignore[attr-defined]  # no test class for pytest
 
 GAIN = st.floats(-1, 1)
 GAINS = st.lists(GAIN, max_size=40)
 MARGIN = st.floats(-0.5, 0.5)
+STAKE = st.floats(0.01, 0.99)
 LEVEL = st.floats(1e-5, 0.4)
 
 # Wealth: a fair game
@@ -28,13 +29,13 @@ def doubts(draw: st.DrawFn) -> tuple[float, list[tuple[float, float]]]:
     return margin, [((1 - even) * share, high), ((1 - even) * (1 - share), low), (even, margin)]
 
 
-@given(doubts(), GAINS)
+@given(doubts(), STAKE, GAINS)
 def test_where_the_doubter_is_right_no_bet_pays_on_average(
-    doubt: tuple[float, list[tuple[float, float]]], before: list[float]
+    doubt: tuple[float, list[tuple[float, float]]], stake: float, before: list[float]
 ) -> None:
     """So wealth is a martingale, no more likely than ``level`` ever to reach ``1 / level``, whenever one looks (Ville)."""
     margin, drawn = doubt
-    wealth = Wealth(margin).plus(before)
+    wealth = Wealth(margin, stake).plus(before)
     grown = [probability * exp(wealth.plus([gain]).log - wealth.log) for probability, gain in drawn]
     assert sum(grown) == pytest.approx(1, rel=1e-6)
 
@@ -100,10 +101,23 @@ def test_a_larger_gain_is_more_evidence_and_a_larger_margin_asks_for_more(
     assert Wealth(margin).plus(gains).log <= Wealth(margin - 0.1).plus(gains).log + 1e-9
 
 
-@given(MARGIN, GAINS)
-def test_wealth_is_at_worst_the_best_stakes_divided_by_their_number(margin: float, gains: list[float]) -> None:
-    wealth = Wealth(margin).plus(gains)
-    assert max(wealth.logs) - log(len(STAKES)) - 1e-9 <= wealth.log <= max(wealth.logs) + 1e-9
+@given(MARGIN, STAKE, GAINS)
+def test_half_of_the_wealth_is_the_favourites_and_half_is_spread_over_the_others(
+    margin: float, stake: float, gains: list[float]
+) -> None:
+    wealth = Wealth(margin, stake).plus(gains)
+    first, *others = wealth.logs
+    assert first == pytest.approx(sum(log1p(stake * (gain - margin) / (1 + margin)) for gain in gains))
+    assert exp(wealth.log) == pytest.approx((exp(first) + sum(map(exp, others)) / len(STAKES)) / 2)
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_favourite_is_a_stake_that_grows_where_the_race_told_the_truth(won: float, lost: float) -> None:
+    stake = favourite(won, lost)
+    assert min(STAKES) <= stake < 1
+    if won > 1.2 * lost + 1e-6:
+        assert won * log1p(stake) + lost * log1p(-stake) > 0
+    assert favourite(won, lost + 0.1) - 1e-9 <= stake <= favourite(won + 0.1, lost) + 1e-9
 
 
 @given(GAINS, st.integers(0, 500))
@@ -137,10 +151,10 @@ def test_more_won_promises_more_and_more_lost_promises_less(won: float, lost: fl
 
 @given(LEVEL, st.integers(1, 3000))
 def test_smallest_is_what_wins_alone_can_prove(level: float, tickets: int) -> None:
-    """To within a ticket or two: what the mixture of stakes costs depends a little on how many are won."""
-    needed = smallest(level, tickets) * tickets
-    assert Wealth().plus([1.0] * ceil(needed + 1)).proves(level)
-    assert not Wealth().plus([1.0] * max(0, ceil(needed - 1) - 1)).proves(level)
+    """To within a ticket or two and a tenth: what the mixture of stakes costs depends a little on how many are won."""
+    needed, wealth = smallest(level, tickets) * tickets, Wealth(favourite=favourite(1.0, 0.0))
+    assert wealth.plus([1.0] * ceil(1.1 * needed + 1)).proves(level)
+    assert not wealth.plus([1.0] * max(0, ceil(needed - 1) - 1)).proves(level)
 
 
 def test_more_tickets_prove_smaller_gains_and_none_prove_nothing() -> None:
@@ -166,8 +180,8 @@ def test_a_test_tells_the_same_whatever_the_cuts(
 
 @given(LEVEL)
 def test_what_wins_every_ticket_is_accepted_with_the_fewest(level: float) -> None:
-    fewest = ceil(smallest(level, 1) + 1)
-    assert Test(level, 1000).plus([1.0] * fewest).accepts
+    fewest = ceil(1.1 * smallest(level, 1) + 1)
+    assert Test(level, 1000, Wealth(favourite=favourite(1.0, 0.0))).plus([1.0] * fewest).accepts
 
 
 @pytest.mark.parametrize("gains", [[0.0] * 4, [-1.0, 0.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0]])

@@ -237,6 +237,15 @@ def test_an_edit_that_adds_nothing_is_not_joined() -> None:
     assert outcomes(decision) == {"one": "accepted", "the same": "dropped"}
 
 
+def test_an_edit_that_breaks_much_of_what_it_mends_is_not_joined() -> None:
+    race_on, pool = halves(400)
+    world = World(numbered(400), [float(i % 2) for i in range(400)])
+    one = world.edit("one", [1.0 if i % 4 == 0 else merit for i, merit in enumerate(world.present)])
+    two = [1.0 if i % 4 == 2 else 0.0 if i % 8 == 1 else merit for i, merit in enumerate(world.present)]
+    decision = decided(world, [one, world.edit("two", two)], race_on, pool)
+    assert outcomes(decision) == {"one": "accepted", "two": "dropped"}
+
+
 def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_one_before_none() -> None:
     race_on, pool = halves(800)
     world = World(numbered(800), [float(i % 2) for i in range(800)])

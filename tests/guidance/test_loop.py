@@ -323,6 +323,28 @@ def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fi
     assert len(cases & set().union(*by_the_gate)) == trial["evidence"]["tickets"] == 1
 
 
+def test_an_edit_that_failed_its_test_is_not_tried_again_under_the_same_guidance(fit: Fit, model: Model) -> None:
+    """It looks good on the first tickets that it is tried on, evidence and race, and on no other."""
+    fit.tickets.write_text("".join(f"{json.dumps(row | {'label': 'fail'})}\n" for row in small.rows()))
+    tried = []
+
+    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
+        if not prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
+            return json.dumps({"operations": [{"op": "add", "text": "Fail if asked.", "evidence": ["T1"]}]})
+        tried.extend([prompt] * ("G1. " in prompt.system))
+        return f"Verdict: {'fail' if 'G1. ' in prompt.system and len(tried) < 45 else 'pass'}\nReason: so"
+
+    assert fit(model__model_name_or_path=model(answer)[0], runner__epochs=1) == 0
+    first, *later = fit.rows("reflection")
+    assert [trial["outcome"] for trial in first["gate"]["contenders"]] == ["unproven"]
+    assert first["gate"]["budget_after"] < first["gate"]["budget_before"]
+    assert later
+    for row in later:
+        assert all(proposal["operations"] for proposal in row["proposals"])
+        assert row["gate"]["contenders"] == []
+        assert row["gate"]["budget_after"] == first["gate"]["budget_after"]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_rule_that_no_operation_names_is_never_lost(fit: Fit, seed: int) -> None:
     assert fit(seed=seed, **UNTESTED, **NO_VAL) == 0

@@ -55,6 +55,7 @@ def states(draw: st.DrawFn) -> tuple[State, dict[tuple[str, str], Ticket]]:
             judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES), max_size=1)),
             merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),
             changed=draw(st.booleans()),
+            failed=tuple(draw(st.lists(LINE, max_size=2))),
             choices=tuple(draw(st.lists(st.builds(Choice, guidance, COUNT, COUNT), max_size=1))),
             **made,  # type: ignore[arg-type]
         )
