@@ -112,8 +112,8 @@ class Forecast:
 
 def forecast(plan: Sequence[Step], config: LoopConfig, train: Mapping[str, int]) -> Forecast:
     """The most that ``plan`` can cost: as if nothing ended early, every answer proposed another edit that does some good,
-    and every test saw its whole pool. ``train`` holds the number of each mission's train tickets. Seeking rules that can go,
-    or that make room for others, is not counted."""
+    and every test saw its whole pool. ``train`` holds the number of each mission's train tickets. Not counted is what nobody
+    knows yet: that an accepted edit's bundle is reflected on once more, and rules that can go, or make room, are sought."""
     samples = config.sampler.samples_per_decode * len(config.sampler.grid)
     rollouts = sum(len(step.tickets) * (1 if step.kind == "distill" else samples) for step in plan)
     bundles, judged, gathered = 0, 0, 0

@@ -81,10 +81,12 @@ class Progress:
         lines = [f"At most {cost.rollouts:,} rollouts and {cost.reflections:,} reflections on {cost.bundles:,} bundles"]
         if config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
+            lines[0] += "; what every accepted edit calls for comes on top"
             level = spend(config.gate.alpha / len(inputs.parts))
             for name, splits in inputs.parts.items():
                 train, shown = len(splits["train"]), min(len(splits["train"]), config.reflection.batch_size)
-                pool = min(config.gate.pool_size, train - shown)
+                raced = min(config.gate.race_size, train // 3)
+                pool = min(config.gate.pool_size, (train - raced) * (train - shown) // train)
                 needed = smallest(level, pool)
                 if needed > 0.25:
                     lines.append(

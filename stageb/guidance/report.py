@@ -26,13 +26,14 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
         console.width = WIDTH
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     console.print(table(journal, config, guidance))
+    counts = {mission: accepted(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
-        edits = f"{learnt.step} accepted edit{'s' if learnt.step != 1 else ''}"
+        edits = f"{counts[mission]} accepted edit{'s' if counts[mission] != 1 else ''}"
         console.print(f"\n{mission}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
     console.print("")
-    for line in spending(state):
+    for line in spending(state, sum(counts.values())):
         console.print(line)
     if not config.jump_reflection:
         console.print(
@@ -73,9 +74,16 @@ def figures(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
     return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
 
 
-def spending(state: State) -> list[str]:
-    """What the run cost, all in all and for each accepted edit, and what ended it."""
-    spent, edits = state.spent, sum(mission.guidance.step for mission in state.missions.values())
+def accepted(journal: Journal, guidance: Guidance) -> int:
+    """Edits that the run accepted on the way to ``guidance``; those of an earlier run, which it may have started from, are
+    not counted."""
+    rows = journal.rows(f"{folder(guidance.mission)}/reflection.jsonl")
+    return sum(row["applied"] and row["guidance_step_after"] <= guidance.step for row in rows)
+
+
+def spending(state: State, edits: int) -> list[str]:
+    """What the run cost, all in all and for each of its accepted ``edits``, and what ended it."""
+    spent = state.spent
     lines = [
         f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, {spent.reflections:,} reflections; "
         f"{spent.tokens:,} tokens"
