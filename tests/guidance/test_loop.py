@@ -394,6 +394,16 @@ def test_a_rule_that_earns_nothing_goes_at_the_end_of_an_epoch(fit: Fit) -> None
     assert len(fit.guidance().rules) == 3
 
 
+def test_a_mission_of_which_reflection_sees_every_ticket_learns_nothing_and_that_is_foretold(fit: Fit) -> None:
+    assert fit(reflection__batch_size=999, runner__epochs=1) == 0
+    (row,) = fit.rows("reflection")
+    train = sum(row["split"] == "train" for row in fit.rows("selections"))
+    assert row["records"] == train
+    assert not row["applied"]
+    assert all(trial["race"]["tickets"] == 0 for trial in row["gate"]["contenders"])
+    assert f"valves: {train} train tickets leave 0 to test an edit on" in fit.err
+
+
 # Limits on what learning costs
 
 
@@ -610,6 +620,9 @@ def test_a_run_can_start_from_what_another_one_learnt(fit: Fit) -> None:
     again = fit.root / "again" / "valves"
     first = min(path.name for path in (again / "snapshots").iterdir())
     assert load_seed(again / "snapshots" / first) == {"valves": learnt}
+    assert learnt.step == 1
+    assert "valves, after 0 accepted edits:" in fit.out  # of its own
+    assert "For each accepted edit" not in fit.out
 
 
 # Same inputs, same bytes
