@@ -196,7 +196,7 @@ def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
     judgements([one], guidance, engine, SAMPLER, language, "answer")
     weighing = Weighing()
     judgements([one], guidance, weighing, SAMPLER, language, "probability")
-    (prompt,) = {each.prompt for each in [*engine.asked, *weighing.questions]}
+    (prompt,) = {request.prompt for request in engine.asked} | {question.prompt for question in weighing.questions}
     assert "secret" not in prompt.system + prompt.user
     assert prompt.user == "image_1: a: b"
     assert prompt.system.endswith("\nG0. x\nG4. Fail if a is b.")

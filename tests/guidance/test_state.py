@@ -143,7 +143,7 @@ def test_the_interval_is_wilsons() -> None:
 @given(st.integers(1, 5000), st.data())
 def test_an_interval_holds_the_share_and_is_its_own_mirror_image(whole: int, data: st.DataObject) -> None:
     part = data.draw(st.integers(0, whole))
-    low, high = interval(part, whole) or ()
+    low, high = interval(part, whole) or (1.0, 0.0)
     assert 0 <= low <= part / whole + 1e-6
     assert part / whole - 1e-6 <= high <= 1
     assert interval(whole - part, whole) == pytest.approx([1 - high, 1 - low], abs=2e-6)
