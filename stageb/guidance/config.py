@@ -209,7 +209,10 @@ class EarlyStopConfig:
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """What learning may cost, over all missions; it ends with the step that reaches a limit, and val and test follow."""
+    """What may be spent, over all missions and from the start, before learning ends.
+
+    The step that reaches a limit is the last; choosing on val and judging test follow.
+    """
 
     rollouts: int | None = None
     """Tickets judged by the model, sampled answers and verdicts for the gate alike."""

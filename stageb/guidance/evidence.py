@@ -64,7 +64,7 @@ def favourite(won: float, lost: float) -> float:
     Four fifths of the one that would grow fastest (Kelly, "A new interpretation of information rate", 1956), since losses
     are easily overlooked; at least the smallest of ``STAKES``.
     """
-    return max(STAKES[0], 0.8 * (won - lost) / (won + lost)) if won > lost else STAKES[0]
+    return max(STAKES[0], 0.8 * ((won - lost) / (won + lost))) if won > lost else STAKES[0]
 
 
 @dataclass(frozen=True, slots=True)
