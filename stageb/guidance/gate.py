@@ -26,6 +26,7 @@ from typing import Literal
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.evidence import Test, Wealth, favourite, projected, spend
+from stageb.guidance.prompts import rule_lines
 from stageb.guidance.race import LOSS_PRICE, Form, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 from stageb.seeds import shuffled
@@ -64,18 +65,18 @@ class Jury:
         most = max(config.fp_weight, config.fn_weight)
         self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
         self._present = present
-        self._merits: dict[tuple[str, ...], dict[int, float]] = {_text(present): dict(known)}
+        self._merits: dict[str, dict[int, float]] = {rule_lines(present): dict(known)}  # equal rules, judged alike
         self.judged = 0  # tickets judged
         self.tokens = 0  # that this cost
 
     def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[float]]:
         """For each guidance and its positions, the merits; all that is not known is asked for in one call."""
-        unknown: dict[tuple[str, ...], tuple[Guidance, dict[int, None]]] = {}
+        unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
         for guidance, positions in asked:
             known = self.known(guidance)
             missing = dict.fromkeys(i for i in positions if i not in known)
             if missing:
-                unknown.setdefault(_text(guidance), (guidance, {}))[1].update(missing)
+                unknown.setdefault(rule_lines(guidance), (guidance, {}))[1].update(missing)
         questions = [(guidance, list(missing)) for guidance, missing in unknown.values()]
         for (guidance, positions), judged in zip(questions, self._ask(questions) if questions else (), strict=True):
             self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
@@ -101,7 +102,7 @@ class Jury:
 
     def known(self, guidance: Guidance) -> dict[int, float]:
         """The merits known under ``guidance``, by position."""
-        return self._merits.setdefault(_text(guidance), {})
+        return self._merits.setdefault(rule_lines(guidance), {})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -274,8 +275,3 @@ def parts(
     others = [i for i in order if tickets[i].group_id not in hidden]
     pool = [i for i in others if tickets[i].group_id not in raced]
     return [i for i in others if tickets[i].group_id in raced], pool[: config.pool_size]
-
-
-def _text(guidance: Guidance) -> tuple[str, ...]:
-    """What a model sees of ``guidance``: equal texts are judged alike."""
-    return tuple(text for rule in guidance.rules for text in (rule.key, rule.text))
