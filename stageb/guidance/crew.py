@@ -1,7 +1,7 @@
-"""What every rank does for the loop: hold the model, and answer for the tickets that it is handed.
+"""What every rank does for the loop: hold the model, and answer for the tickets and prompts that it is handed.
 
-All ranks have read the same tickets, so what travels is positions, and guidance with every job. Rank 0 asks through
-``rollout`` and ``judge``; which rank answers makes no difference to an answer.
+All ranks have read the same tickets, so what travels of them is positions, and guidance with every job. Rank 0 asks through
+``rollout``, ``judge`` and ``reflection_engine``; which rank answers makes no difference to an answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb import engines
 from stageb.config import ModelConfig
-from stageb.engines.protocol import Engine, Scorer
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig
@@ -22,6 +22,8 @@ from stageb.guidance.tickets import digest
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
 from stageb.links import Json
 from stageb.runtime import Handler, Runtime
+
+TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
 
 
 class Crew:
@@ -41,7 +43,7 @@ class Crew:
         runtime.agree("the digest of the ticket files", digest(self.tickets))
         self._engine = self._load(self.config.model, runtime)
         runtime.agree("how the gate judges", self.judges_by)
-        return {"rollout": self._answer, "judge": self._judge}
+        return {"rollout": self._answer, "judge": self._judge, "generate": self._generate}
 
     def _load(self, model: ModelConfig, runtime: Runtime) -> Engine:
         if runtime.world_size > 1 and model.device_map is not None:
@@ -75,6 +77,10 @@ class Crew:
             return [[each.merit, each.tokens] for each in found]
 
         return naming_tickets(tickets, judged)
+
+    def _generate(self, common: Any, item: Any) -> Any:
+        answers = self._model.generate([request_from_plain(each) for each in item])
+        return [[asdict(completion) for completion in answer] for answer in answers]
 
     @property
     def judges_by(self) -> str:
@@ -149,15 +155,40 @@ class Crew:
         ]
 
     def reflection_engine(self) -> Engine:
-        """The model that reflects: its own where the config names one, otherwise the one that rolls out."""
+        """The model that reflects: its own, on rank 0, where the config names one; otherwise every rank's."""
         if self.config.reflection.model is None:
-            return self._model
+            return Spread(self._model, self.runtime)
         if self._reflecting is None:
             self._reflecting = self._load(self.config.reflection.model, self.runtime)
         return self._reflecting
 
     def _groups(self, positions: Sequence[int]) -> list[list[int]]:
         return rollout.micro_batches([self.tickets[i] for i in positions], self.group_size)
+
+
+class Spread:
+    """One engine in the place of all ranks' models: what is asked of it, every rank answers a part of."""
+
+    def __init__(self, model: Engine, runtime: Runtime) -> None:
+        self._model = model
+        self._runtime = runtime
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        """See ``Engine``."""
+        return self._model.count_tokens(prompts)
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Engine``."""
+        plain = [asdict(request) for request in requests]
+        groups = [plain[start : start + TOGETHER] for start in range(0, len(plain), TOGETHER)]
+        rows = self._runtime.map("generate", None, groups)
+        return [tuple(Completion(**each) for each in answer) for group in rows for answer in group]
+
+
+def request_from_plain(row: Mapping[str, Any]) -> Request:
+    """The request that ``dataclasses.asdict`` and JSON made ``row`` of."""
+    decode = row["decode"]
+    return Request(Prompt(**row["prompt"]), Decode(**{**decode, "stop": tuple(decode["stop"])}), tuple(row["keys"]))
 
 
 def naming_tickets(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:

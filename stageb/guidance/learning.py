@@ -1,6 +1,7 @@
 """Learning from a bundle: reflect, try what is proposed, accept at most one edit; and let go of rules that earn nothing.
 
-Rank 0 reflects, since each edit changes what later answers read; judging tickets for the gate is spread over all ranks.
+One bundle after another, since each edit changes what later answers read; the answers of one bundle, and judging tickets for
+the gate, are spread over all ranks.
 """
 
 from __future__ import annotations

@@ -1,0 +1,44 @@
+"""What the ranks do for the loop that no ticket is named in: answering reflections together."""
+
+from typing import Any
+
+from stageb.config import FabricConfig, ModelConfig
+from stageb.engines.protocol import Completion, Decode, Prompt, Request
+from stageb.engines.scripted import ScriptedEngine
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.crew import TOGETHER, Crew
+from stageb.runtime import Runtime, run
+
+
+def echo(prompt: Prompt, decode: Decode, key: int) -> str:
+    """An answer that tells every part of its request."""
+    return f"{prompt.system}|{prompt.user}|{decode}|{key}"
+
+
+def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_answer_it() -> None:
+    decode = Decode(temperature=0.5, max_new_tokens=99, stop=("\n", "E"))
+    count = 2 * TOGETHER + 1
+    requests = [Request(Prompt("s", f"u{i}"), decode, (2**64 - i, i)) for i in range(count)]
+    config = LoopConfig(stage_a_paths=["none"], model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"))
+    crew = Crew(config, [])
+    parts: list[int] = []
+    given: list[tuple[Completion, ...]] = []
+
+    def handlers(runtime: Runtime) -> dict[str, Any]:
+        named = dict(crew.handlers(runtime))
+        generate = named["generate"]
+
+        def counting(common: Any, item: Any) -> Any:
+            parts.append(len(item))
+            return generate(common, item)
+
+        return named | {"generate": counting}
+
+    def lead(runtime: Runtime) -> None:
+        crew.lead(runtime)
+        given.extend(crew.reflection_engine().generate(requests))
+        assert crew.reflection_engine().generate([]) == []
+
+    run(FabricConfig(accelerator="cpu"), handlers, lead)
+    assert given == ScriptedEngine(echo).generate(requests)
+    assert parts == [TOGETHER, TOGETHER, 1], "a rank's share is a whole part, so parts must be small for all to get one"
