@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -42,6 +44,16 @@ def forked(stems: list[Stem], rows: int) -> Cache:
     for layer, stem in zip(cache.layers, stems, strict=True):
         layer.update(*(tensor.expand(rows, -1, -1, -1) for tensor in stem))
     return cache
+
+
+def unpack(store: Tensor, lengths: Sequence[int], cache: Cache) -> None:
+    """Append to the empty rows of ``cache`` what stands packed in ``store`` (layers, 2, key heads, tokens, dim), texts of
+    ``lengths`` behind each other: padded on the left, with no matter what."""
+    longest, edges = max(lengths), accumulate(lengths)
+    columns = torch.arange(-longest, 0) + torch.tensor(list(edges))[:, None]
+    columns = columns.clamp(min=0).to(store.device)
+    for layer, (keys, values) in zip(cache.layers, store, strict=True):
+        layer.update(keys[:, columns].transpose(0, 1), values[:, columns].transpose(0, 1))
 
 
 def shareable(config: Any) -> bool:

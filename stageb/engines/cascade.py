@@ -6,7 +6,8 @@ positions and the views below say where it belongs. A *view* is what a forward p
 prompts, ``Stepping`` for one new token of every row.
 
 On a GPU in half precision, the stem and the prompts are read by torch's own flash attention, new tokens by the kernel in
-``kernels.py``. Everywhere else plain products do the same, slowly: for tests, and for float32 on a GPU.
+``kernels.py``. On a CPU, where rows are packed for reading alone, torch has a flash attention of another name. Everywhere
+else plain products do the same, slowly: for tests, and for float32 on a GPU.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
     """All of ``query`` (queries, heads, dim) against all of ``stem``."""
     key, value = stem[0][0], stem[1][0]
     if not flashes(query):
-        return _dense(query, key, value, scaling)
+        return _whole(query, key, value, scaling)
     # Lines of one text: no edges are needed, and none could be made while a graph is being captured.
     found = torch.ops.aten._flash_attention_forward(
         query[None], key.transpose(0, 1)[None], value.transpose(0, 1)[None], None, None, len(query), key.shape[1],
@@ -153,10 +154,20 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, edges: Tensor, longest: in
 
 
 def _each(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float) -> Found:
-    """Texts packed behind each other, each seeing itself, by plain products."""
+    """Texts packed behind each other, each seeing itself, one by one."""
     parts = zip(torch.split(query, lengths), torch.split(key, lengths, 1), torch.split(value, lengths, 1), strict=True)
-    found = [_dense(*part, scaling, causal=True) for part in parts]
+    found = [_whole(*part, scaling, causal=True) for part in parts]
     return torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)
+
+
+def _whole(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool = False) -> Found:
+    """One text's attention, in ``_dense``'s shapes: by torch's flash attention on a CPU, by plain products elsewhere."""
+    if query.device.type != "cpu":
+        return _dense(query, key, value, scaling, causal)
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query.transpose(0, 1)[None], key[None], value[None], 0.0, causal, scale=scaling
+    )
+    return out[0].transpose(0, 1), lse[0]
 
 
 def _dense(query: Tensor, key: Tensor, value: Tensor, scaling: float, causal: bool = False) -> Found:

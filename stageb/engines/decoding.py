@@ -1,9 +1,12 @@
 """The decode loop: many sampled answers to prompts that begin alike, from one causal language model.
 
 What is shared is computed once. The shared text is read in a batch of one and kept, as the stem of all rows
-(``attention.py``). On a GPU, batches then go to ``packed.py``. Elsewhere, and for models that it is not made for (a sliding
-window, a recurrent state, an attention of their own), each prompt's own part is read once, padded on the left to the
-longest, and forked for its samples; all rows step together, and rows that have ended leave the batch.
+(``attention.py``). Prompts' own parts are then read packed (``packed.py``), which also takes the steps on a GPU. Elsewhere
+what was read is forked for its samples, padded on the left to the longest; all rows step together, and rows that have ended
+leave the batch. Models that packing is not made for (a sliding window, a recurrent state, an attention of their own) read
+padded as well.
+
+On a CPU, padding costs little in itself, but a mask does: torch's attention takes twice as long with one.
 
 A plain loop over the model's forward pass, and not ``model.generate``, because ``generate`` reads a shared text once per
 sample and draws from a global generator. Left out on purpose: static caches with compiled graphs on CPUs and continuous
@@ -24,7 +27,7 @@ import torch
 from torch import Tensor
 
 from stageb.engines import attention
-from stageb.engines.caches import Cache, begun, forked, grafted, shareable, stems_of
+from stageb.engines.caches import Cache, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
 from stageb.engines.packed import Packed
 from stageb.engines.protocol import Decode
@@ -44,7 +47,8 @@ SHARED = 4  # shared texts whose keys and values are kept
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others
 STEPS_PER_LOOK = {"cpu": 1}  # steps between two looks at the tokens; on a GPU each look waits for the device
 STEPS_PER_LOOK_ON_GPU = 4
-PACKS = {"cuda"}  # kinds of device on which rows are packed
+PACKS = {"cpu", "cuda"}  # kinds of device on which prompts are read packed ...
+STEPS_PACKED = {"cuda"}  # ... and on which rows step so
 ALIKE = {torch.float32: 1e-3}  # how far packed logits may lie from plain ones, as a share of their norm ...
 ALIKE_HALVED = 0.1  # ... and in half precision, where a deep model's own noise is some hundredths
 
@@ -89,15 +93,22 @@ class Decoder:
             return None
         return packed
 
+    @property
+    def _stepping(self) -> Packed | None:
+        """The packed way, where it also takes the steps."""
+        return self._packed if self._device.type in STEPS_PACKED else None
+
     @torch.inference_mode()
     def _tried(self) -> tuple[Packed, float]:
-        """The packed way, after a step, and how far it is from the plain one, as a share of the logits' norm."""
+        """The packed way, after a step where it takes them, and how far it is from the plain one, as a share of the logits'
+        norm."""
         shared, texts = tuple(range(1, 20)), [tuple(range(7, 40)), (5, 6)]
         stems = self._kept(shared)
         packed = Packed(self._model, self._eos, self._text_of, self._longest, stems)
         _, plain = self._read(texts, len(shared), self._cache(stems, len(texts)), stems)
         logits = packed.read(texts, [1, 1], len(shared), stems, None)
-        packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
+        if self._device.type in STEPS_PACKED:
+            packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
         return packed, float((logits - plain[:, 0]).float().norm() / plain.float().norm())
 
     def answers(self, shared: Ids, rows: Sequence[Row]) -> list[Answer]:
@@ -110,7 +121,7 @@ class Decoder:
             shared, rows = (), [Row(shared + row.own, row.decode, row.key) for row in rows]
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
-        batches = self._packed.batches(rows) if self._packed else _batches(sizes)
+        batches = self._stepping.batches(rows) if self._stepping else _batches(sizes)
         return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch))
 
     def scores(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
@@ -201,14 +212,13 @@ class Decoder:
     def _answered(self, shared: Ids, rows: list[Row]) -> list[Answer]:
         """Answers to one batch that fits."""
         stems = self._kept(shared) if shared else None
-        if self._packed:
-            return self._packed.answers(shared, stems, rows)
+        if self._stepping:
+            return self._stepping.answers(shared, stems, rows)
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         cache = self._cache(stems, len(prompts))
-        mask, logits = self._read(prompts, len(shared), cache, stems)
+        mask, logits = self._prompts_read(prompts, len(shared), cache, stems)
         must_be_numbers(logits)
-        logits = logits[:, -1]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
         answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
         fork = self._on_device([place[row.own] for row in rows])
@@ -273,6 +283,21 @@ class Decoder:
                 self._shared.popitem(last=False)
         self._shared.move_to_end(shared)
         return self._shared[shared]
+
+    def _prompts_read(
+        self, prompts: list[Ids], before: int, cache: Cache, stems: list[Stem] | None
+    ) -> tuple[Tensor, Tensor]:
+        """Read ``prompts`` behind ``before`` shared tokens into ``cache``: its mask, and logits (prompts, vocabulary)."""
+        if self._packed is None:
+            mask, logits = self._read(prompts, before, cache, stems)
+            return mask, logits[:, -1]
+        lengths = [len(prompt) for prompt in prompts]
+        store = self._packed.new_store(1, sum(lengths))[:, :, 0]
+        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, store)
+        unpack(store, lengths, cache)
+        longest = max(lengths)
+        own = torch.arange(longest) >= longest - torch.tensor(lengths)[:, None]
+        return torch.cat([torch.ones(len(prompts), before), own], 1).long().to(self._device), logits
 
     def _read(
         self, texts: Sequence[Ids], before: int, cache: Cache, stems: list[Stem] | None, keep: int = 1

@@ -43,7 +43,7 @@ from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_
 from stageb.engines.sampling import Settings, next_tokens
 
 CHUNK = 16384  # tokens of prompts that are read at once: enough to keep the matrix units busy
-CHUNK_WHOLE = 2048  # and where no flash attention takes them, so that all scores stand in memory
+CHUNK_WHOLE = 2048  # and elsewhere: on a CPU its caches hold no more, in float32 on a GPU all scores stand in memory
 ROWS = 4096  # answers that step together at most: more would step no faster
 STEPS_PER_LOOK = 4
 COMPACT_BELOW = 0.75  # a smaller share of live rows is worth a new graph ...
@@ -108,8 +108,8 @@ class Packed:
         prompt_of = [place[row.own] for row in rows]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
         answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
-        store = self._new_store(1, sum(map(len, prompts)))[:, :, 0]
-        new = self._new_store(len(rows), max(max(limits) - 1, 1))
+        store = self.new_store(1, sum(map(len, prompts)))[:, :, 0]
+        new = self.new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):
             logits = self.read(prompts, [1] * len(prompts), len(shared), stems, store)
             must_be_numbers(logits)
@@ -259,7 +259,7 @@ class Packed:
         # Rows that have ended step on until they are left out; they must not step out of the model's context.
         batch.positions.add_(1).clamp_(max=self._longest - 1)
 
-    def _new_store(self, slots: int, tokens: int) -> Tensor:
+    def new_store(self, slots: int, tokens: int) -> Tensor:
         """Room for keys and values: (layers, 2, slots, key heads, tokens, dim)."""
         _, heads, _, dim = self._like.shape
         return self._like.new_empty(self._layers, 2, slots, heads, tokens, dim)

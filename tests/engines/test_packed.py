@@ -23,9 +23,9 @@ SMALL = {"vocab_size": VOCABULARY, "intermediate_size": 48, "num_hidden_layers":
 
 @pytest.fixture(autouse=True)
 def packs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Rows are packed on a CPU too."""
+    """Rows step packed on a CPU too."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(decoding, "PACKS", {"cpu"})
+    monkeypatch.setattr(decoding, "STEPS_PACKED", {"cpu", "cuda"})
     yield
 
 
@@ -101,7 +101,6 @@ MIXED = transformers.Qwen3MoeConfig(
 def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
     made: Any, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "PACKS", {"cuda"})
     monkeypatch.setattr(packed, "FUSE_FROM", 0 if fused else 1 << 62)
     monkeypatch.setattr(packed, "FEW", 4)
     model = warmed(made).to("cuda")
@@ -119,7 +118,6 @@ def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_layers_are_compiled_once_for_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "PACKS", {"cuda"})
     monkeypatch.setattr(packed, "FUSE_FROM", 0)
     compiled = torch._dynamo.utils.counters["stats"]
     engine = Decoder(warmed(ODD["a key head each"]).to("cuda"), EOS, text_of)

@@ -48,16 +48,18 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> torch.Tensor:
     return ids
 
 
+@pytest.fixture(params=["padded", "read packed", "packed"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How rows are laid out on a CPU: as for models that cannot be packed, as usual, as on a GPU."""
+    if request.param == "padded":
+        monkeypatch.setattr(decoding, "PACKS", set())
+    if request.param == "packed":
+        monkeypatch.setattr(decoding, "STEPS_PACKED", {"cpu"})
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", KINDS)
 def test_contract(folders: dict[str, str], kind: str) -> None:
-    engine = load(folders[kind])
-    check_contract(engine)
-    check_scorer(engine)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_contract_of_packed_rows(folders: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "PACKS", {"cpu"})
     engine = load(folders[kind])
     check_contract(engine)
     check_scorer(engine)
@@ -78,12 +80,9 @@ def test_contract_on_a_gpu(folders: dict[str, str], kind: str) -> None:
     check_scorer(engine)
 
 
-@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", KINDS)
-def test_greedy_answers_are_those_of_generate(
-    folders: dict[str, str], kind: str, packs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "PACKS", {"cpu"} if packs else set())
+def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str) -> None:
     model, tokenizer = loaded(folders[kind], kind)
     prompts = [request.prompt for request in requests()]
     greedy = Decode(temperature=0.0, max_new_tokens=24)
@@ -129,12 +128,9 @@ def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], 
             assert (sample.text, sample.tokens) == (tokenizer.decode(new, skip_special_tokens=True), len(new))
 
 
-@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_those_of_a_plain_forward(
-    folders: dict[str, str], kind: str, packs: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoding, "PACKS", {"cpu"} if packs else set())
+def test_scores_are_those_of_a_plain_forward(folders: dict[str, str], kind: str) -> None:
     model, tokenizer = loaded(folders[kind], kind)
     asked = questions()
     for question, scores in zip(asked, load(folders[kind]).score(asked), strict=True):
@@ -153,11 +149,11 @@ def test_answers_that_differ_in_their_last_token_cost_one_forward(folders: dict[
     seen: list[int] = []
     model.register_forward_hook(lambda module, args, inputs, out: seen.append(out.logits.shape[1]), with_kwargs=True)
     asked = [Question(Prompt("rules", user), ("Verdict x1", "Verdict x2")) for user in ("one", "another one")]
-    engine.score(asked)
     common = len(tokenizer("Verdict x1")["input_ids"]) - 1
-    assert seen == [1, common + 1]  # the shared text, and the prompts; logits of no more columns than are read
+    engine.score(asked)  # which also reads what is shared, and tries the way
+    seen.clear()
     engine.score(asked)
-    assert seen[2:] == [common + 1]
+    assert seen == [len(asked) * (common + 1)]  # logits of no more tokens than are looked at
 
 
 def test_keys_and_prompts_make_different_answers(folders: dict[str, str]) -> None:
