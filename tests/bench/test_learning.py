@@ -52,6 +52,7 @@ def task(tmp_path: Path) -> Task:
         tickets=tickets,
         parts=cells.split(tickets, 1),
         first=neutral(tickets[0].mission, LANGUAGE),
+        model="stageb-tiny",
         engine=engine,
         reflector=engine,
         judge=Judge(engine),
@@ -187,6 +188,11 @@ def test_ours_is_what_the_files_of_a_run_say(task: Task, idle: bool) -> None:
     else:
         assert learnt.accepted == len(learnt.points) - 2 > 0
         assert learnt.points[-1].guidance == ours.load(place / "guidance.json")
+
+
+def test_ours_learns_with_the_model_that_the_others_get(task: Task) -> None:
+    with pytest.raises(StagebError, match="no_such_module"):
+        ours.learn(dataclasses.replace(task, model="no_such_module:respond"))
 
 
 def test_ours_says_why_a_run_failed(task: Task) -> None:

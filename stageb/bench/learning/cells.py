@@ -16,7 +16,7 @@ from typing import Any
 
 from stageb import disk, engines
 from stageb.bench.learning import data
-from stageb.bench.learning.method import LANGUAGE, Judge, Learnt, Method, Task
+from stageb.bench.learning.method import DTYPE, LANGUAGE, Judge, Learnt, Method, Task
 from stageb.bench.learning.proposer import idle
 from stageb.config import ModelConfig
 from stageb.engines.protocol import Engine
@@ -106,6 +106,7 @@ def run(cell: Cell, place: Place) -> str:
         tickets=tickets,
         parts=parts,
         first=first,
+        model=place.model,
         engine=engine,
         reflector=ScriptedEngine(idle) if cell.idle else engine,
         judge=judge,
@@ -161,7 +162,7 @@ def engine_of(model: str, device: str) -> Engine:
         import torch
 
         torch.set_num_threads(1)
-    return engines.build(ModelConfig(model_name_or_path=model, torch_dtype="float32"), device)
+    return engines.build(ModelConfig(model_name_or_path=model, torch_dtype=DTYPE), device)
 
 
 def method(name: str) -> Method:

@@ -13,6 +13,7 @@ from stageb.guidance.prompts import rule_lines
 from stageb.guidance.types import Guidance, Split, Ticket
 
 LANGUAGE = "en"
+DTYPE = "float32"  # of every model's weights, on every device
 BATCH = 128  # tickets that the model reads at once
 
 
@@ -43,7 +44,8 @@ class Task:
     tickets: Sequence[Ticket]  # of one mission
     parts: Mapping[Split, Sequence[Ticket]]  # test is not for methods
     first: Guidance  # where every method starts
-    engine: Engine  # rolls out
+    model: str  # folder or name of the model
+    engine: Engine  # it rolls out
     reflector: Engine  # proposes edits
     judge: Judge  # over the same engine
     seed: int

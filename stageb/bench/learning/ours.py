@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.bench.learning import data
-from stageb.bench.learning.method import Learnt, Point, Task
+from stageb.bench.learning.method import DTYPE, Learnt, Point, Task
 from stageb.cli import command_parser, parse
 from stageb.errors import StagebError
 from stageb.guidance.artifacts import folder
@@ -30,6 +30,8 @@ def learn(task: Task) -> Learnt:
     options: dict[str, object] = {
         "stage_a_paths": json.dumps([str(tickets)]),
         "seed": task.seed,
+        "model.model_name_or_path": task.model,
+        "model.torch_dtype": DTYPE,
         "output.root": task.folder,
         "output.run_name": RUN,
         "guidance.retention": 1_000_000,
