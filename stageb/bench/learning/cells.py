@@ -192,6 +192,7 @@ METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when ask
     "ours": _ours,
     "gepa": _gepa,
     "gepa-tuned": partial(_gepa, minibatch=24, most_val=128, cache=True),
+    "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),  # what the pool is worth
     "tf-grpo": _grpo,
     "tf-grpo-best": partial(_grpo, best_on_val=True),
 }

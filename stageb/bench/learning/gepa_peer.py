@@ -39,6 +39,7 @@ class Settings:
     minibatch: int = 3  # tickets that a proposal sees and must improve on; GEPA's default
     most_val: int | None = None  # val tickets that accepted candidates are ranked on; None: all
     cache: bool = False  # GEPA's cache of evaluations
+    pool: bool = True  # edit one of the Pareto front over val tickets, as GEPA does; otherwise always the best on val
 
 
 class Adapter:
@@ -127,6 +128,7 @@ def learn(task: Task, settings: Settings) -> Learnt:
         valset=val,
         adapter=adapter,
         reflection_minibatch_size=settings.minibatch,
+        candidate_selection_strategy="pareto" if settings.pool else "current_best",
         use_merge=True,
         cache_evaluation=settings.cache,
         max_metric_calls=task.budget,

@@ -17,6 +17,7 @@ COLOURS = {  # one per method, told apart by most colour-blind readers; variants
     "ours": "#c1272d",
     "gepa": "#7fb3d5",
     "gepa-tuned": "#1f5f8b",
+    "gepa-no-pool": "#9a86b8",
     "tf-grpo": "#b5b35c",
     "tf-grpo-best": "#6f6d1e",
 }
