@@ -184,6 +184,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
     return {
         "proposals": [proposal.index for proposal in contender.proposals],
         "proposed_times": contender.times,
+        "rules_traded": list(contender.traded),
         "outcome": trial.outcome,
         "evidence": {"tickets": len(contender.evidence), "turned": trial.turned},
         "race": {

@@ -45,6 +45,7 @@ class Contender:
     times: int  # proposals that hold it
     guidance: Guidance  # the present guidance with the edit
     evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
+    traded: tuple[str, ...] = ()  # keys of rules that go to make room for it
 
 
 Join = Callable[[Contender, Contender], Contender | None]

@@ -83,7 +83,7 @@ class Learner:
         self.progress.says(f"{name}: trying {len(contenders)} edits")
 
         def join(one: Contender, other: Contender) -> Contender | None:
-            return self._joined(mission.guidance, one, other, reflection_id)
+            return self._joined(mission, one, other, reflection_id)
 
         decision = decide(contenders, jury, join, race_on, pool, mission.left, self._look)
         if decision.winner:
@@ -132,25 +132,27 @@ class Learner:
         train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[guidance.mission]["train"]}
         contenders = []
         for proposal, times in distinct(proposals):
-            operations: Sequence[Any] | None = proposal.operations
+            operations: tuple[Any, ...] | None = proposal.operations
             if not self._fits(apply(guidance, proposal.operations)):
                 operations = traded(guidance, proposal.operations, self._fits, earned(guidance, jury, race_on[:CREDITED_ON]))
             if operations is None:
                 continue
             evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
-            contenders.append(Contender((proposal,), times, apply(guidance, operations, reflection_id), tuple(evidence)))
+            edited, gone = apply(guidance, operations, reflection_id), operations[len(proposal.operations) :]
+            keys = tuple(operation.key for operation in gone)
+            contenders.append(Contender((proposal,), times, edited, tuple(evidence), keys))
         return contenders
 
-    def _joined(self, guidance: Guidance, one: Contender, other: Contender, reflection_id: str) -> Contender | None:
-        """The edit that does what both do; None where they name the same rule, or there is no room for both."""
+    def _joined(self, mission: MissionState, one: Contender, other: Contender, reflection_id: str) -> Contender | None:
+        """The edit that does what both do; None where they name one rule, there is no room for both, or it failed before."""
         operations = [op for contender in (one, other) for proposal in contender.proposals for op in proposal.operations]
         touched = [key for operation in operations for key in named(operation)]
         if len(set(touched)) < len(touched):
             return None
-        edited = apply(guidance, operations, reflection_id)
+        edited = apply(mission.guidance, operations, reflection_id)
         evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
         together = Contender((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
-        return together if self._fits(edited) else None
+        return together if self._fits(edited) and rule_lines(edited) not in mission.failed else None
 
     def _fits(self, guidance: Guidance) -> bool:
         """Whether a guidance keeps to the limits; its length is counted without what surrounds every prompt."""

@@ -150,7 +150,9 @@ def _outcome(row: Mapping[str, Any]) -> str:
     if not row["applied"]:
         tested = [each["outcome"] for each in tried if each["test"] and each["test"]["tickets"]]
         why = f", {len(tested)} tested, {' and '.join(tested)}" if tested else ""
-        return f"{len(tried)} {what} tried{why}" if what == "edits" else f"none of {len(tried)} {what} can be spared{why}"
+        if what == "rules":
+            return f"none of {len(tried)} rules can be spared{why}"
+        return f"{len(tried)} edit{'s' * (len(tried) > 1)} tried{why}"
     test = next(each["test"] for each in tried if each["outcome"] == "accepted")
     gain = f"mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets"
     return f"one of {len(tried)} edits accepted, {gain}" if what == "edits" else f"one of {len(tried)} rules goes, {gain}"

@@ -372,6 +372,8 @@ def test_rules_never_grow_beyond_the_limit_and_the_one_that_earns_least_makes_ro
     seed = seed_file(fit, {"valves": {"G0": "A ticket passes unless a rule fails it.", "G7": "Fail if colour is green."}})
     assert fit(reflection__max_rules=2, guidance__path=seed) == 0
     assert [(rule.key, rule.text) for rule in fit.guidance().rules[1:]] == [("G8", "Fail if state is torn.")]
+    row = next(row for row in fit.rows("reflection") if row["applied"])
+    assert ["G7"] in [each["rules_traded"] for each in row["gate"]["contenders"] if each["outcome"] == "accepted"]
     assert fit("--fresh", reflection__max_rules=3, **UNTESTED, **NO_VAL) == 0
     sizes = {len(load_seed(path)["valves"].rules) for path in (fit.run / "valves" / "snapshots").iterdir()}
     assert max(sizes) == 3
