@@ -302,6 +302,22 @@ class Runtime:
                 os.kill(self._neighbours[rank], signal.SIGKILL)
 
 
+class Asking:
+    """Base of what stands on every rank and, on rank 0, asks the others."""
+
+    _runtime: Runtime | None = None
+
+    def lead(self, runtime: Runtime) -> None:
+        """Make this the rank that asks."""
+        self._runtime = runtime
+
+    @property
+    def runtime(self) -> Runtime:
+        """The ranks."""
+        assert self._runtime is not None, "only rank 0 leads"
+        return self._runtime
+
+
 def launch(settings: FabricConfig) -> Runtime:
     """Make Fabric and launch: by its own launcher, or within ``fabric run``, torchrun or SLURM.
 

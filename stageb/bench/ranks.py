@@ -40,12 +40,12 @@ from stageb.config import FabricConfig, require
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Engine, Question, Scorer
 from stageb.errors import InputError
-from stageb.runtime import Handler, Runtime
+from stageb.runtime import Asking, Handler, Runtime
 
 Row = tuple[str, int, str]  # an answer: text, tokens, finish
 
 
-class Ranks:
+class Ranks(Asking):
     """The ranks of a benchmark. ``handlers`` runs on all of them; the rest is for rank 0."""
 
     def __init__(self, workload: Workload) -> None:
@@ -53,7 +53,6 @@ class Ranks:
         self.prompts = prompts_of(workload)
         self._held: Answers | None = None
         self._device = ""
-        self._runtime: Runtime | None = None
 
     # On every rank
 
@@ -123,16 +122,6 @@ class Ranks:
         return self._held
 
     # On rank 0
-
-    def lead(self, runtime: Runtime) -> None:
-        """Make this the rank that asks."""
-        self._runtime = runtime
-
-    @property
-    def runtime(self) -> Runtime:
-        """The ranks."""
-        assert self._runtime is not None, "only rank 0 leads"
-        return self._runtime
 
     def on_each(self, name: str, common: Any = None) -> list[Any]:
         """One item for every rank; their results by rank."""

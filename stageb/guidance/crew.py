@@ -21,18 +21,17 @@ from stageb.guidance.state import answers_from_plain
 from stageb.guidance.tickets import digest
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
 from stageb.links import Json
-from stageb.runtime import Handler, Runtime
+from stageb.runtime import Asking, Handler, Runtime
 
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
 
 
-class Crew:
+class Crew(Asking):
     """The ranks of a run, as the loop sees them."""
 
     def __init__(self, config: LoopConfig, tickets: Sequence[Ticket]) -> None:
         self.config = config
         self.tickets = tickets
-        self._runtime: Runtime | None = None
         self._engine: Engine | None = None
         self._reflecting: Engine | None = None
 
@@ -98,16 +97,6 @@ class Crew:
         return self._engine
 
     # On rank 0
-
-    def lead(self, runtime: Runtime) -> None:
-        """Make this the rank that asks."""
-        self._runtime = runtime
-
-    @property
-    def runtime(self) -> Runtime:
-        """The ranks."""
-        assert self._runtime is not None, "only rank 0 leads"
-        return self._runtime
 
     @property
     def round_size(self) -> int:
