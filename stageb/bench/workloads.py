@@ -81,10 +81,10 @@ class Workload:
         require(not made or self.own_tokens >= 1, "--own-tokens", self.own_tokens, "at least 1")
 
 
-DEMO_GROUP = group_size(round_size=48, per_rank=24, micro_batch_size=32)
+DEMO_GROUP = group_size(round_size=64, per_rank=32, micro_batch_size=128)
 
 WORKLOADS = {
-    # An epoch's draw of the demo, in the groups that its rounds of 48 are cut into.
+    # An epoch's draw of the demo, in the groups that its rounds of 64 are cut into.
     "demo-cpu": Workload(TINY, "demo", tickets=96, samples=3, new_tokens=40, temperature=0.7, batch=DEMO_GROUP),
     "4b-shared": Workload(
         "qwen3-4b",
