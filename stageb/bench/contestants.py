@@ -149,27 +149,35 @@ class Continuous:
         return ContinuousBatchingConfig(num_blocks=pages, max_batch_tokens=1024)
 
 
+def forget(held: Answers) -> None:
+    """Have a contestant forget the tickets of earlier passes, which a run would never ask for again: vLLM's cache of
+    prefixes keeps all of them."""
+    engine = held.engine if isinstance(held, VllmN) else held
+    if isinstance(engine, VllmEngine):
+        engine.llm.reset_prefix_cache()
+
+
 class VllmN:
     """vLLM without keys: one request per ticket, all its samples at once."""
 
     def __init__(self, engine: VllmEngine, tokenizer: Any) -> None:
-        self._engine = engine
+        self.engine = engine
         self._tokenizer = tokenizer
         self._chat = Chat(tokenizer, CHAT_VARIABLES)
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
         decode = requests[0].decode
-        params = self._engine.sampling_params(
+        params = self.engine.sampling_params(
             n=len(requests[0].keys), temperature=decode.temperature, max_tokens=decode.max_new_tokens
         )
         prompts = [{"prompt_token_ids": joined(self._chat, request)} for request in requests]
-        outputs = self._engine.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
+        outputs = self.engine.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
         return [tuple(self._completion(one) for one in output.outputs) for output in outputs]
 
     def close(self) -> None:
         """Give the memory back."""
-        self._engine.close()
+        self.engine.close()
 
     def _completion(self, output: Any) -> Completion:
         ids = list(output.token_ids)

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from stageb.bench.contestants import CONTESTANTS, Answers
+from stageb.bench.contestants import CONTESTANTS, Answers, forget
 from stageb.bench.floor import Device, Job, Size, floor_s, measured
 from stageb.bench.workloads import (
     CHAT_VARIABLES,
@@ -94,6 +94,7 @@ class Ranks(Asking):
     def _answer(self, common: Any, positions: Any) -> Any:
         """The answers to the tickets at ``positions``, and the seconds that the contestant took."""
         asked = requests_of(self.workload, self.prompts, positions, common["greedy"])
+        forget(self._contestant)
         begun, begun_cpu = time.perf_counter(), time.process_time()
         try:
             given = self._contestant.generate(asked) if asked else []

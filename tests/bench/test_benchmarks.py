@@ -90,8 +90,10 @@ def test_an_engine_that_fails_does_not_end_the_others(
 
 def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", fake_vllm)
+    monkeypatch.setattr(fake_vllm.LLM, "forgot", 0)
     file = tmp_path / "out.json"
     assert bench("rollout", "--engines", "vllm,vllm-n", "--check", "2", "--json", str(file)) == 0
+    assert fake_vllm.LLM.forgot >= 4  # before every pass: the tickets of an earlier one would be read for nothing
     keyed, plain = json.loads(file.read_text())["engines"]
     assert keyed["new_tokens"] == plain["new_tokens"] == 6 * 2 * 16
     assert (keyed["keys_equal"], plain["keys_equal"]) == (1.0, None)

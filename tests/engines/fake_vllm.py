@@ -79,6 +79,7 @@ class LLM:
 
     made: dict[str, Any]  # what the latest one was made with, and what it saw of its surroundings
     finish_reason: str | None = None  # where a test has requests end otherwise
+    forgot = 0  # times that a prefix cache was emptied
 
     def __init__(
         self,
@@ -111,6 +112,10 @@ class LLM:
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = ()) -> list[Any]:
         self.calls.append((method, args))
         return [None]
+
+    def reset_prefix_cache(self) -> bool:
+        type(self).forgot += 1
+        return True
 
     def generate(
         self, prompts: Sequence[dict[str, list[int]]], sampling_params: Sequence[SamplingParams], *, use_tqdm: bool = True
