@@ -46,13 +46,15 @@ def forked(stems: list[Stem], rows: int) -> Cache:
     return cache
 
 
-def unpack(store: Tensor, lengths: Sequence[int], cache: Cache) -> None:
-    """Append to the empty rows of ``cache`` what stands packed in ``store`` (layers, 2, key heads, tokens, dim), texts of
-    ``lengths`` behind each other: padded on the left, with no matter what."""
+def unpack(stores: list[Tensor], lengths: Sequence[int], cache: Cache) -> None:
+    """Append to the empty rows of ``cache`` what stands packed in ``stores``, one (2, key heads, tokens, dim) per layer:
+    texts of ``lengths`` behind each other, padded on the left with no matter what. The stores are used up, so that memory
+    holds one layer twice at most."""
     longest, edges = max(lengths), accumulate(lengths)
     columns = torch.arange(-longest, 0) + torch.tensor(list(edges))[:, None]
-    columns = columns.clamp(min=0).to(store.device)
-    for layer, (keys, values) in zip(cache.layers, store, strict=True):
+    columns = columns.clamp(min=0).to(stores[0].device)
+    for layer in reversed(cache.layers):
+        keys, values = stores.pop()
         layer.update(keys[:, columns].transpose(0, 1), values[:, columns].transpose(0, 1))
 
 

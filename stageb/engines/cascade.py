@@ -32,14 +32,14 @@ class Reading:
     stems: list[Stem] | None  # one per layer
     edges: list[int]  # where the texts that are packed in the line begin and end
     sent: Tensor  # int32 (texts + 1,): the same on the device
-    store: Tensor | None = None  # (layers, 2, key heads, tokens, dim): where to keep their keys and values
+    store: Tensor | list[Tensor] | None = None  # (layers, 2, key heads, tokens, dim): where to keep their keys and values
     start: int = 0  # from which token of it
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """(queries, heads, dim) and (key heads, queries, dim) to (queries, heads, dim)."""
         if self.store is not None:
-            self.store[layer, 0, :, self.start : self.start + len(query)] = key
-            self.store[layer, 1, :, self.start : self.start + len(query)] = value
+            for kept, states in zip(self.store[layer], (key, value), strict=True):
+                kept[:, self.start : self.start + len(query)] = states
         lengths = [end - start for start, end in pairwise(self.edges)]
         if flashes(query):
             own = _flash(query, key, value, self.sent, max(lengths), scaling)

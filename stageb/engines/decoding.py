@@ -292,9 +292,9 @@ class Decoder:
             mask, logits = self._read(prompts, before, cache, stems)
             return mask, logits[:, -1]
         lengths = [len(prompt) for prompt in prompts]
-        store = self._packed.new_store(1, sum(lengths))[:, :, 0]
-        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, store)
-        unpack(store, lengths, cache)
+        stores = self._packed.layer_stores(sum(lengths))
+        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, stores)
+        unpack(stores, lengths, cache)
         longest = max(lengths)
         own = torch.arange(longest) >= longest - torch.tensor(lengths)[:, None]
         return torch.cat([torch.ones(len(prompts), before), own], 1).long().to(self._device), logits

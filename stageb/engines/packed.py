@@ -112,8 +112,8 @@ class Packed:
         prompt_of = [place[row.own] for row in rows]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
         answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
-        store = self.new_store(1, sum(map(len, prompts)))[:, :, 0]
-        new = self.new_store(len(rows), max(max(limits) - 1, 1))
+        store = self._new_store(1, sum(map(len, prompts)))[:, :, 0]
+        new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):
             logits = self.read(prompts, [1] * len(prompts), len(shared), stems, store)
             must_be_numbers(logits)
@@ -165,7 +165,14 @@ class Packed:
         numbers = iter(torch.stack([part.sum() for part in each]).tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
-    def read(self, texts: list[Ids], keep: list[int], before: int, stems: list[Stem] | None, store: Tensor | None) -> Tensor:
+    def read(
+        self,
+        texts: list[Ids],
+        keep: list[int],
+        before: int,
+        stems: list[Stem] | None,
+        store: Tensor | list[Tensor] | None,
+    ) -> Tensor:
         """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
         found: list[Tensor] = []
         # All that the device is told is sent before it has work: sending waits for what it is at.
@@ -263,7 +270,12 @@ class Packed:
         # Rows that have ended step on until they are left out; they must not step out of the model's context.
         batch.positions.add_(1).clamp_(max=self._longest - 1)
 
-    def new_store(self, slots: int, tokens: int) -> Tensor:
+    def layer_stores(self, tokens: int) -> list[Tensor]:
+        """Room for the keys and values of packed prompts, layer by layer: each (2, key heads, tokens, dim)."""
+        _, heads, _, dim = self._like.shape
+        return [self._like.new_empty(2, heads, tokens, dim) for _ in range(self._layers)]
+
+    def _new_store(self, slots: int, tokens: int) -> Tensor:
         """Room for keys and values: (layers, 2, slots, key heads, tokens, dim)."""
         _, heads, _, dim = self._like.shape
         return self._like.new_empty(self._layers, 2, slots, heads, tokens, dim)
