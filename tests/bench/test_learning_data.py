@@ -68,12 +68,13 @@ def test_a_folder_of_ticket_files_is_found_by_name_and_a_missing_one_is_none(tmp
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_shuffled_labels_keep_their_shares_and_nothing_else(name: str) -> None:
+def test_shuffled_labels_favour_neither_verdict_and_follow_nothing(name: str) -> None:
     tickets = data.load(name, None)
     assert tickets
     one, other = (data.shuffled_labels(tickets, seed) for seed in (1, 2))
     for dealt in (one, other):
-        assert Counter(t.label for t in dealt) == Counter(t.label for t in tickets)
+        shares = Counter(t.label for t in dealt)
+        assert 0 <= shares["pass"] - shares["fail"] <= 1, "or the commoner verdict could be learnt"
         assert [t.per_image for t in dealt] == [t.per_image for t in tickets]
         assert len({t.group_id for t in dealt}) == len(tickets), "a group that stood in two splits would tell its label"
     labels = [[t.label for t in some] for some in (tickets, one, other)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stageb.bench.learning import missions
 from stageb.guidance import tickets as ticket_files
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 DEMO = {"demo-rack": "rack cabling", "demo-site": "site photos"}
@@ -31,8 +31,13 @@ def load(name: str, folder: Path | None) -> list[Ticket] | None:
 
 
 def shuffled_labels(tickets: Sequence[Ticket], seed: int) -> list[Ticket]:
-    """The tickets with their labels dealt anew: there is nothing left to learn. Every ticket becomes a group of its own."""
-    labels = shuffled([ticket.label for ticket in tickets], stream("shuffled labels", seed))
+    """The tickets with their labels dealt anew: there is nothing to learn. Every ticket becomes a group of its own.
+
+    As many fail as pass. Of labels in other shares the commoner one can be learnt: where most fail and the first guidance
+    passes all, any rule that fails a ticket is a gain, and a true one.
+    """
+    both: list[Verdict] = ["pass", "fail"]
+    labels = shuffled([both[number % 2] for number in range(len(tickets))], stream("shuffled labels", seed))
     return [
         replace(ticket, label=label, group_id=f"{number:05d}")
         for number, (ticket, label) in enumerate(zip(tickets, labels, strict=True))
