@@ -173,9 +173,10 @@ class GateConfig:
     alpha: float = 0.05
     """The chance that a run ever accepts an edit that is no better: one budget for all edits that it tries."""
     pool_size: int = 1024
-    """Train tickets, at most, that the test of one edit sees; none of them was shown to the reflection that made it."""
+    """Train tickets, at most, that the test of one edit sees; none of its bundle, none that the answer was shown."""
     race_size: int = 192
-    """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested."""
+    """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
+    Epochs leave them out."""
     judge_by: Literal["auto", "probability", "answer"] = "auto"
     """probability: how likely the right verdict is, read off the model without decoding; answer: the greedy verdict; auto:
     probability where the engine can tell."""

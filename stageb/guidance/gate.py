@@ -9,12 +9,15 @@ What a bundle's edits go through, each step dearer than the one before:
 3. *Test* (``evidence.py``): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose race
    says that the test could not succeed is spared it.
 
-Cases, race and test have no group of tickets in common, since one that came twice would speak for itself.
+Cases, race and test have no group of tickets in common, since one that came twice would speak for itself. Each edit has a
+pool of its own to be tested on: all but the bundle, and the cases that its answer was shown. Were every wrong ticket that
+some answer may see kept from all edits, few would be left to win.
 
 The tests share one false-acceptance budget for the run, of which each mission has an equal part. Until the first acceptance
-the guarantee is exact: an edit is a function of its bundle, and the tickets of its test are others. Later edits build on
-guidance that earlier tests let pass, on tickets that may come again; what is left of the guarantee then rests on acceptances
-being few.
+the guarantee holds as it stands: an edit is a function of tickets that its test leaves out. Those of the bundle were drawn
+without regard to how they are judged; those of earlier bundles are judged wrong, and without them an edit can only look
+worse. Later edits build on guidance that earlier tests let pass, on tickets that may come again; what is left of the
+guarantee then rests on acceptances being few.
 """
 
 from __future__ import annotations
@@ -29,7 +32,6 @@ from stageb.guidance.evidence import Test, Wealth, favourite, projected, spend
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.race import LOSS_PRICE, Form, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
-from stageb.seeds import shuffled
 
 Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]
 """Guidance and positions of tickets in; for each position how it is judged."""
@@ -46,7 +48,11 @@ class Contender:
     guidance: Guidance  # the present guidance with the edit
     evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
     traded: tuple[str, ...] = ()  # keys of rules that go to make room for it
+    shown: tuple[int, ...] = ()  # positions of the tickets that it must not be tested on
 
+
+Pool = Callable[[Contender], Sequence[int]]
+"""A contender in; the positions of the tickets that it may be tested on, none of a group that it was shown."""
 
 Join = Callable[[Contender, Contender], Contender | None]
 """Two contenders in; the edit that does both, or None where they cannot go together."""
@@ -131,11 +137,11 @@ def decide(
     jury: Jury,
     join: Join,
     race_on: Sequence[int],
-    pool: Sequence[int],
+    pool_of: Pool,
     left: float,
     chunk: int,
 ) -> Decision:
-    """Which contender to accept, if any. ``race_on`` and ``pool`` are positions of tickets, without a group in common; the
+    """Which contender to accept, if any. ``race_on`` holds positions of tickets, without a group in common with any pool; a
     test looks at the pool ``chunk`` tickets at a time, and takes its level from what is ``left`` of the mission's budget."""
     turned = _turned(contenders, jury)
     idle = [
@@ -161,19 +167,19 @@ def decide(
         (seen,) = jury.gains([(contender.guidance, [race_on[k] for k in outcome.positions])])
         return Form().plus([was_right[k] for k in outcome.positions], seen)
 
-    def promises(won: float, lost: float) -> bool:
-        return projected(won, lost, len(pool)) >= -log(spend(left))
+    def promises(won: float, lost: float, contender: Contender) -> bool:
+        return projected(won, lost, len(pool_of(contender))) >= -log(spend(left))
 
-    def adds(team: Form, both: Form) -> bool:
-        (won, lost), (won_before, lost_before) = both.rates(wrong, right), team.rates(wrong, right)
-        return promises(won - won_before, LOSS_PRICE * max(0.0, lost - lost_before))
+    def adds(team: Form, both: Trial) -> bool:
+        (won, lost), (won_before, lost_before) = both.form.rates(wrong, right), team.rates(wrong, right)
+        return promises(won - won_before, LOSS_PRICE * max(0.0, lost - lost_before), both.contender)
 
     careful = _joined([racing[i] for i in outcome.ranked], join, form, adds)
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
     tested: dict[Trial, Trial] = {}
     for trial in dict.fromkeys([*careful[-1:], *leader]):
-        level, rates = spend(left), trial.form.rates(wrong, right)
-        if not promises(*rates):
+        level, rates, pool = spend(left), trial.form.rates(wrong, right), pool_of(trial.contender)
+        if not promises(*rates, trial.contender):
             tested[trial] = replace(trial, outcome="unpromising")
             continue
         test = _test(
@@ -189,7 +195,7 @@ def decide(
 
 
 def _joined(
-    ranked: Sequence[Trial], join: Join, form: Callable[[Contender], Form], adds: Callable[[Form, Form], bool]
+    ranked: Sequence[Trial], join: Join, form: Callable[[Contender], Form], adds: Callable[[Form, Trial], bool]
 ) -> list[Trial]:
     """The best contender, and what becomes of it as others join, in their order: those of which the race says that what they
     add could be proven by itself, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
@@ -199,7 +205,7 @@ def _joined(
         if both is None:
             continue
         trial = Trial(both, form=form(both))
-        if adds(joined[-1].form, trial.form):
+        if adds(joined[-1].form, trial):
             joined.append(trial)
     return joined
 
@@ -261,18 +267,7 @@ def prune(
     return Decision(tuple(trials), left - level)
 
 
-def parts(
-    train: Sequence[int], shown: Sequence[int], tickets: Sequence[Ticket], config: GateConfig, key: int
-) -> tuple[list[int], list[int]]:
-    """The tickets to race on and those to test on; neither holds a ticket whose group stands in the other, or in ``shown``,
-    which reflection saw.
-
-    Both keep their tickets, but for those shown, and their order from bundle to bundle. So no test ever looks at what a race
-    has seen, and the present guidance need not judge new tickets each time. At most a third of ``train`` is raced on.
-    """
-    order = shuffled(train, key)
-    raced = {tickets[i].group_id for i in order[: min(config.race_size, len(order) // 3)]}
-    hidden = {tickets[i].group_id for i in shown}
-    others = [i for i in order if tickets[i].group_id not in hidden]
-    pool = [i for i in others if tickets[i].group_id not in raced]
-    return [i for i in others if tickets[i].group_id in raced], pool[: config.pool_size]
+def unseen(pool: Sequence[int], shown: Sequence[int], tickets: Sequence[Ticket]) -> list[int]:
+    """The positions of ``pool`` whose groups have no ticket in ``shown``."""
+    groups = {tickets[i].group_id for i in shown}
+    return [i for i in pool if tickets[i].group_id not in groups]

@@ -16,7 +16,7 @@ from stageb.guidance.artifacts import append_some, folder
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.crew import Crew
 from stageb.guidance.guidance_file import load_seed, neutral, to_json
-from stageb.guidance.plan import missions_of, split_tickets
+from stageb.guidance.plan import missions_of, set_apart, split_tickets
 from stageb.guidance.tickets import BadRecord, digest, read
 from stageb.guidance.types import Guidance, Split, Ticket
 from stageb.journal import Journal
@@ -44,6 +44,7 @@ class Inputs:
     tickets: Sequence[Ticket]  # of all missions, in the files' order
     set_aside: Sequence[BadRecord]  # lines that could not be used
     parts: Mapping[str, Mapping[Split, Sequence[int]]]  # mission -> split -> positions in tickets
+    raced: Mapping[str, Sequence[int]]  # mission -> positions of the train tickets that edits are raced on
     guidance: Mapping[str, Guidance]  # what each mission starts with
 
 
@@ -65,7 +66,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
     first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
-    return Inputs(tickets, set_aside, parts, first)
+    return Inputs(tickets, set_aside, parts, set_apart(parts, tickets, config), first)
 
 
 def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, crew: Crew) -> Journal:

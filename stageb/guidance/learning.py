@@ -15,7 +15,7 @@ from stageb.guidance import artifacts
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.crew import Crew
 from stageb.guidance.edits import apply, named
-from stageb.guidance.gate import Contender, Decision, Jury, decide, parts, prune
+from stageb.guidance.gate import Contender, Decision, Jury, decide, prune, unseen
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.progress import Progress
 from stageb.guidance.prompts import rule_lines
@@ -72,12 +72,13 @@ class Learner:
         artifacts.write_refused(self.journal, name, reflection_id, answered.proposals)
         if config.gate == "none":
             return self._untested(state, name, row, answered.proposals)
-        race_on, pool = self._parts(name, config.gate, cases)
         jury = self._jury(mission, config.gate)
-        race_on = shuffled(race_on, stream(key, "race"))  # so that no edit owes its place to the same few tickets for good
+        # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
+        race_on = shuffled(self.inputs.raced[name], stream(key, "race"))
+        drawn = self._positions(name, bundle)
         contenders = [
             each
-            for each in self._contenders(mission.guidance, answered.proposals, reflection_id, jury, race_on)
+            for each in self._contenders(mission.guidance, answered.proposals, drawn, reflection_id, jury, race_on)
             if rule_lines(each.guidance) not in mission.failed
         ]
         self.progress.says(f"{name}: trying {len(contenders)} edits")
@@ -85,7 +86,12 @@ class Learner:
         def join(one: Contender, other: Contender) -> Contender | None:
             return self._joined(mission, one, other, reflection_id)
 
-        decision = decide(contenders, jury, join, race_on, pool, mission.left, self._look)
+        others, most = self._not_raced(name), config.gate.pool_size
+
+        def pool_of(contender: Contender) -> list[int]:
+            return unseen(others, contender.shown, self.inputs.tickets)[:most]
+
+        decision = decide(contenders, jury, join, race_on, pool_of, mission.left, self._look)
         if decision.winner:
             jury.merits([(decision.winner.guidance, self._positions(name, cases))])
         state = self._settled(state, name, row, decision, jury)
@@ -102,8 +108,7 @@ class Learner:
         if config.gate == "none" or rules < FEWEST_TO_PRUNE or mission.pruned_step == mission.guidance.step:
             return state
         step_id = f"P{mission.guidance.step}"
-        race_on, pool = self._parts(name, config.gate, ())
-        race_on = race_on[:CREDITED_ON]
+        race_on, pool = self.inputs.raced[name][:CREDITED_ON], self._not_raced(name)[: config.gate.pool_size]
         jury = self._jury(mission, config.gate)
         contenders = lighter(mission.guidance, step_id)
         self.progress.says(f"{name}: what does each of {rules} rules earn?")
@@ -124,11 +129,13 @@ class Learner:
         self,
         guidance: Guidance,
         proposals: Sequence[Proposal],
+        drawn: Sequence[int],
         reflection_id: str,
         jury: Jury,
         race_on: Sequence[int],
     ) -> list[Contender]:
-        """The different edits that are proposed, each with room made for it where it needs some."""
+        """The different edits that are proposed, each with room made for it where it needs some. ``drawn`` holds the
+        positions of the bundle's tickets."""
         train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[guidance.mission]["train"]}
         contenders = []
         for proposal, times in distinct(proposals):
@@ -140,7 +147,8 @@ class Learner:
             evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
             edited, gone = apply(guidance, operations, reflection_id), operations[len(proposal.operations) :]
             keys = tuple(operation.key for operation in gone)
-            contenders.append(Contender((proposal,), times, edited, tuple(evidence), keys))
+            shown = dict.fromkeys([*drawn, *(train[key] for key in proposal.cases)])
+            contenders.append(Contender((proposal,), times, edited, tuple(evidence), keys, tuple(shown)))
         return contenders
 
     def _joined(self, mission: MissionState, one: Contender, other: Contender, reflection_id: str) -> Contender | None:
@@ -150,8 +158,10 @@ class Learner:
         if len(set(touched)) < len(touched):
             return None
         edited = apply(mission.guidance, operations, reflection_id)
-        evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
-        together = Contender((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
+        evidence, shown = (
+            tuple(dict.fromkeys(both)) for both in ((*one.evidence, *other.evidence), (*one.shown, *other.shown))
+        )
+        together = Contender((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence, shown=shown)
         return together if self._fits(edited) and rule_lines(edited) not in mission.failed else None
 
     def _fits(self, guidance: Guidance) -> bool:
@@ -206,9 +216,11 @@ class Learner:
         train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[name]["train"]}
         return list(dict.fromkeys(train[record.ticket.key] for record in bundle if not record.answers.set_aside))
 
-    def _parts(self, name: str, gate: GateConfig, shown: Sequence[Record]) -> tuple[list[int], list[int]]:
-        key = stream(self.config.seed, "gate", name)
-        return parts(self.inputs.parts[name]["train"], self._positions(name, shown), self.inputs.tickets, gate, key)
+    def _not_raced(self, name: str) -> list[int]:
+        """The train tickets that edits may be tested on; in one order from bundle to bundle, so that the present guidance
+        need not judge new ones each time."""
+        train, raced = self.inputs.parts[name]["train"], set(self.inputs.raced[name])
+        return [i for i in shuffled(train, stream(self.config.seed, "gate", name)) if i not in raced]
 
     def _jury(self, mission: MissionState, gate: GateConfig) -> Jury:
         train = self.inputs.parts[mission.guidance.mission]["train"]

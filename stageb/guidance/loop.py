@@ -38,7 +38,7 @@ def lead(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, cr
     """The loop, on rank 0."""
     crew.lead(runtime)
     with open_journal(config, resolved_yaml, fresh, inputs, crew) as journal:
-        plan = make_plan(inputs.parts, config, crew.round_size)
+        plan = make_plan(inputs.parts, inputs.raced, config, crew.round_size)
         state = begin(journal, config, inputs)
         with Progress(config, plan, state, resumed=journal.number > 0) as progress:
             progress.starts(inputs, crew.judges_by)
@@ -46,7 +46,9 @@ def lead(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, cr
             while state.cursor < len(plan):
                 started = time.monotonic()
                 name = loop.due(state)
-                state = loop.ended(loop.learner.reflect(state, name) if name else loop.take(state, plan[state.cursor]))
+                state = loop.learner.reflect(state, name) if name else loop.take(state, plan[state.cursor])
+                if any(step.learns for step in plan[state.cursor :]):
+                    state = loop.ended(state)
                 journal.commit(to_plain(state))
                 journal.note("timings.jsonl", [{"commit": journal.number, "seconds": round(time.monotonic() - started, 3)}])
         report.show(journal, config, state)

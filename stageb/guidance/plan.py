@@ -1,7 +1,8 @@
 """What a run will do, as a list: which tickets every round of every epoch holds. A function of config and tickets alone.
 
-Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, round by round, and
-judges val. At the end the final guidance is chosen, by val alone, and judged on test. An audit is an epoch 0 of all splits.
+Epoch 0 judges val and test before anything is learnt. Every later epoch learns from train tickets, but for those on which
+edits are raced, round by round, and judges val. At the end the final guidance is chosen, by val alone, and judged on test.
+An audit is an epoch 0 of all splits.
 """
 
 from __future__ import annotations
@@ -58,8 +59,28 @@ def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, di
     return parts
 
 
-def make_plan(parts: Mapping[str, Mapping[Split, Sequence[int]]], config: LoopConfig, round_size: int) -> list[Step]:
-    """Every step of the run, in order."""
+def set_apart(
+    parts: Mapping[str, Mapping[Split, Sequence[int]]], tickets: Sequence[Ticket], config: LoopConfig
+) -> dict[str, list[int]]:
+    """For every mission the train tickets that edits are raced on, in an order of their own: whole groups, ``race_size`` of
+    them and a third of ``train`` at most. Reflection never sees them. None where there is no gate."""
+    raced: dict[str, list[int]] = {mission: [] for mission in parts}
+    if config.gate == "none":
+        return raced
+    for mission, splits in parts.items():
+        order = shuffled(splits["train"], stream(config.seed, "gate", mission))
+        groups = {tickets[i].group_id for i in order[: min(config.gate.race_size, len(order) // 3)]}
+        raced[mission] = [i for i in order if tickets[i].group_id in groups]
+    return raced
+
+
+def make_plan(
+    parts: Mapping[str, Mapping[Split, Sequence[int]]],
+    raced: Mapping[str, Sequence[int]],
+    config: LoopConfig,
+    round_size: int,
+) -> list[Step]:
+    """Every step of the run, in order. Nothing is learnt from what ``raced`` sets apart."""
     if config.jump_reflection:
         return [
             s for mission in parts for split in SPLITS for s in _rounds(0, mission, split, parts[mission][split], round_size)
@@ -71,9 +92,9 @@ def make_plan(parts: Mapping[str, Mapping[Split, Sequence[int]]], config: LoopCo
         steps += _rounds(0, mission, "test", splits["test"], round_size)
     for epoch in range(1, last + 1):
         for mission, splits in parts.items():
-            drawn = shuffled(splits["train"], stream(config.seed, "epoch", mission, epoch))[
-                : config.runner.tickets_per_epoch
-            ]
+            apart = set(raced[mission])
+            studied = [i for i in splits["train"] if i not in apart]
+            drawn = shuffled(studied, stream(config.seed, "epoch", mission, epoch))[: config.runner.tickets_per_epoch]
             steps += _rounds(epoch, mission, "train", drawn, round_size)
             steps.append(Step("close", epoch, mission, "train", 0, (), False))
             steps += _rounds(epoch, mission, "val", splits["val"], round_size)
@@ -128,7 +149,8 @@ def forecast(plan: Sequence[Step], config: LoopConfig, train: Mapping[str, int])
 
 
 def _gate_cost(config: LoopConfig, train: int) -> int:
-    """Verdicts that one bundle can cost at most: evidence, race, edits joined, two tests; and the present guidance's."""
+    """Verdicts that one bundle can cost at most: evidence, race, edits joined, two tests; and each train ticket under the
+    present guidance."""
     gate, proposals = config.gate, config.reflection.num_proposals
     if gate == "none":
         return 0
@@ -136,6 +158,5 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
     for _ in range(LAPS):
         cost += running * CHUNK
         running = min(running, max(FEWEST, -(-running // 2)))
-    cost += (running - 1) * LAPS * CHUNK
-    shown = 2 * config.reflection.batch_size  # before the race, and after an edit is accepted
-    return cost + min(train, gate.race_size) + 2 * shown + 3 * min(train, gate.pool_size)
+    cost += (running - 1) * LAPS * CHUNK + 2 * min(train, gate.pool_size)
+    return cost + train + 2 * config.reflection.batch_size  # all cases, after an edit is accepted

@@ -84,9 +84,9 @@ class Progress:
             lines[0] += "; what every accepted edit calls for comes on top"
             level = spend(config.gate.alpha / len(inputs.parts))
             for name, splits in inputs.parts.items():
-                train, shown = len(splits["train"]), min(len(splits["train"]), config.reflection.batch_size)
-                raced = min(config.gate.race_size, train // 3)
-                pool = min(config.gate.pool_size, (train - raced) * (train - shown) // train)
+                train = len(splits["train"])
+                others = train - len(inputs.raced[name])
+                pool = min(config.gate.pool_size, max(0, others - config.reflection.batch_size))
                 needed = smallest(level, pool)
                 if needed > 0.25:
                     lines.append(

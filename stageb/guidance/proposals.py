@@ -41,10 +41,11 @@ def parse_proposal(
 
     Operations are taken in their order; one that touches a rule which an earlier one touches is refused.
     """
+    seen = tuple(case.ticket.key for case in cases)
     try:
         items = _items(text)
     except _RefusedError as refused:
-        return Proposal(index, text, (), (Refusal(text, str(refused)),))
+        return Proposal(index, text, (), (Refusal(text, str(refused)),), seen)
     kept: list[Operation] = []
     refusals: list[Refusal] = []
     for position, item in enumerate(items):
@@ -58,7 +59,7 @@ def parse_proposal(
             kept.append(operation)
         except _RefusedError as refused:
             refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))
-    return Proposal(index, text, tuple(kept), tuple(refusals))
+    return Proposal(index, text, tuple(kept), tuple(refusals), seen)
 
 
 def _items(text: str) -> list[Any]:

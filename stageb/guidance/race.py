@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 CHUNK = 16  # tickets between two cuts
 LAPS = 6  # chunks at most
-FEWEST = 3  # contenders that see all tickets, where so many expect a gain
+FEWEST = 4  # contenders that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets won in a race that its best are not believed
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
 

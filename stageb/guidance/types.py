@@ -137,3 +137,4 @@ class Proposal:
     text: str  # the raw answer
     operations: tuple[Operation, ...]  # what survived the checks
     refusals: tuple[Refusal, ...]  # what did not, and why
+    cases: tuple[str, ...] = ()  # ticket_keys of the cases that the answer saw

@@ -10,7 +10,7 @@ from trials import PRESENT, TOKENS, World, numbered, rules
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.evidence import spend
-from stageb.guidance.gate import Contender, Decision, decide, parts, prune
+from stageb.guidance.gate import Contender, Decision, decide, prune, unseen
 from stageb.guidance.types import Guidance, Ticket, Verdict
 
 MERIT = st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])
@@ -45,7 +45,7 @@ def decided(
     left: float = ALPHA,
     chunk: int = 16,
 ) -> Decision:
-    return decide(edits, world.jury(config), world.join, race_on, pool, left, chunk)
+    return decide(edits, world.jury(config), world.join, race_on, world.pool_of(pool), left, chunk)
 
 
 def halves(count: int) -> tuple[list[int], list[int]]:
@@ -60,36 +60,28 @@ def outcomes(decision: Decision) -> dict[str, str]:
 # Which tickets
 
 
-@given(tickets(min_size=6), st.data(), st.integers(1, 20), st.integers(1, 30))
-def test_what_was_shown_what_is_raced_on_and_what_is_tested_on_share_no_group(
-    made: list[Ticket], data: st.DataObject, race_size: int, pool_size: int
-) -> None:
-    train = data.draw(st.permutations(range(len(made))))[: data.draw(st.integers(1, len(made)))]
-    shown = data.draw(st.lists(st.sampled_from(train), max_size=4, unique=True))
-    config = GateConfig(race_size=race_size, pool_size=pool_size)
-    race_on, pool = parts(train, shown, made, config, 5)
-    assert len(set(race_on + pool)) == len(race_on + pool)
-    assert set(race_on + pool) <= set(train) - set(shown)
-    groups = [{made[i].group_id for i in each} for each in (race_on, pool, shown)]
-    assert not (groups[0] & groups[1] or groups[0] & groups[2] or groups[1] & groups[2])
-    assert len(groups[0]) <= min(race_size, len(train) // 3)
-    assert len(pool) <= pool_size
-    everything, _ = parts(train, (), made, config, 5)
-    raced = {made[i].group_id for i in everything}
-    assert len(pool) == min(pool_size, sum(made[i].group_id not in raced | groups[2] for i in train))
+@given(tickets(min_size=6), st.data())
+def test_an_edit_is_tested_on_no_group_that_it_was_shown(made: list[Ticket], data: st.DataObject) -> None:
+    pool = data.draw(st.permutations(range(len(made))))[: data.draw(st.integers(1, len(made)))]
+    shown = data.draw(st.lists(st.integers(0, len(made) - 1), max_size=4, unique=True))
+    told = {made[i].group_id for i in shown}
+    assert unseen(pool, shown, made) == [i for i in pool if made[i].group_id not in told]
 
 
-@given(st.sets(st.integers(0, 199), max_size=60), st.sets(st.integers(0, 199), max_size=60))
-def test_race_and_pool_stay_apart_and_keep_their_order_from_bundle_to_bundle(one: set[int], other: set[int]) -> None:
-    made, train = numbered(200), list(range(200))
-    config = GateConfig(race_size=32)
-    whole = parts(train, (), made, config, 3)
-    for shown in (one, other):
-        for some, everything in zip(parts(train, sorted(shown), made, config, 3), whole, strict=True):
-            assert some == [i for i in everything if i not in shown]
-    assert (len(whole[0]), len(whole[1])) == (32, 168)
-    assert all(each != sorted(each) for each in whole)  # a part of the pool stands for all of it
-    assert parts(train, (), made, config, 4) != whole
+def test_each_edit_is_tested_on_its_own_pool_and_a_joined_one_on_what_neither_was_shown() -> None:
+    count = 400
+    world = World(numbered(count), [0.0] * count)
+    halves_mended = [[float(i % 2 == n) for i in range(count)] for n in range(2)]
+    edits = [world.edit(f"{n}", merits) for n, merits in enumerate(halves_mended)]
+    edits = [replace(edit, shown=tuple(range(100 + 50 * n, 150 + 50 * n))) for n, edit in enumerate(edits)]
+    decision = decided(world, edits, range(100), range(100, count))
+    assert decision.winner
+    assert set(decision.winner.shown) == set(range(100, 200))
+    tested_on = world.seen_by(decision.winner) - set(range(100))
+    assert min(tested_on) == 200
+    alone = decided(world, edits[1:], range(100), range(100, count)).winner
+    assert alone
+    assert min(world.seen_by(alone) - set(range(100))) == 100
 
 
 # The jury
@@ -225,7 +217,7 @@ def test_edits_that_win_on_different_tickets_are_joined() -> None:
     assert sorted(p.index for p in decision.winner.proposals) == [1, 2, 3]
     assert outcomes(decision)["mends 0 and mends 2 and mends 4"] == "accepted"
     assert sorted(decision.winner.evidence) == [0, 2, 4]
-    apart = decide(edits, world.jury(), lambda one, other: None, race_on, pool, ALPHA, 16)
+    apart = decide(edits, world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16)
     assert apart.winner is edits[0]
 
 
@@ -253,7 +245,7 @@ def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_on
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(800)])
 
     def winner(*edits: Contender) -> Contender | None:
-        return decide(edits, world.jury(), lambda one, other: None, race_on, pool, ALPHA, 16).winner
+        return decide(edits, world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16).winner
 
     assert winner(broad, careful) is careful
     assert winner(broad) is broad
@@ -264,7 +256,7 @@ def test_a_broad_edit_is_tested_where_the_careful_one_cannot_be_proven() -> None
     world = World(numbered(240), [float(i % 2) for i in range(240)])
     careful = world.edit("careful", [1.0 if i % 48 == 0 else merit for i, merit in enumerate(world.present)])
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(240)])
-    decision = decide([careful, broad], world.jury(), lambda one, other: None, race_on, pool, ALPHA, 16)
+    decision = decide([careful, broad], world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16)
     assert outcomes(decision) == {"careful": "unpromising", "broad": "accepted"}
 
 
@@ -277,7 +269,7 @@ def test_weights_change_who_wins(config: GateConfig, wins: str) -> None:
     edits = [world.edit("fp", strict), world.edit("fn", [1 - merit for merit in strict])]
 
     def winner(config: GateConfig) -> Contender | None:
-        return decide(edits, world.jury(config), lambda one, other: None, race_on, pool, ALPHA, 16).winner
+        return decide(edits, world.jury(config), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16).winner
 
     assert winner(config) is edits[["fp", "fn"].index(wins)]
     assert winner(GateConfig()) is None
@@ -292,24 +284,24 @@ def test_where_there_is_nothing_to_learn_a_run_accepts_as_rarely_as_alpha_says()
     accepted = tested = 0
     for run in range(runs):
         chance = random.Random(f"nothing {run}")
-        labels: list[Verdict] = [chance.choice(("pass", "fail")) for _ in range(160)]
-        world = World([replace(each, label=label) for each, label in zip(numbered(160), labels, strict=True)], ())
+        labels: list[Verdict] = [chance.choice(("pass", "fail")) for _ in range(240)]
+        world = World([replace(each, label=label) for each, label in zip(numbered(240), labels, strict=True)], ())
         world.present, left = [float(chance.random() < 0.5) for _ in labels], alpha
+        others, race_on = list(range(200)), list(range(200, 240))
         for number in range(bundles):
             bundle, edits = list(range(number * size, (number + 1) * size)), []
             for name in range(4):
                 anew = [float(chance.random() < 0.5) if chance.random() < 0.4 else merit for merit in world.present]
                 anew = [1.0 if i in bundle else merit for i, merit in enumerate(anew)]
                 edits.append(world.edit(f"{number} {name}", anew, chance.sample(bundle, 5)))
-            config = GateConfig(race_size=32)
-            race_on, pool = parts(range(160), bundle, world.tickets, config, run)
-            decision = decide(edits, world.jury(), world.join, race_on, pool, left, 32)
+            edits = [replace(edit, shown=tuple(bundle)) for edit in edits]
+            decision = decided(world, edits, race_on, others, left=left, chunk=32)
             left = decision.left
             tested += any(trial.test and trial.test.gain.tickets for trial in decision.trials)
             if decision.winner:
                 accepted += 1
                 break
-    assert tested > 1.5 * runs  # they look good enough to be tested
+    assert tested > runs  # they look good enough to be tested
     assert accepted <= runs * alpha + 3 * (runs * alpha * (1 - alpha)) ** 0.5
 
 

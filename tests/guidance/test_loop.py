@@ -125,7 +125,9 @@ def test_it_learns_the_hidden_rule(plain: Fit) -> None:
 def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selections(plain: Fit) -> None:
     metrics, selections = plain.rows("metrics"), plain.rows("selections")
     assert [(row["epoch"], row["split"]) for row in metrics] == JUDGED
-    assert sum(row["n"] for row in metrics if row["epoch"] == 1 or row["split"] == "test") == 160 + metrics[1]["n"]
+    held_out = sum(row["n"] for row in metrics if row["epoch"] == 0)
+    raced = (160 - held_out) // 3
+    assert next(row["n"] for row in metrics if row["split"] == "train") == 160 - held_out - raced
     latest: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
         of = [each for each in selections if (each["epoch"], each["split"]) == (row["epoch"], row["split"])]
@@ -400,10 +402,11 @@ def test_a_mission_of_which_reflection_sees_every_ticket_learns_nothing_and_that
     assert fit(reflection__batch_size=999, runner__epochs=1) == 0
     (row,) = fit.rows("reflection")
     train = sum(row["split"] == "train" for row in fit.rows("selections"))
+    held_out = sum(row["n"] for row in fit.rows("metrics") if row["epoch"] == 0)
     assert row["records"] == train
     assert not row["applied"]
-    assert all(trial["race"]["tickets"] == 0 for trial in row["gate"]["contenders"])
-    assert f"valves: {train} train tickets leave 0 to test an edit on" in fit.err
+    assert all(trial["test"] is None for trial in row["gate"]["contenders"])
+    assert f"valves: {160 - held_out} train tickets leave 0 to test an edit on" in fit.err
 
 
 # Limits on what learning costs
@@ -457,6 +460,13 @@ def test_learning_ends_with_the_step_that_reaches_a_budget_and_val_and_test_foll
     assert 0 < len(learning) < 2 * 140
 
 
+def test_a_budget_that_only_the_last_judging_reaches_has_not_ended_learning(fit: Fit, plain: Fit) -> None:
+    spent = plain.state()["spent"]
+    assert fit(**{"budget.rollouts": spent["rollouts"] + spent["judged"]}) == 0
+    assert fit.state()["spent"] == spent
+    assert "Learning ended" not in fit.out
+
+
 # Audit and distillation
 
 
@@ -493,10 +503,9 @@ def test_an_audit_tells_what_is_judged_wrong_and_learns_nothing(fit: Fit, model:
 def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -> None:
     assert fit(distill__size=1000) == 0
     tickets = {ticket_text(ticket): ticket for ticket in read([fit.tickets], "error")[0]}
-    train = [row for row in fit.rows("selections") if row["split"] == "train" and row["epoch"] == 1]
+    train = 160 - sum(row["n"] for row in fit.rows("metrics") if row["epoch"] == 0)
     rows = fit.rows("distill_chatml")
-    assert len(train) * 0.8 < len(rows) <= len(train)
-    texts = {row["ticket_key"] for row in train}
+    assert train * 0.8 < len(rows) <= train
     for row in rows:
         assert list(row) == ["messages"]
         assert [message["role"] for message in row["messages"]] == ["system", "user", "assistant"]
@@ -505,7 +514,7 @@ def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -
         verdict, reason = parse_answer(assistant, "en") or ("", "")
         assert verdict == tickets[user].label
         assert reason
-    assert fit.state()["spent"]["rollouts"] == len(fit.rows("trajectories")) + len(texts)
+    assert fit.state()["spent"]["rollouts"] == len(fit.rows("trajectories")) + train
     assert fit("--fresh", distill__size=5) == 0
     assert fit.rows("distill_chatml") == rows[:5]
 

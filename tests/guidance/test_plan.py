@@ -18,8 +18,8 @@ from stageb.guidance.config import (
     SamplerConfig,
     SplitConfig,
 )
-from stageb.guidance.gate import decide, parts
-from stageb.guidance.plan import SPLITS, Forecast, Step, forecast, make_plan, missions_of, split_tickets
+from stageb.guidance.gate import decide
+from stageb.guidance.plan import SPLITS, Forecast, Step, forecast, make_plan, missions_of, set_apart, split_tickets
 from stageb.guidance.types import Split, Ticket
 
 CONFIG = LoopConfig(stage_a_paths=["t.jsonl"], runner=RunnerConfig(epochs=2))
@@ -38,7 +38,8 @@ def splits(world: Sequence[Ticket], config: LoopConfig = CONFIG) -> dict[tuple[s
 
 
 def planned(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> list[Step]:
-    return make_plan(split_tickets(world, config), config, size)
+    parts = split_tickets(world, config)
+    return make_plan(parts, set_apart(parts, world, config), config, size)
 
 
 # Splits
@@ -95,8 +96,10 @@ def rounds_of(steps: Sequence[Step], epoch: int, mission: str, split: Split) -> 
 
 @given(WORLDS, SIZES, st.integers(0, 3))
 def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int, epochs: int) -> None:
-    """Val and test before learning; train and val in each epoch; test once more at the end."""
+    """Val and test before learning; train, without what edits are raced on, and val in each epoch; test once more at the
+    end."""
     parts_ = split_tickets(world, CONFIG)
+    raced = set_apart(parts_, world, CONFIG)
     steps = planned(world, size, replace(CONFIG, runner=RunnerConfig(epochs=epochs)))
     held_out = {(0, "val"), (0, "test"), (epochs, "test")} | {(epoch, "val") for epoch in range(epochs + 1)}
     for epoch in range(epochs + 1):
@@ -105,12 +108,34 @@ def test_rounds_partition_what_each_epoch_judges(world: list[Ticket], size: int,
                 rounds = rounds_of(steps, epoch, mission, split)
                 judged = epoch > 0 if split == "train" else (epoch, split) in held_out
                 times = 2 if (epoch, split) == (0, "test") and epochs == 0 else 1
-                assert sorted(i for step in rounds for i in step.tickets) == sorted([*by[split]] * times * judged)
+                wanted = set(by[split]) - (set(raced[mission]) if split == "train" else set())
+                assert sorted(i for step in rounds for i in step.tickets) == sorted([*wanted] * times * judged)
                 assert all(0 < len(step.tickets) <= size for step in rounds)
                 if times == 1:
                     assert [step.number for step in rounds] == list(range(len(rounds)))
                     assert [step.last for step in rounds] == [False] * (len(rounds) - 1) + [True] * bool(rounds)
                     assert all(len(step.tickets) == size for step in rounds[:-1])
+
+
+@given(WORLDS, st.integers(1, 9))
+def test_tickets_to_race_on_are_whole_groups_of_train_and_no_more_than_a_third_of_them(
+    world: list[Ticket], race_size: int
+) -> None:
+    config = replace(CONFIG, gate=GateConfig(race_size=race_size))
+    parts = split_tickets(world, config)
+    raced = set_apart(parts, world, config)
+    for mission, by in parts.items():
+        groups = {world[i].group_id for i in raced[mission]}
+        assert set(raced[mission]) == {i for i in by["train"] if world[i].group_id in groups}
+        assert len(groups) <= min(race_size, len(by["train"]) // 3)
+        assert bool(groups) == (len(by["train"]) >= 3)
+    assert not any(set_apart(parts, world, replace(config, gate="none")).values())
+
+
+def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
+    one, other = (set_apart({"m": {"train": range(90)}}, numbered(90), replace(CONFIG, seed=seed))["m"] for seed in (1, 2))
+    assert one != sorted(one)
+    assert set(one) != set(other)
 
 
 @given(WORLDS, SIZES)
@@ -195,10 +220,12 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     reflection = ReflectionConfig(batch_size=batch_size, num_proposals=proposals, max_cases=6)
     config = replace(CONFIG, gate=gate, reflection=reflection)
     world = World(numbered(train), [0.0] * train)
-    race_on, pool = parts(range(train), range(batch_size), world.tickets, gate, 1)
+    (race_on,) = set_apart({"m": {"train": range(train)}}, world.tickets, config).values()
+    others = [i for i in range(train) if i not in race_on]
+    pool = others[:pool_size]
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
     edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
     jury = world.jury(gate)
-    decide(edits, jury, world.join, race_on, pool, 0.5, data.draw(st.sampled_from([1, 32, 999])))
+    decide(edits, jury, world.join, race_on, lambda _: pool, 0.5, data.draw(st.sampled_from([1, 32, 999])))
     steps = [Step("round", 1, "m", "train", 0, tuple(range(batch_size)), True), Step("close", 1, "m", "train", 0, (), False)]
     assert jury.judged <= forecast(steps, config, {"m": train}).judged

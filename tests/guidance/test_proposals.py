@@ -61,6 +61,7 @@ def test_each_operation_is_read() -> None:
             Operation("remove", "G3", (), "", "", ("g1::fail",)),
         ),
         (),
+        ("g0::fail", "g1::fail", "g2::fail"),
     )
     (merge,) = parse(answer(MERGE)).operations
     assert merge == Operation("merge", None, ("G1", "G3"), "Fail if a is b or c is d.", "", ("g0::fail",))

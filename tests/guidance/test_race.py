@@ -115,7 +115,7 @@ def test_ties_keep_their_order_and_the_hopeless_go_however_few_are_left() -> Non
 def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
     careful = [Form(Stratum(32, 4.0), Stratum(32))] * 4
     broad = Form(Stratum(32, 20.0), Stratum(32, 0.0, 10.0))
-    assert survivors([*careful, broad], 50, 50) == [0, 1, 4]
+    assert survivors([*careful, broad], 50, 50) == [0, 1, 2, 4]
 
 
 # The race

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate import Contender, Jury
+from stageb.guidance.gate import Contender, Jury, Pool, unseen
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
 PRESENT = Guidance("m", 3, (Rule("G0", "the headline"),), 1)
@@ -40,7 +40,11 @@ class World:
         both = [self.table[rules(contender.guidance)] for contender in (one, other)]
         merits = [max(a, b) if max(a, b) > now else min(a, b) for a, b, now in zip(*both, self.present, strict=True)]
         made = self.edit(" and ".join(names), merits, (*one.evidence, *other.evidence))
-        return replace(made, proposals=(*one.proposals, *other.proposals))
+        return replace(made, proposals=(*one.proposals, *other.proposals), shown=(*one.shown, *other.shown))
+
+    def pool_of(self, others: Sequence[int]) -> Pool:
+        """What a contender may be tested on, of ``others``."""
+        return lambda contender: unseen(others, contender.shown, self.tickets)
 
     def ask(self, questions: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
         """What a jury asks."""
