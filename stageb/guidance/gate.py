@@ -36,6 +36,8 @@ from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]
 """Guidance and positions of tickets in; for each position how it is judged."""
 
+DOUBT = 2.0  # times more than its race says, an edit may bring: of a few per cent, a race sees a handful of tickets
+
 Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "accepted"]
 
 
@@ -168,7 +170,8 @@ def decide(
         return Form().plus([was_right[k] for k in outcome.positions], seen)
 
     def promises(won: float, lost: float, contender: Contender) -> bool:
-        return projected(won, lost, len(pool_of(contender))) >= -log(spend(left))
+        tickets = len(pool_of(contender))
+        return min(DOUBT * projected(won, lost, tickets), projected(1.0, 0.0, tickets)) >= -log(spend(left))
 
     def adds(team: Form, both: Trial) -> bool:
         (won, lost), (won_before, lost_before) = both.form.rates(wrong, right), team.rates(wrong, right)
