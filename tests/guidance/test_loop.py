@@ -10,7 +10,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from programs import models, small
 
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
+from stageb.guidance import learning
 from stageb.guidance.follower import respond
+from stageb.guidance.gate import Contender, Pool, decide
 from stageb.guidance.guidance_file import load_seed, neutral
 from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
 from stageb.guidance.tickets import read
@@ -407,6 +409,37 @@ def test_a_mission_of_which_reflection_sees_every_ticket_learns_nothing_and_that
     assert not row["applied"]
     assert all(trial["test"] is None for trial in row["gate"]["contenders"])
     assert f"valves: {160 - held_out} train tickets leave 0 to test an edit on" in fit.err
+
+
+def test_no_edit_is_tested_on_a_group_that_its_answer_or_its_race_saw(
+    fit: Fit, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where nothing is ever accepted, so that cases of earlier bundles stay."""
+    asked: list[tuple[Sequence[Contender], Sequence[int], Pool]] = []
+
+    def listening(
+        contenders: Sequence[Contender], jury: Any, join: Any, race_on: Sequence[int], pool_of: Pool, *rest: Any
+    ) -> Any:
+        asked.append((contenders, race_on, pool_of))
+        return decide(contenders, jury, join, race_on, pool_of, *rest)
+
+    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
+        if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
+            return models.idle(prompt, decode, key)
+        return json.dumps({"operations": [{"op": "add", "text": f"Fail if state is {key % 7}.", "evidence": ["T1"]}]})
+
+    monkeypatch.setattr(learning, "decide", listening)
+    assert fit(model__model_name_or_path=model(answer)[0], reflection__batch_size=10) == 0
+    tickets = read([fit.tickets], "error")[0]
+    group = {ticket.key: ticket.group_id for ticket in tickets}
+    assert sum(len(contenders) for contenders, _, _ in asked) > 4
+    for contenders, race_on, pool_of in asked:
+        for contender in contenders:
+            told = {group[key] for proposal in contender.proposals for key in proposal.cases}
+            tested = {tickets[i].group_id for i in pool_of(contender)}
+            assert told
+            assert tested
+            assert tested.isdisjoint(told | {tickets[i].group_id for i in race_on})
 
 
 # Limits on what learning costs
