@@ -115,7 +115,7 @@ class RunnerConfig:
     per_rank_rollout_batch_size: int = 64
     """Tickets per rank and round; a round is this times the world size."""
     tickets_per_epoch: int | None = None
-    """Train tickets drawn for each epoch and mission; null: all."""
+    """Train tickets drawn for each epoch and mission; null: all but those that edits are raced on."""
     logging_steps: int = 10
     """Rounds between two log lines where the output is not a terminal."""
 

@@ -7,7 +7,7 @@ What a bundle's edits go through, each step dearer than the one before:
    most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets are
    joined, and tested as one.
 3. *Test* (``evidence.py``): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose race
-   says that the test could not succeed is spared it.
+   promises less than half of a proof is spared it.
 
 Cases, race and test have no group of tickets in common, since one that came twice would speak for itself. Each edit has a
 pool of its own to be tested on: all but the bundle, and the cases that its answer was shown. Were every wrong ticket that
@@ -201,7 +201,7 @@ def _joined(
     ranked: Sequence[Trial], join: Join, form: Callable[[Contender], Form], adds: Callable[[Form, Trial], bool]
 ) -> list[Trial]:
     """The best contender, and what becomes of it as others join, in their order: those of which the race says that what they
-    add could be proven by itself, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
+    add promises a test of its own, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
     joined = list(ranked[:1])
     for other in ranked[1:]:
         both = join(joined[-1].contender, other.contender)

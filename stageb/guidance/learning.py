@@ -158,9 +158,8 @@ class Learner:
         if len(set(touched)) < len(touched):
             return None
         edited = apply(mission.guidance, operations, reflection_id)
-        evidence, shown = (
-            tuple(dict.fromkeys(both)) for both in ((*one.evidence, *other.evidence), (*one.shown, *other.shown))
-        )
+        evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
+        shown = tuple(dict.fromkeys((*one.shown, *other.shown)))
         together = Contender((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence, shown=shown)
         return together if self._fits(edited) and rule_lines(edited) not in mission.failed else None
 
