@@ -38,7 +38,8 @@ class ModelConfig:
     model_name_or_path: str = "stageb-tiny"
     """A folder or hub name of a causal or vision-language checkpoint; stageb-tiny is the model in the package."""
     torch_dtype: str = "auto"
-    """float32, bfloat16, float16, or auto: the checkpoint's own on a GPU, float32 on a CPU."""
+    """float32, bfloat16, float16, or auto: the checkpoint's own on a GPU; float32 on a CPU, but for products of weights that
+    the checkpoint holds in bfloat16, where the CPU can multiply those."""
     device_map: str | None = None
     """auto spreads one model over the devices of a single process; ignored where several ranks run."""
     attn_implementation: str | None = None

@@ -30,6 +30,7 @@ from stageb.engines import attention
 from stageb.engines.caches import Cache, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
 from stageb.engines.packed import Packed
+from stageb.engines.products import halved
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
@@ -88,7 +89,7 @@ class Decoder:
                 "%s: rows are padded, not packed: %s: %s", self._model.config.model_type, type(error).__name__, error
             )
             return None
-        if difference > ALIKE.get(self._model.dtype, ALIKE_HALVED):
+        if difference > (ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)):
             log.warning("%s: rows are padded, not packed: logits differ by %.2g", self._model.config.model_type, difference)
             return None
         return packed

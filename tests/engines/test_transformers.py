@@ -8,11 +8,13 @@ import tiny_models
 import torch
 import transformers
 from contract import check_contract, check_scorer, questions, requests
+from torch import nn
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
 from stageb import seeds
 from stageb.config import ModelConfig
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build, decoding
+from stageb.engines.products import halve, halved
 from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
@@ -216,14 +218,30 @@ def test_a_checkpoint_without_a_template(tmp_path: Path) -> None:
     assert len(engine.generate([Request(Prompt("ab", "cd"), Decode(max_new_tokens=3), (1,))])) == 1
 
 
-def test_dtypes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float32])
+def test_dtypes(tmp_path: Path, stored: torch.dtype) -> None:
     tokenizer = tiny_models.bpe()
     tokenizer.save_pretrained(tmp_path)
-    tiny_models.model("qwen3", len(tokenizer)).to(torch.bfloat16).save_pretrained(tmp_path)
-    asked = [Request(Prompt("s", "u"), Decode(temperature=0.0, max_new_tokens=6), (1,))]
-    automatic, exact, half = (load(str(tmp_path), torch_dtype=name) for name in ("auto", "float32", "bfloat16"))
-    assert automatic.generate(asked) == exact.generate(asked)
-    assert half.generate(asked)[0][0].tokens >= 1
+    tiny_models.model("qwen3", len(tokenizer)).to(stored).save_pretrained(tmp_path)
+    asked = [Question(Prompt("s", "u"), ("Verdict: pass", "Verdict: fail"))]
+    auto, exact, half = (
+        torch.tensor(load(str(tmp_path), torch_dtype=name).score(asked)) for name in ("auto", "float32", "bfloat16")
+    )
+    if stored == torch.float32:
+        assert torch.equal(auto, exact)
+    assert (auto - exact).norm() < 1e-3 * exact.norm()  # products of what is bfloat16 anyway may be, and no more
+    assert not torch.equal(half, exact)
+
+
+def test_halved_products_are_the_models_alone() -> None:
+    one, other = torch.randn(64, 64, generator=torch.manual_seed(1)), torch.randn(64, 64, generator=torch.manual_seed(2))
+    layer = nn.Linear(64, 64, bias=False)
+    layer.weight = nn.Parameter(other.T.bfloat16().float(), requires_grad=False)
+    exact = one @ other.bfloat16().float()
+    halve(layer)
+    assert halved(layer)
+    assert (layer(one) - exact).norm() < 1e-2 * exact.norm()
+    assert torch.equal(one @ other.bfloat16().float(), exact)
 
 
 def test_eos_of_the_generation_config_ends_an_answer(folders: dict[str, str], tmp_path: Path) -> None:
