@@ -1,9 +1,9 @@
 """Attention for rows that begin alike: one step of decoding reads the shared keys and values once, not once per row.
 
 Registered with transformers as ``NAME``, and the same as its sdpa but for packed rows (``cascade.py``) and for a single
-query behind a shared stem. There the queries of all rows are folded into one matrix for the stem, scores of stem and own
-part meet in one softmax, and the weighted values are added up. On a CPU, decoding waits for memory: with 200 shared tokens
-of 300 this is the largest saving there is.
+query behind a shared stem. There the queries of all rows are folded into one matrix for the stem, those of one prompt's
+samples into one for the prompt; scores of stem, prompt and own part meet in one softmax, and the weighted values are added
+up. On a CPU, decoding waits for memory: with 200 shared tokens of 300 this is the largest saving there is.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ def stemmed_attention(
 ) -> tuple[Tensor, None]:
     """Attend from ``query`` (rows, heads, columns, dim) to the stem and to ``key``, ``value`` (rows, key heads, own, dim).
 
-    ``options["stems"]`` holds a ``Stem`` for each layer. Without it, and for more than one column, ``key`` and ``value`` are
-    all there is. Returns (rows, columns, heads, dim), as transformers' attention functions do.
+    ``options["stems"]`` holds a ``Stem`` for each layer, ``options["prompts"]`` one more, of a line for each prompt, where
+    ``key`` and ``value`` do not hold them. Without stems, and for more than one column, these two are all there is.
+    Returns (rows, columns, heads, dim), as transformers' attention functions do.
     """
     packed: Envelope | None = options.pop("packed", None)
     if packed is not None:
@@ -44,39 +45,55 @@ def stemmed_attention(
             raise NotImplementedError(f"packed attention does not heed {', '.join(sorted(unheeded))}")
         return packed_attention(module, packed, query, key, value, scaling), None
     stems: list[Stem] | None = options.pop("stems", None)
+    prompts: list[Stem] | None = options.pop("prompts", None)
     if stems is None or query.shape[2] > 1:
         plain: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return plain
     scaling = options.get("scaling") or query.shape[-1] ** -0.5
     assert attention_mask is not None  # the decode loop always gives one for a single column
-    return one_step(query, key, value, stems[module.layer_idx], attention_mask, scaling), None
+    prompt = prompts[module.layer_idx] if prompts else None
+    return one_step(query, key, value, stems[module.layer_idx], prompt, attention_mask, scaling), None
 
 
-def one_step(query: Tensor, key: Tensor, value: Tensor, stem: Stem, mask: Tensor, scaling: float) -> Tensor:
-    """Attention of one query per row; ``mask`` (rows, 1, 1, stem + own) is true where a row may look."""
+def one_step(
+    query: Tensor, key: Tensor, value: Tensor, stem: Stem, prompt: Stem | None, mask: Tensor, scaling: float
+) -> Tensor:
+    """Attention of one query per row to the stem, to its prompt's line of ``prompt`` and to its line of ``key``.
+
+    ``prompt`` (prompts, key heads, columns, dim) serves equally many rows with each line, in their order. ``mask`` (rows, 1,
+    1, stem + prompt + own) is true where a row may look.
+    """
     rows, heads, _, dim = query.shape
     key_heads, per_key = key.shape[1], heads // key.shape[1]
-    stem_key, stem_value = (tensor[0] for tensor in stem)
-    length = stem_key.shape[1]
     grouped = query.view(rows, key_heads, per_key, dim)
-    folded = _folded(grouped) @ stem_key.transpose(1, 2)
-    own = (grouped @ key.transpose(2, 3)).masked_fill(~mask[..., length:], -torch.inf)
-    scores = torch.cat([_unfolded(folded, rows), own], -1) * scaling
-    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    result = weights[..., length:] @ value
-    result = result + _unfolded(_folded(weights[..., :length]) @ stem_value, rows)
+    # A level's lines, (lines, key heads, columns, dim) each: one for all rows, one for each prompt, one for each row.
+    levels = [stem, *([prompt] if prompt else []), (key, value)]
+    scores = torch.cat([_unfolded(_folded(grouped, len(keys)) @ keys.transpose(2, 3), rows) for keys, _ in levels], -1)
+    length = stem[0].shape[2]
+    scores[..., length:].masked_fill_(~mask[..., length:], -torch.inf)
+    weights = (scores * scaling).softmax(-1, dtype=torch.float32).to(query.dtype)
+    parts = torch.split(weights, [keys.shape[2] for keys, _ in levels], -1)
+    found = [_unfolded(_folded(part, len(values)) @ values, rows) for part, (_, values) in zip(parts, levels, strict=True)]
+    result = found[0]
+    for more in found[1:]:
+        result = result + more
     return result.reshape(rows, 1, heads, -1)
 
 
-def _folded(tensor: Tensor) -> Tensor:
-    """(rows, key heads, per key, n) to (key heads, rows * per key, n)."""
-    return tensor.transpose(0, 1).flatten(1, 2)
+def _folded(tensor: Tensor, lines: int) -> Tensor:
+    """(rows, key heads, per key, n) to (lines, key heads, rows / lines * per key, n)."""
+    rows, key_heads, per_key, columns = tensor.shape
+    if lines == rows:
+        return tensor
+    return tensor.view(lines, rows // lines, key_heads, per_key, columns).transpose(1, 2).flatten(2, 3)
 
 
 def _unfolded(tensor: Tensor, rows: int) -> Tensor:
     """The way back."""
-    key_heads, _, columns = tensor.shape
-    return tensor.view(key_heads, rows, -1, columns).transpose(0, 1)
+    lines, key_heads, _, columns = tensor.shape
+    if lines == rows:
+        return tensor
+    return tensor.view(lines, key_heads, rows // lines, -1, columns).transpose(1, 2).flatten(0, 1)
 
 
 AttentionInterface.register(NAME, stemmed_attention)

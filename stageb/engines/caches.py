@@ -30,10 +30,11 @@ def stems_of(cache: Cache) -> list[Stem]:
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def grafted(stems: list[Stem]) -> Cache:
-    """A cache whose rows all begin with ``stems``, read by an attention that knows them (``attention.py``)."""
+def grafted(stems: list[Stem], beyond: int = 0) -> Cache:
+    """A cache whose rows all begin with ``stems``, and with ``beyond`` columns more where they hold but their new ones, read
+    by an attention that knows of both (``attention.py``)."""
     cache: Cache = DynamicCache()
-    cache.layers = [RoomyLayer(stem) for stem in stems]
+    cache.layers = [RoomyLayer(stem, beyond) for stem in stems]
     return cache
 
 
@@ -68,21 +69,23 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A cache layer with room to grow: a step writes one column, where the stock layer copies all of them.
 
     With a ``stem``, rows begin with it without holding it: ``update`` puts it before what it returns, but for a single
-    column, where the attention reads stem and own part apart.
+    column, where the attention reads stem and own part apart. Columns that lie ``beyond`` it are not held either; then rows
+    grow by single columns alone.
     """
 
     keys: Tensor
     values: Tensor
 
-    def __init__(self, stem: Stem | None = None) -> None:
+    def __init__(self, stem: Stem | None = None, beyond: int = 0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._stem = stem
+        self._beyond = beyond
         self._stores: tuple[Tensor, Tensor] | None = None  # keys and values are views of their first columns
 
     def get_seq_length(self) -> int:
-        """Columns that each row holds, the stem's included."""
+        """Columns that each row holds or begins with."""
         own = self.keys.shape[-2] if self.is_initialized else 0
-        return own + (self._stem[0].shape[-2] if self._stem else 0)
+        return own + self._beyond + (self._stem[0].shape[-2] if self._stem else 0)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append columns (rows, heads, columns, dim); returns the keys and values to attend to."""
@@ -98,6 +101,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.keys, self.values = (store[:, :, : filled + added] for store in self._stores)
         if self._stem is None or added == 1:
             return self.keys, self.values
+        assert not self._beyond
         rows = len(self.keys)
         stem_keys, stem_values = (tensor.expand(rows, -1, -1, -1) for tensor in self._stem)
         return torch.cat([stem_keys, self.keys], 2), torch.cat([stem_values, self.values], 2)

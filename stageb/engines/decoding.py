@@ -222,14 +222,20 @@ class Decoder:
         must_be_numbers(logits)
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
         answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
-        fork = self._on_device([place[row.own] for row in rows])
-        if len(rows) > len(prompts):
+        prompt_of = [place[row.own] for row in rows]
+        fork, samples = self._on_device(prompt_of), len(rows) // len(prompts)
+        prompt_lines: list[Stem] | None = None
+        if stems and self._stemmed and samples > 1 and prompt_of == [row // samples for row in range(len(rows))]:
+            prompt_lines = stems_of(cache)
+            cache = grafted(stems, beyond=mask.shape[1] - len(shared))
+        elif len(rows) > len(prompts):
             cache.reorder_cache(fork)
         logits = logits[fork]
         live = _Live(
             answers=answers,
             cache=cache,
             stems=stems,
+            prompts=prompt_lines,
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
             cached=mask.shape[1],
             positions=self._on_device([len(shared) + len(row.own) for row in rows]),
@@ -263,7 +269,7 @@ class Decoder:
             # Rows that have ended step on until they are left out; they must not step out of the model's context.
             positions = (live.positions + step).clamp(max=self._longest - 1)
             mask = live.mask[:, : live.cached + step + 1]
-            logits = self._forward(tokens[:, None], positions[:, None], mask, live.cache, live.stems)[:, -1]
+            logits = self._forward(tokens[:, None], positions[:, None], mask, live.cache, live.stems, live.prompts)[:, -1]
 
     def _on_device(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self._device)
@@ -312,10 +318,17 @@ class Decoder:
         mask[:, before:] = positions >= 0
         mask = mask.to(self._device)
         positions = (positions.clamp(min=0) + before).to(self._device)
-        return mask, self._forward(ids.to(self._device), positions, mask, cache, stems, keep)
+        return mask, self._forward(ids.to(self._device), positions, mask, cache, stems, keep=keep)
 
     def _forward(
-        self, ids: Tensor, positions: Tensor, mask: Tensor, cache: Cache, stems: list[Stem] | None, keep: int = 1
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        cache: Cache,
+        stems: list[Stem] | None,
+        prompts: list[Stem] | None = None,
+        keep: int = 1,
     ) -> Tensor:
         """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns)."""
         # A single step needs no causal pattern: building its mask from scratch would cost a look at the device.
@@ -328,6 +341,7 @@ class Decoder:
             use_cache=True,
             **({"logits_to_keep": keep} if self._keeps else {}),
             **({"stems": stems} if stems and self._stemmed else {}),
+            **({"prompts": prompts} if prompts else {}),
         )
         logits: Tensor = out.logits[:, -keep:]
         return logits
@@ -340,6 +354,7 @@ class _Live:
     answers: list[Growing]
     cache: Cache
     stems: list[Stem] | None  # what all rows begin with, where the cache does not hold it
+    prompts: list[Stem] | None  # and then the prompts, a line for each, where it does not hold them either
     mask: Tensor  # (rows, columns to come included): 0 on padding
     cached: int  # columns of the mask that the prompts take
     positions: Tensor  # int64 (rows,): of each answer's first token
@@ -348,6 +363,9 @@ class _Live:
 
     def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:
         """Leave out all rows but ``places``; ``index`` holds the same on the device."""
+        if self.prompts:
+            prompt_of = index // (len(self.answers) // len(self.prompts[0][0]))
+            self.prompts = [(keys[prompt_of], values[prompt_of]) for keys, values in self.prompts]
         self.answers = [self.answers[place] for place in places]
         self.cache.reorder_cache(index)
         self.mask, self.positions = self.mask[index], self.positions[index]

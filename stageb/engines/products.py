@@ -18,9 +18,9 @@ from torch.nn import functional
 class HalvedLinear(nn.Linear):
     """A linear layer, float32 in and out, whose products may be bfloat16 ones."""
 
-    def forward(self, input: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as the layer names it
         """(..., in) to (..., out)."""
-        products = torch.backends.mkldnn.matmul
+        products = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]  # set up at import
         before = products.fp32_precision
         products.fp32_precision = "bf16"
         try:

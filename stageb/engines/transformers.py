@@ -132,7 +132,7 @@ def located(name: str) -> str:
 
 
 def _dtype(model: ModelConfig, device: str) -> str:
-    """What ``auto`` means: the checkpoint's own type on a GPU; float32 on a CPU, where it is the fastest but for products."""
+    """What ``auto`` means: the checkpoint's own type on a GPU; float32 on a CPU, the fastest there but for products."""
     return "float32" if _chosen_for_cpu(model, device) else model.torch_dtype
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import tiny_models
 import torch
+from torch import nn
 
 from stageb.engines import decoding
 from stageb.engines.attention import one_step
@@ -124,15 +125,19 @@ def test_a_batch_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -
         short_of_memory(0).answers(SHARED, asked)
 
 
+@pytest.mark.parametrize("samples", [None, 1, 3, 6])
 @pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
-def test_attention_to_stem_and_own_part_is_attention_to_both(heads: int, key_heads: int) -> None:
+def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(heads: int, key_heads: int, samples: int | None) -> None:
     torch.manual_seed(0)
-    rows, stem, own, dim = 5, 7, 4, 8
+    rows, stem, read, own, dim = 6, 7, 5 if samples else 0, 4, 8
     query, key, value = torch.randn(rows, heads, 1, dim), *torch.randn(2, rows, key_heads, own, dim)
-    shared = tuple(torch.randn(2, 1, key_heads, stem, dim))
-    mask = torch.ones(rows, 1, 1, stem + own, dtype=torch.bool)
+    shared = torch.randn(2, 1, key_heads, stem, dim)
+    lines = torch.randn(2, rows // (samples or rows), key_heads, read, dim)
+    mask = torch.ones(rows, 1, 1, stem + read + own, dtype=torch.bool)
     mask[::2, ..., stem : stem + 2] = False
-    both = [torch.cat([one.expand(rows, -1, -1, -1), two], 2) for one, two in zip(shared, (key, value), strict=True)]
-    expected = torch.nn.functional.scaled_dot_product_attention(query, *both, attn_mask=mask, scale=0.3, enable_gqa=True)
-    found = one_step(query, key, value, (shared[0], shared[1]), mask, 0.3)
+    levels = shared.expand(-1, rows, -1, -1, -1), lines.repeat_interleave(samples or rows, 1), torch.stack([key, value])
+    keys, values = torch.cat(levels, 3)
+    expected = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=0.3, enable_gqa=True)
+    prompt = (lines[0], lines[1]) if samples else None
+    found = one_step(query, key, value, (shared[0], shared[1]), prompt, mask, 0.3)
     torch.testing.assert_close(found, expected.transpose(1, 2))
