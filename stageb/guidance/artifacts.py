@@ -189,8 +189,8 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "evidence": {"tickets": len(contender.evidence), "turned": trial.turned},
         "race": {
             "tickets": form.seen,
-            "won": round(form.wrong.won + form.right.won, 6),
-            "lost": round(form.wrong.lost + form.right.lost, 6),
+            "won": round(form.won, 6),
+            "lost": round(form.lost, 6),
         },
         "test": test
         and {

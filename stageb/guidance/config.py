@@ -135,11 +135,11 @@ class ReflectionConfig:
     batch_size: int = 64
     """Records per bundle, counted over all ranks."""
     num_proposals: int = 8
-    """Answers sampled per bundle, two to each draw of cases."""
+    """Answers sampled per bundle."""
     max_operations: int = 1
     """Operations that one answer may hold."""
     max_cases: int = 24
-    """Records of the bundle in one draw: what an answer sees."""
+    """Records of the bundle that one answer sees; each answer draws its own."""
     max_prompt_tokens: int = 8192
     """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24

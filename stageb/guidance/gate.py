@@ -22,6 +22,7 @@ guarantee then rests on acceptances being few.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
@@ -30,7 +31,7 @@ from typing import Literal
 from stageb.guidance.config import GateConfig
 from stageb.guidance.evidence import Test, Wealth, favourite, projected, spend
 from stageb.guidance.prompts import rule_lines
-from stageb.guidance.race import LOSS_PRICE, Form, race
+from stageb.guidance.race import LOSS_PRICE, Form, Kind, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 
 Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]
@@ -105,9 +106,10 @@ class Jury:
             for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
         ]
 
-    def was_right(self, positions: Sequence[int]) -> list[bool]:
-        """Whether the present guidance is more likely right than wrong on each."""
-        return [merit > 0.5 for merit in self.merits([(self._present, positions)])[0]]
+    def kinds(self, positions: Sequence[int]) -> list[Kind]:
+        """For each its label, and whether the present guidance is more likely right than wrong."""
+        (merits,) = self.merits([(self._present, positions)])
+        return [(self._tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
 
     def known(self, guidance: Guidance) -> dict[int, float]:
         """The merits known under ``guidance``, by position."""
@@ -156,38 +158,37 @@ def decide(
     ]
     if not racing:
         return Decision(tuple(idle), left)
-    was_right = jury.was_right(race_on)
-    wrong, right = was_right.count(False), was_right.count(True)
+    kinds = jury.kinds(race_on)
+    raced = Counter(kinds)
 
     def gains(asked: Sequence[tuple[int, Sequence[int]]]) -> list[list[float]]:
         return jury.gains([(racing[i].contender.guidance, [race_on[k] for k in seen]) for i, seen in asked])
 
-    outcome = race(was_right, len(racing), gains)
+    outcome = race(kinds, len(racing), gains)
     racing = [replace(trial, form=form) for trial, form in zip(racing, outcome.forms, strict=True)]
 
     def form(contender: Contender) -> Form:
         (seen,) = jury.gains([(contender.guidance, [race_on[k] for k in outcome.positions])])
-        return Form().plus([was_right[k] for k in outcome.positions], seen)
+        return Form().plus([kinds[k] for k in outcome.positions], seen)
 
     def promises(won: float, lost: float, contender: Contender) -> bool:
         tickets = len(pool_of(contender))
         return min(DOUBT * projected(won, lost, tickets), projected(1.0, 0.0, tickets)) >= -log(spend(left))
 
     def adds(team: Form, both: Trial) -> bool:
-        (won, lost), (won_before, lost_before) = both.form.rates(wrong, right), team.rates(wrong, right)
+        (won, lost), (won_before, lost_before) = both.form.rates(raced), team.rates(raced)
         return promises(won - won_before, LOSS_PRICE * max(0.0, lost - lost_before), both.contender)
 
     careful = _joined([racing[i] for i in outcome.ranked], join, form, adds)
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
     tested: dict[Trial, Trial] = {}
     for trial in dict.fromkeys([*careful[-1:], *leader]):
-        level, rates, pool = spend(left), trial.form.rates(wrong, right), pool_of(trial.contender)
+        level, rates, pool = spend(left), trial.form.rates(raced), pool_of(trial.contender)
         if not promises(*rates, trial.contender):
             tested[trial] = replace(trial, outcome="unpromising")
             continue
-        test = _test(
-            Test(level, len(pool), Wealth(favourite=favourite(*rates))), trial.contender.guidance, jury, pool, chunk
-        )
+        test = Test(level, len(pool), Wealth(favourite=favourite(*rates)))
+        test = _test(test, trial.contender.guidance, jury, pool, chunk)
         tested[trial] = replace(trial, outcome=_said(test), test=test)
         if test.accepts:
             break
@@ -252,9 +253,9 @@ def prune(
     Each contender goes without one rule, or with two made one; what it gains on ``race_on`` is, negated, what that rule
     earns: its causal credit.
     """
-    was_right = jury.was_right(race_on)
+    kinds = jury.kinds(race_on)
     gained = jury.gains([(each.guidance, race_on) for each in contenders])
-    trials = [Trial(each, form=Form().plus(was_right, gains)) for each, gains in zip(contenders, gained, strict=True)]
+    trials = [Trial(each, form=Form().plus(kinds, gains)) for each, gains in zip(contenders, gained, strict=True)]
     best = max(trials, key=lambda trial: trial.form.mean, default=None)
     if best is None or best.form.mean <= -margin:
         return Decision(tuple(trials), left)

@@ -1,8 +1,10 @@
 """The race: which of a bundle's edits is worth a test. Shared tickets, losers dropped early.
 
 Most proposed edits are hopeless, and judging tickets is what costs. So the contenders see the same tickets chunk by chunk,
-every chunk half of tickets that the present guidance judges wrong and half of tickets that it judges right, and after each
-chunk the less promising half goes. What they did on either half is weighed by how many tickets of it there are.
+and after each chunk the less promising half goes. Every chunk is half of tickets that the present guidance judges wrong and
+half of tickets that it judges right, most of the latter with the other label: where faults pass, a new rule against them
+threatens the tickets that pass rightly, and those that fail already tell nothing. What an edit did on tickets of one kind is
+weighed by how many of them there are.
 
 The tickets are none that reflection saw: words that only its cases hold look good there and nowhere else. Even so a race
 proves nothing, since its winner is the best of several; the test (``gate.py``) looks at other tickets again.
@@ -10,14 +12,22 @@ proves nothing, since its winner is the best of several; the test (``gate.py``) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from stageb.guidance.types import Verdict
 
 CHUNK = 16  # tickets between two cuts
 LAPS = 6  # chunks at most
 FEWEST = 4  # contenders that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets won in a race that its best are not believed
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
+
+LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
+
+Kind = tuple[Verdict, bool]
+"""A ticket's label, and whether the present guidance judges it right."""
 
 Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Sequence[Sequence[float]]]
 """(contender, positions) pairs in; for each position the contender's gain."""
@@ -45,38 +55,44 @@ class Stratum:
 class Form:
     """How one contender has done so far."""
 
-    wrong: Stratum = field(default_factory=Stratum)  # on tickets that the present guidance judges wrong
-    right: Stratum = field(default_factory=Stratum)  # on those that it judges right
+    strata: Mapping[Kind, Stratum] = field(default_factory=dict)
 
-    def plus(self, was_right: Sequence[bool], gains: Sequence[float]) -> Form:
+    def plus(self, kinds: Sequence[Kind], gains: Sequence[float]) -> Form:
         """The form with further tickets."""
-        pairs = list(zip(was_right, gains, strict=True))
-        return Form(
-            self.wrong.plus([gain for right, gain in pairs if not right]),
-            self.right.plus([gain for right, gain in pairs if right]),
-        )
+        new: dict[Kind, list[float]] = {}
+        for kind, gain in zip(kinds, gains, strict=True):
+            new.setdefault(kind, []).append(gain)
+        return Form({**self.strata, **{kind: self.strata.get(kind, Stratum()).plus(seen) for kind, seen in new.items()}})
 
-    def expected(self, wrong: int, right: int, price: float = 1.0) -> float:
-        """Won, less ``price`` times lost, of a pool of ``wrong`` and ``right`` tickets at the rates so far."""
-        return self.wrong.expected(wrong, price) + self.right.expected(right, price)
+    def expected(self, pool: Mapping[Kind, int], price: float = 1.0) -> float:
+        """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates so far."""
+        return sum(stratum.expected(pool[kind], price) for kind, stratum in self.strata.items())
 
-    def rates(self, wrong: int, right: int) -> tuple[float, float]:
+    def rates(self, pool: Mapping[Kind, int]) -> tuple[float, float]:
         """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
-        kinds = ((self.wrong, wrong), (self.right, right))
-        won = sum(tickets * max(0.0, kind.won - LUCK) / kind.seen for kind, tickets in kinds if kind.seen)
-        lost = sum(tickets * kind.lost / kind.seen for kind, tickets in kinds if kind.seen)
-        return won / (wrong + right), lost / (wrong + right)
+        kinds = [(stratum, pool[kind] / stratum.seen / sum(pool.values())) for kind, stratum in self.strata.items()]
+        won = sum(share * max(0.0, stratum.won - LUCK) for stratum, share in kinds)
+        return won, sum(share * stratum.lost for stratum, share in kinds)
+
+    @property
+    def won(self) -> float:
+        """The sum of what was gained."""
+        return sum(stratum.won for stratum in self.strata.values())
+
+    @property
+    def lost(self) -> float:
+        """The sum of what was lost."""
+        return sum(stratum.lost for stratum in self.strata.values())
 
     @property
     def seen(self) -> int:
         """Tickets seen."""
-        return self.wrong.seen + self.right.seen
+        return sum(stratum.seen for stratum in self.strata.values())
 
     @property
     def mean(self) -> float:
         """The mean gain; 0 before the first ticket."""
-        gained = self.wrong.won + self.right.won - self.wrong.lost - self.right.lost
-        return gained / self.seen if self.seen else 0.0
+        return (self.won - self.lost) / self.seen if self.seen else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +105,29 @@ class Race:
     positions: tuple[int, ...]  # of those tickets
 
 
-def chunks(was_right: Sequence[bool], size: int) -> list[list[int]]:
-    """Positions in chunks of ``size``: half judged wrong so far, half right, while there are both."""
-    wrong = [i for i, right in enumerate(was_right) if not right]
-    right = [i for i, right in enumerate(was_right) if right]
+def chunks(kinds: Sequence[Kind], size: int) -> list[list[int]]:
+    """Positions in chunks of ``size``: half judged wrong, half right, while there are both.
+
+    Of those judged right, a label has the share that the other label has of those judged wrong, but ``LEAST``.
+    """
+    of: dict[Kind, list[int]] = {(label, right): [] for label in ("pass", "fail") for right in (False, True)}
+    for position, kind in enumerate(kinds):
+        of[kind].append(position)
+    wrong = sorted(of["pass", False] + of["fail", False])
+    passing, failing = of["pass", True], of["fail", True]
+    share = min(max(len(of["fail", False]) / len(wrong), LEAST), 1 - LEAST) if wrong else 0.5
     cut = []
-    while wrong or right:
-        half = max(size // 2, size - len(right)) if len(wrong) > size // 2 else len(wrong)
-        taken = wrong[:half] + right[: size - half]
-        wrong, right = wrong[half:], right[size - half :]
-        cut.append(sorted(taken))
+    while wrong or passing or failing:
+        rest = len(passing) + len(failing)
+        half = max(size // 2, size - rest) if len(wrong) > size // 2 else len(wrong)
+        room = min(size - half, rest)
+        first = min(len(passing), max(round(share * room), room - len(failing)))
+        cut.append(sorted(wrong[:half] + passing[:first] + failing[: room - first]))
+        wrong, passing, failing = wrong[half:], passing[first:], failing[room - first :]
     return cut
 
 
-def survivors(forms: Sequence[Form], wrong: int, right: int) -> list[int]:
+def survivors(forms: Sequence[Form], pool: Mapping[Kind, int]) -> list[int]:
     """Which contenders go on after a chunk, best first: of those that expect a gain, the better half, but
     ``FEWEST`` as long as there are so many.
 
@@ -110,24 +135,24 @@ def survivors(forms: Sequence[Form], wrong: int, right: int) -> list[int]:
     broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
     still had where no careful one passes. Ties keep the order given.
     """
-    hopeful = [i for i, form in enumerate(forms) if form.expected(wrong, right) > 0]
-    ranked = sorted(hopeful, key=lambda i: -forms[i].expected(wrong, right, price=LOSS_PRICE))
+    hopeful = [i for i, form in enumerate(forms) if form.expected(pool) > 0]
+    ranked = sorted(hopeful, key=lambda i: -forms[i].expected(pool, LOSS_PRICE))
     kept = ranked[: max(FEWEST, -(-len(forms) // 2))]
-    leader = max(ranked, key=lambda i: forms[i].expected(wrong, right), default=None)
+    leader = max(ranked, key=lambda i: forms[i].expected(pool), default=None)
     return kept if leader is None or leader in kept else [*kept[:-1], leader]
 
 
-def race(was_right: Sequence[bool], contenders: int, gains: Gains) -> Race:
-    """Race ``contenders`` edits over tickets that the present guidance judges as ``was_right`` says."""
-    wrong, right = was_right.count(False), was_right.count(True)
+def race(kinds: Sequence[Kind], contenders: int, gains: Gains) -> Race:
+    """Race ``contenders`` edits over tickets of these ``kinds``."""
+    pool = Counter(kinds)
     forms = [Form() for _ in range(contenders)]
-    laps = chunks(was_right, CHUNK)[:LAPS]
+    laps = chunks(kinds, CHUNK)[:LAPS]
     running = list(range(contenders)) if laps else []  # without a ticket there is nothing to expect
     for positions in laps:
         for one, seen in zip(running, gains([(one, positions) for one in running]), strict=True):
-            forms[one] = forms[one].plus([was_right[i] for i in positions], seen)
-        running = [running[i] for i in survivors([forms[one] for one in running], wrong, right)]
+            forms[one] = forms[one].plus([kinds[i] for i in positions], seen)
+        running = [running[i] for i in survivors([forms[one] for one in running], pool)]
         if not running:
             break
-    leader = max(running, key=lambda one: forms[one].expected(wrong, right), default=None)
+    leader = max(running, key=lambda one: forms[one].expected(pool), default=None)
     return Race(tuple(forms), tuple(running), leader, tuple(i for positions in laps for i in positions))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 
 from stageb.engines.protocol import Decode, Engine, Request
 from stageb.guidance.config import ReflectionConfig
@@ -30,8 +29,6 @@ __all__ = [
     "reflect",
     "requests",
 ]
-
-ANSWERS = 2  # to each draw of cases: reading it costs about as much as an answer does
 
 
 def is_right(record: Record) -> bool:
@@ -65,20 +62,19 @@ def reflect(
     if eligible(bundle):
         return Reflection()
     shown, asked = fitting(bundle, guidance, engine, config, language, key)
-    answered = engine.generate(asked)
-    answers = [(cases, answer) for cases, given in zip(shown, answered, strict=True) for answer in given]
+    answers = [completion for (completion,) in engine.generate(asked)]
     proposals = tuple(
         parse_proposal(answer.text, cases, guidance, config, language, index)
-        for index, (cases, answer) in enumerate(answers)
+        for index, (cases, answer) in enumerate(zip(shown, answers, strict=True))
     )
     read = sum(engine.count_tokens([request.prompt for request in asked]))
-    return Reflection(proposals, read + sum(answer.tokens for _, answer in answers))
+    return Reflection(proposals, read + sum(answer.tokens for answer in answers))
 
 
 def fitting(
     bundle: Sequence[Record], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
 ) -> tuple[list[list[Case]], list[Request]]:
-    """Draws of cases, and a request for each: fewer cases, but one, where a prompt exceeds ``max_prompt_tokens``."""
+    """Cases and request of each answer: fewer cases, but one at least, where a prompt exceeds ``max_prompt_tokens``."""
     most = config.max_cases
     while True:
         shown = case_sets(bundle, config.num_proposals, most, key)
@@ -90,23 +86,18 @@ def fitting(
 
 
 def case_sets(bundle: Sequence[Record], num_proposals: int, max_cases: int, key: int) -> list[list[Case]]:
-    """The cases that answers see, a draw for every ``ANSWERS`` of them."""
-    return [draw_cases(bundle, max_cases, stream(key, "cases", index)) for index in range(ceil(num_proposals / ANSWERS))]
+    """The cases that each answer sees, a draw of its own for each."""
+    return [draw_cases(bundle, max_cases, stream(key, "cases", index)) for index in range(num_proposals)]
 
 
 def requests(
     shown: Sequence[Sequence[Case]], guidance: Guidance, config: ReflectionConfig, language: str, key: int
 ) -> list[Request]:
-    """One request for each draw of cases, with ``ANSWERS`` samples, the last with what is left of ``num_proposals``."""
+    """One request with one sample for each set of cases."""
     decode = Decode(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
-    keys = [stream(key, "answer", index) for index in range(config.num_proposals)]
     return [
-        Request(
-            reflection_prompt(cases, guidance, language, config.max_operations),
-            decode,
-            tuple(keys[draw * ANSWERS : (draw + 1) * ANSWERS]),
-        )
-        for draw, cases in enumerate(shown)
+        Request(reflection_prompt(cases, guidance, language, config.max_operations), decode, (stream(key, "answer", index),))
+        for index, cases in enumerate(shown)
     ]
 
 

@@ -107,7 +107,7 @@ def test_what_is_known_already_is_not_asked_for() -> None:
     world = World(numbered(4), [0.0, 1.0, 0.0, 1.0])
     jury = world.jury()
     jury.known(PRESENT).update({0: 0.6, 1: 1.0, 2: 0.5})
-    assert jury.was_right([0, 1, 2, 3]) == [True, True, False, True]
+    assert [right for _, right in jury.kinds([0, 1, 2, 3])] == [True, True, False, True]
     assert dict(world.asked) == {(rules(PRESENT), 3): 1}
 
 
