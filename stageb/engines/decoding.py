@@ -2,9 +2,9 @@
 
 What is shared is computed once. The shared text is read in a batch of one and kept, as the stem of all rows
 (``attention.py``). Prompts' own parts are then read packed (``packed.py``), which also takes the steps on a GPU. Elsewhere
-what was read is forked for its samples, padded on the left to the longest; all rows step together, and rows that have ended
-leave the batch. Models that packing is not made for (a sliding window, a recurrent state, an attention of their own) read
-padded as well.
+what was read is padded on the left to the longest, and all rows step together: a prompt's samples look at one copy of it,
+until rows that have ended leave the batch. Models that packing is not made for (a sliding window, a recurrent state, an
+attention of their own) read padded as well.
 
 On a CPU, padding costs little in itself, but a mask does: torch's attention takes twice as long with one.
 
