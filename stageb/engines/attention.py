@@ -74,10 +74,7 @@ def one_step(
     weights = (scores * scaling).softmax(-1, dtype=torch.float32).to(query.dtype)
     parts = torch.split(weights, [keys.shape[2] for keys, _ in levels], -1)
     found = [_unfolded(_folded(part, len(values)) @ values, rows) for part, (_, values) in zip(parts, levels, strict=True)]
-    result = found[0]
-    for more in found[1:]:
-        result = result + more
-    return result.reshape(rows, 1, heads, -1)
+    return sum(found[1:], start=found[0]).reshape(rows, 1, heads, -1)
 
 
 def _folded(tensor: Tensor, lines: int) -> Tensor:

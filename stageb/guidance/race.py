@@ -23,7 +23,6 @@ LAPS = 6  # chunks at most
 FEWEST = 4  # contenders that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets won in a race that its best are not believed
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
-
 LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
 
 Kind = tuple[Verdict, bool]
@@ -119,7 +118,7 @@ def chunks(kinds: Sequence[Kind], size: int) -> list[list[int]]:
     cut = []
     while wrong or passing or failing:
         rest = len(passing) + len(failing)
-        half = max(size // 2, size - rest) if len(wrong) > size // 2 else len(wrong)
+        half = min(len(wrong), max(size // 2, size - rest))
         room = min(size - half, rest)
         first = min(len(passing), max(round(share * room), room - len(failing)))
         cut.append(sorted(wrong[:half] + passing[:first] + failing[: room - first]))
