@@ -144,9 +144,11 @@ def decide(
     pool_of: Pool,
     left: float,
     chunk: int,
+    race_chunk: int,
 ) -> Decision:
     """Which contender to accept, if any. ``race_on`` holds positions of tickets, without a group in common with any pool; a
-    test looks at the pool ``chunk`` tickets at a time, and takes its level from what is ``left`` of the mission's budget."""
+    race goes over them ``race_chunk`` at a time. A test looks at the pool ``chunk`` tickets at a time, and takes its level
+    from what is ``left`` of the mission's budget."""
     turned = _turned(contenders, jury)
     idle = [
         Trial(each, "turns no evidence")
@@ -164,7 +166,7 @@ def decide(
     def gains(asked: Sequence[tuple[int, Sequence[int]]]) -> list[list[float]]:
         return jury.gains([(racing[i].contender.guidance, [race_on[k] for k in seen]) for i, seen in asked])
 
-    outcome = race(kinds, len(racing), gains)
+    outcome = race(kinds, len(racing), gains, race_chunk)
     racing = [replace(trial, form=form) for trial, form in zip(racing, outcome.forms, strict=True)]
 
     def form(contender: Contender) -> Form:

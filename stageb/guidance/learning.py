@@ -91,7 +91,7 @@ class Learner:
         def pool_of(contender: Contender) -> list[int]:
             return unseen(others, contender.shown, self.inputs.tickets)[:most]
 
-        decision = decide(contenders, jury, join, race_on, pool_of, mission.left, self._look)
+        decision = decide(contenders, jury, join, race_on, pool_of, mission.left, self._look, config.gate.race_chunk)
         if decision.winner:
             jury.merits([(decision.winner.guidance, self._positions(name, cases))])
         state = self._settled(state, name, row, decision, jury)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.race import CHUNK, FEWEST, LAPS
+from stageb.guidance.race import FEWEST, LAPS
 from stageb.guidance.tickets import split_of
 from stageb.guidance.types import Split, Ticket
 from stageb.seeds import shuffled, stream
@@ -156,7 +156,7 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
         return 0
     running, cost = proposals, proposals * config.reflection.max_cases
     for _ in range(LAPS):
-        cost += running * CHUNK
+        cost += running * gate.race_chunk
         running = min(running, max(FEWEST, -(-running // 2)))
-    cost += (running - 1) * LAPS * CHUNK + 2 * min(train, gate.pool_size)
+    cost += (running - 1) * LAPS * gate.race_chunk + 2 * min(train, gate.pool_size)
     return cost + train + 2 * config.reflection.batch_size  # all cases, after an edit is accepted

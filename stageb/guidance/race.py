@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 
 from stageb.guidance.types import Verdict
 
-CHUNK = 16  # tickets between two cuts
-LAPS = 6  # chunks at most
+LAPS = 6  # chunks of a race at most
 FEWEST = 4  # contenders that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets won in a race that its best are not believed
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
@@ -141,11 +140,11 @@ def survivors(forms: Sequence[Form], pool: Mapping[Kind, int]) -> list[int]:
     return kept if leader is None or leader in kept else [*kept[:-1], leader]
 
 
-def race(kinds: Sequence[Kind], contenders: int, gains: Gains) -> Race:
-    """Race ``contenders`` edits over tickets of these ``kinds``."""
+def race(kinds: Sequence[Kind], contenders: int, gains: Gains, chunk: int) -> Race:
+    """Race ``contenders`` edits over tickets of these ``kinds``, ``chunk`` of them between two cuts."""
     pool = Counter(kinds)
     forms = [Form() for _ in range(contenders)]
-    laps = chunks(kinds, CHUNK)[:LAPS]
+    laps = chunks(kinds, chunk)[:LAPS]
     running = list(range(contenders)) if laps else []  # without a ticket there is nothing to expect
     for positions in laps:
         for one, seen in zip(running, gains([(one, positions) for one in running]), strict=True):

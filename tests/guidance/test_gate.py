@@ -45,7 +45,7 @@ def decided(
     left: float = ALPHA,
     chunk: int = 16,
 ) -> Decision:
-    return decide(edits, world.jury(config), world.join, race_on, world.pool_of(pool), left, chunk)
+    return decide(edits, world.jury(config), world.join, race_on, world.pool_of(pool), left, chunk, 16)
 
 
 def halves(count: int) -> tuple[list[int], list[int]]:
@@ -217,7 +217,7 @@ def test_edits_that_win_on_different_tickets_are_joined() -> None:
     assert sorted(p.index for p in decision.winner.proposals) == [1, 2, 3]
     assert outcomes(decision)["mends 0 and mends 2 and mends 4"] == "accepted"
     assert sorted(decision.winner.evidence) == [0, 2, 4]
-    apart = decide(edits, world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16)
+    apart = decide(edits, world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16, 16)
     assert apart.winner is edits[0]
 
 
@@ -245,7 +245,7 @@ def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_on
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(800)])
 
     def winner(*edits: Contender) -> Contender | None:
-        return decide(edits, world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16).winner
+        return decide(edits, world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16, 16).winner
 
     assert winner(broad, careful) is careful
     assert winner(broad) is broad
@@ -256,7 +256,7 @@ def test_a_broad_edit_is_tested_where_the_careful_one_cannot_be_proven() -> None
     world = World(numbered(240), [float(i % 2) for i in range(240)])
     careful = world.edit("careful", [1.0 if i % 96 == 0 else merit for i, merit in enumerate(world.present)])
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(240)])
-    decision = decide([careful, broad], world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16)
+    decision = decide([careful, broad], world.jury(), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16, 16)
     assert outcomes(decision) == {"careful": "unpromising", "broad": "accepted"}
 
 
@@ -269,7 +269,7 @@ def test_weights_change_who_wins(config: GateConfig, wins: str) -> None:
     edits = [world.edit("fp", strict), world.edit("fn", [1 - merit for merit in strict])]
 
     def winner(config: GateConfig) -> Contender | None:
-        return decide(edits, world.jury(config), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16).winner
+        return decide(edits, world.jury(config), lambda one, other: None, race_on, world.pool_of(pool), ALPHA, 16, 16).winner
 
     assert winner(config) is edits[["fp", "fn"].index(wins)]
     assert winner(GateConfig()) is None

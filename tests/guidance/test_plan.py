@@ -216,7 +216,7 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
 ) -> None:
     """Each edit mends tickets of its own, so that all look good and join."""
     train = data.draw(st.integers(batch_size, 160))
-    gate = GateConfig(race_size=race_size, pool_size=pool_size)
+    gate = GateConfig(race_size=race_size, race_chunk=data.draw(st.integers(1, 24)), pool_size=pool_size)
     reflection = ReflectionConfig(batch_size=batch_size, num_proposals=proposals, max_cases=6)
     config = replace(CONFIG, gate=gate, reflection=reflection)
     world = World(numbered(train), [0.0] * train)
@@ -226,6 +226,7 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
     edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
     jury = world.jury(gate)
-    decide(edits, jury, world.join, race_on, lambda _: pool, 0.5, data.draw(st.sampled_from([1, 32, 999])))
+    look = data.draw(st.sampled_from([1, 32, 999]))
+    decide(edits, jury, world.join, race_on, lambda _: pool, 0.5, look, gate.race_chunk)
     steps = [Step("round", 1, "m", "train", 0, tuple(range(batch_size)), True), Step("close", 1, "m", "train", 0, (), False)]
     assert jury.judged <= forecast(steps, config, {"m": train}).judged

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.race import (
-    CHUNK,
     FEWEST,
     LAPS,
     LEAST,
@@ -21,6 +20,7 @@ from stageb.guidance.race import (
     survivors,
 )
 
+CHUNK = 16
 WRONG: Kind = ("fail", False)
 RIGHT: Kind = ("pass", True)
 KINDS: st.SearchStrategy[list[Kind]] = st.lists(
@@ -48,8 +48,8 @@ def told(gains: Sequence[Sequence[float]]) -> Callable[..., list[list[float]]]:
     return tell
 
 
-def run(kinds: Sequence[Kind], gains: Sequence[Sequence[float]]) -> Race:
-    return race(kinds, len(gains), told(gains))
+def run(kinds: Sequence[Kind], gains: Sequence[Sequence[float]], chunk: int = CHUNK) -> Race:
+    return race(kinds, len(gains), told(gains), chunk)
 
 
 def formed(seen: int, won: float, lost: float) -> Form:
@@ -155,14 +155,14 @@ def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
 # The race
 
 
-@given(races())
+@given(races(), SIZES)
 def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_them(
-    made: tuple[list[Kind], list[list[float]]],
+    made: tuple[list[Kind], list[list[float]]], chunk: int
 ) -> None:
     kinds, gains = made
-    outcome = run(kinds, gains)
+    outcome = run(kinds, gains, chunk)
     pool, seen = Counter(kinds), outcome.positions
-    assert len(seen) == len(set(seen)) == min(len(kinds), LAPS * CHUNK)
+    assert len(seen) == len(set(seen)) == min(len(kinds), LAPS * chunk)
     assert len(outcome.forms) == len(gains)
     for one in outcome.ranked:
         assert outcome.forms[one] == whole([kinds[i] for i in seen], [gains[one][i] for i in seen])
@@ -175,14 +175,14 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
         assert outcome.leader is None
 
 
-@given(races())
-def test_what_a_race_costs_is_bounded(made: tuple[list[Kind], list[list[float]]]) -> None:
+@given(races(), SIZES)
+def test_what_a_race_costs_is_bounded(made: tuple[list[Kind], list[list[float]]], size: int) -> None:
     """Halved after each chunk, rounding up, down to ``FEWEST``."""
     kinds, gains = made
-    seen = [form.seen for form in run(kinds, gains).forms]
+    seen = [form.seen for form in run(kinds, gains, size).forms]
     most, begun = len(gains), 0
-    assert max(seen) <= LAPS * CHUNK
-    for chunk in chunks(kinds, CHUNK)[:LAPS]:
+    assert max(seen) <= LAPS * size
+    for chunk in chunks(kinds, size)[:LAPS]:
         assert sum(count > begun for count in seen) <= most
         most, begun = max(FEWEST, -(-most // 2)), begun + len(chunk)
 
