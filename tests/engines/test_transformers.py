@@ -19,6 +19,7 @@ from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
 KINDS = ("qwen3", "llama", "mistral", "qwen3_vl")
+HALVES = bool(torch.cpu._is_avx512_bf16_supported())  # where such products are ones of bfloat16
 ANSWER = "Verdict: 不通过\nReason: 阀门 öffen 🙂"
 
 
@@ -229,6 +230,8 @@ def test_dtypes(tmp_path: Path, stored: torch.dtype) -> None:
     )
     if stored == torch.float32:
         assert torch.equal(auto, exact)
+    else:
+        assert not HALVES or not torch.equal(auto, exact)
     assert (auto - exact).norm() < 1e-3 * exact.norm()  # products of what is bfloat16 anyway may be, and no more
     assert not torch.equal(half, exact)
 
@@ -241,6 +244,7 @@ def test_halved_products_are_the_models_alone() -> None:
     halve(layer)
     assert halved(layer)
     assert (layer(one) - exact).norm() < 1e-2 * exact.norm()
+    assert not HALVES or not torch.equal(layer(one), exact)
     assert torch.equal(one @ other.bfloat16().float(), exact)
 
 
