@@ -36,10 +36,10 @@ from hypothesis import strategies as st
 
 from stageb import disk, strict_json
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, shown
-from stageb.guidance.artifacts import proposal_row
 from stageb.guidance.config import LoopConfig, ReflectionConfig
-from stageb.guidance.edits import apply, named, number
-from stageb.guidance.guidance_file import from_json, load_seed, neutral, to_json
+from stageb.guidance.files.artifacts import proposal_row
+from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, to_json
+from stageb.guidance.files.tickets import read
 from stageb.guidance.prompts import (
     WORDS,
     Case,
@@ -49,10 +49,10 @@ from stageb.guidance.prompts import (
     reflection_prompt,
     rollout_prompt,
 )
-from stageb.guidance.proposals import parse_proposal
+from stageb.guidance.reflection.edits import apply, named, number
+from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.selection import select
 from stageb.guidance.texts import text_fault
-from stageb.guidance.tickets import read
 from stageb.guidance.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
 from stageb.journal import safe_name
 

@@ -52,12 +52,16 @@ LIGHT = {
     "stageb/guidance/prompts",
     "stageb/guidance/types",
     "stageb/launching",
+    "stageb/pulse",
     "stageb/seeds",
     "stageb/strict_yaml",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
-STAGES = "rollout selection reflection proposals edits evidence race gate pruning prompts texts".split()
+STAGES = (
+    "rollout selection prompts texts reflection/reflect reflection/proposals reflection/edits "
+    "gate/betting gate/race gate/decide gate/pruning"
+).split()
 WORLDLY = {
     "datetime",
     "os",

@@ -25,10 +25,10 @@ from transformers.utils.logging import disable_progress_bar
 from stageb.config import require
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.transformers import TINY
-from stageb.guidance.guidance_file import neutral
+from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.tickets import read
 from stageb.guidance.prompts import rollout_prompt
 from stageb.guidance.rollout import group_size
-from stageb.guidance.tickets import read
 from stageb.seeds import bits, stream
 
 CHAT_VARIABLES = {"enable_thinking": False}

@@ -16,9 +16,9 @@ from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request,
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.guidance_file import from_json, to_json
+from stageb.guidance.files.guidance_file import from_json, to_json
+from stageb.guidance.files.tickets import digest
 from stageb.guidance.state import answers_from_plain
-from stageb.guidance.tickets import digest
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
 from stageb.links import Json
 from stageb.runtime import Asking, Handler, Runtime

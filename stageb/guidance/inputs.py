@@ -12,12 +12,12 @@ from typing import Any
 
 import stageb
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.artifacts import append_some, folder
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.crew import Crew
-from stageb.guidance.guidance_file import load_seed, neutral, to_json
+from stageb.guidance.files.artifacts import append_some, folder
+from stageb.guidance.files.guidance_file import load_seed, neutral, to_json
+from stageb.guidance.files.tickets import BadRecord, digest, read
 from stageb.guidance.plan import missions_of, set_apart, split_tickets
-from stageb.guidance.tickets import BadRecord, digest, read
 from stageb.guidance.types import Guidance, Split, Ticket
 from stageb.journal import Journal
 

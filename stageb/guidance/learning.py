@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from stageb.engines.protocol import Prompt
-from stageb.guidance import artifacts
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.crew import Crew
-from stageb.guidance.edits import apply, named
-from stageb.guidance.gate import Contender, Decision, Jury, decide, prune, unseen
+from stageb.guidance.files import artifacts
+from stageb.guidance.gate.decide import Contender, Decision, Jury, decide, prune, unseen
+from stageb.guidance.gate.pruning import earned, lighter, traded
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.progress import Progress
 from stageb.guidance.prompts import rule_lines
-from stageb.guidance.pruning import earned, lighter, traded
-from stageb.guidance.reflection import distinct, eligible, is_right, judged_again, reflect
+from stageb.guidance.reflection.edits import apply, named
+from stageb.guidance.reflection.reflect import distinct, eligible, is_right, judged_again, reflect
 from stageb.guidance.state import MissionState, State
 from stageb.guidance.types import Guidance, Proposal, Record
 from stageb.journal import Journal

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from stageb.guidance import artifacts, report
+from stageb.guidance import report
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.crew import Crew
+from stageb.guidance.files import artifacts
 from stageb.guidance.inputs import Inputs, open_journal, read_inputs
 from stageb.guidance.learning import Learner
 from stageb.guidance.plan import Step, make_plan

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.race import FEWEST, LAPS
-from stageb.guidance.tickets import split_of
+from stageb.guidance.files.tickets import split_of
+from stageb.guidance.gate.race import FEWEST, LAPS
 from stageb.guidance.types import Split, Ticket
 from stageb.seeds import shuffled, stream
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.evidence import smallest, spend
+from stageb.guidance.gate.betting import smallest, spend
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.plan import Step, forecast
 from stageb.guidance.state import State, Tally

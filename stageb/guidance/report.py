@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stageb.guidance.artifacts import folder
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.files.artifacts import folder
 from stageb.guidance.plan import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import sqrt
 from typing import Any
 
-from stageb.guidance.guidance_file import from_json, to_json
+from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket
 
 

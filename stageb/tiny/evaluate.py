@@ -23,7 +23,7 @@ from stageb.config import ModelConfig
 from stageb.engines import Decode, Engine, Prompt, Request, build
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import WORDS, reflection_prompt, rollout_prompt
-from stageb.guidance.proposals import parse_proposal
+from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Operation, OpName, Ticket
 from stageb.seeds import stream
 from stageb.tiny.examples import Row, guidance_of, rollout_row

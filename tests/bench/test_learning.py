@@ -18,10 +18,10 @@ from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
 from stageb.guidance import follower
-from stageb.guidance.edits import apply
-from stageb.guidance.guidance_file import neutral
+from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.prompts import Case, rule_lines
-from stageb.guidance.proposals import parse_proposal
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
 
 CONFIG = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stageb.bench.learning import data, missions
-from stageb.guidance import tickets as ticket_files
+from stageb.guidance.files import tickets as ticket_files
 from stageb.guidance.types import Ticket
 
 NAMES = [*missions.MISSIONS, *data.DEMO]

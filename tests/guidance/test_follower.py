@@ -6,12 +6,12 @@ import pytest
 
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.edits import apply
+from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.follower import respond
-from stageb.guidance.guidance_file import neutral
 from stageb.guidance.prompts import Case, parse_answer, reflection_prompt, rollout_prompt
-from stageb.guidance.proposals import parse_proposal
-from stageb.guidance.reflection import distinct, reflect
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.proposals import parse_proposal
+from stageb.guidance.reflection.reflect import distinct, reflect
 from stageb.guidance.selection import select
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Rule, Ticket, Verdict
 from stageb.seeds import stream, uniform

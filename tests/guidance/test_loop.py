@@ -22,11 +22,11 @@ from programs import models, small
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance import learning
+from stageb.guidance.files.guidance_file import load_seed, neutral
+from stageb.guidance.files.tickets import read
 from stageb.guidance.follower import respond
-from stageb.guidance.gate import Contender, Pool, decide
-from stageb.guidance.guidance_file import load_seed, neutral
+from stageb.guidance.gate.decide import Contender, Pool, decide
 from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
-from stageb.guidance.tickets import read
 from stageb.guidance.types import Guidance
 from stageb.journal import Journal, safe_name
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from guidance.made import tickets
+from guidance.trials import World
 from hypothesis import given
 from hypothesis import strategies as st
-from made import tickets
-from trials import World
 
 from stageb.guidance.config import (
     DistillConfig,
@@ -18,7 +18,7 @@ from stageb.guidance.config import (
     SamplerConfig,
     SplitConfig,
 )
-from stageb.guidance.gate import decide
+from stageb.guidance.gate.decide import decide
 from stageb.guidance.plan import SPLITS, Forecast, Step, forecast, make_plan, missions_of, set_apart, split_tickets
 from stageb.guidance.types import Split, Ticket
 

@@ -3,16 +3,16 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import pytest
+from guidance.made import tickets
 from hypothesis import given
 from hypothesis import strategies as st
-from made import tickets
 
 from stageb.config import ModelConfig
 from stageb.engines import build
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, SamplerConfig
-from stageb.guidance.guidance_file import neutral
+from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.prompts import answer_text, parse_verdict, rollout_prompt, ticket_text
 from stageb.guidance.rollout import as_decode, group_size, judgements, micro_batches, rollout, sigmoid
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket

@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.guidance_file import neutral
+from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.selection import latest_of_the_best, select
 from stageb.guidance.state import Choice
 from stageb.guidance.types import Answers, Candidate, Ticket, Verdict

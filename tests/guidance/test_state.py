@@ -2,9 +2,9 @@ import json
 from dataclasses import asdict, fields
 
 import pytest
+from guidance.made import LINE, VERDICT, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
-from made import LINE, VERDICT, guidances, tickets
 
 from stageb.guidance.state import (
     Choice,

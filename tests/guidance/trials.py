@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate import Contender, Jury, Pool, unseen
+from stageb.guidance.gate.decide import Contender, Jury, Pool, unseen
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
 PRESENT = Guidance("m", 3, (Rule("G0", "the headline"),), 1)

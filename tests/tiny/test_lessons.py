@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.edits import apply
 from stageb.guidance.prompts import WORDS
-from stageb.guidance.proposals import parse_proposal
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.tiny.evaluate import executed, read_rule
 from stageb.tiny.lessons import lessons
 from stageb.tiny.worlds import CANONICAL

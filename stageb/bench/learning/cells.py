@@ -23,7 +23,7 @@ from stageb.engines.protocol import Engine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig, SplitConfig
-from stageb.guidance.guidance_file import neutral
+from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.plan import split_tickets
 from stageb.guidance.types import Split, Ticket
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stageb.bench.learning import missions
-from stageb.guidance import tickets as ticket_files
+from stageb.guidance.files import tickets as ticket_files
 from stageb.guidance.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 

@@ -20,8 +20,8 @@ from stageb.bench.learning.method import LANGUAGE, Learnt, Point, Task
 from stageb.bench.learning.proposer import parse_rules, propose
 from stageb.guidance import rollout
 from stageb.guidance.config import DecodeConfig, SamplerConfig
-from stageb.guidance.edits import apply
 from stageb.guidance.prompts import rule_lines
+from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import Answers, Record, Selection, Ticket
 from stageb.seeds import shuffled, stream
 

@@ -14,9 +14,9 @@ from stageb.bench.learning import data
 from stageb.bench.learning.method import DTYPE, Learnt, Point, Task
 from stageb.cli import command_parser, parse
 from stageb.errors import StagebError
-from stageb.guidance.artifacts import folder
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.guidance_file import from_json
+from stageb.guidance.files.artifacts import folder
+from stageb.guidance.files.guidance_file import from_json
 from stageb.guidance.types import Guidance
 
 LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first

@@ -9,8 +9,8 @@ from dataclasses import replace
 from stageb.bench.learning.method import LANGUAGE
 from stageb.engines.protocol import Decode, Engine, Prompt
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.edits import apply, named
-from stageb.guidance.reflection import distinct, reflect
+from stageb.guidance.reflection.edits import apply, named
+from stageb.guidance.reflection.reflect import distinct, reflect
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Record, Rule
 from stageb.seeds import stream
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.evidence import FIRST, STAKES, Test, Wealth, favourite, projected, smallest, spend
+from stageb.guidance.gate.betting import FIRST, STAKES, Test, Wealth, favourite, projected, smallest, spend
 
 Test.__test__ = False  # type: ignore[attr-defined]  # no test class for pytest
 

@@ -3,14 +3,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from guidance.made import tickets
+from guidance.trials import PRESENT, TOKENS, World, numbered, rules
 from hypothesis import given
 from hypothesis import strategies as st
-from made import tickets
-from trials import PRESENT, TOKENS, World, numbered, rules
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.evidence import spend
-from stageb.guidance.gate import Contender, Decision, decide, prune, unseen
+from stageb.guidance.gate.betting import spend
+from stageb.guidance.gate.decide import Contender, Decision, decide, prune, unseen
 from stageb.guidance.types import Guidance, Ticket, Verdict
 
 MERIT = st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])

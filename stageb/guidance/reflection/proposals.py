@@ -13,8 +13,8 @@ from typing import Any
 
 from stageb import strict_json
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.edits import named
 from stageb.guidance.prompts import WORDS, Case, case_name
+from stageb.guidance.reflection.edits import named
 from stageb.guidance.texts import copied, one_line, text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
 

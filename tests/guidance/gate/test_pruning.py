@@ -1,13 +1,13 @@
 from collections.abc import Callable
 
+from guidance.made import guidances
+from guidance.trials import PRESENT, World, numbered, rules
 from hypothesis import given
 from hypothesis import strategies as st
-from made import guidances
-from trials import PRESENT, World, numbered, rules
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.edits import apply, named
-from stageb.guidance.pruning import earned, lighter, traded
+from stageb.guidance.gate.pruning import earned, lighter, traded
+from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Rule
 
 TWO = Guidance("m", 5, (Rule("G0", "headline"), Rule("G2", "Fail if a is b."), Rule("G7", "Pass if e is f.")), 9)

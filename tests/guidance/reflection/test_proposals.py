@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.edits import apply
 from stageb.guidance.prompts import Case
-from stageb.guidance.proposals import parse_proposal
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
 
 CONFIG = ReflectionConfig(max_operations=3, max_rule_chars=60)

@@ -13,8 +13,8 @@ from typing import Any
 
 from stageb import strict_json
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.edits import number
 from stageb.guidance.prompts import WORDS
+from stageb.guidance.reflection.edits import number
 from stageb.guidance.texts import text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
 

@@ -7,7 +7,7 @@ threatens the tickets that pass rightly, and those that fail already tell nothin
 weighed by how many of them there are.
 
 The tickets are none that reflection saw: words that only its cases hold look good there and nowhere else. Even so a race
-proves nothing, since its winner is the best of several; the test (``gate.py``) looks at other tickets again.
+proves nothing, since its winner is the best of several; the test (``decide.py``) looks at other tickets again.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@ import json
 from pathlib import Path
 
 import pytest
+from guidance.made import guidances
 from hypothesis import given
 from hypothesis import strategies as st
-from made import guidances
 
 from stageb import strict_json
 from stageb.errors import BadInputError
-from stageb.guidance.edits import apply
-from stageb.guidance.guidance_file import from_json, load_seed, neutral, to_json
+from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, to_json
+from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import Guidance, Operation
 
 JSON = st.recursive(

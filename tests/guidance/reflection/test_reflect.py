@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import ordered_cases
-from stageb.guidance.reflection import Reflection, distinct, draw_cases, eligible, is_right, judged_again, reflect
+from stageb.guidance.reflection.reflect import Reflection, distinct, draw_cases, eligible, is_right, judged_again, reflect
 from stageb.guidance.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream
 

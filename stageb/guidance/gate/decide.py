@@ -6,7 +6,7 @@ What a bundle's edits go through, each step dearer than the one before:
 2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most careful is left, and the one of
    most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets are
    joined, and tested as one.
-3. *Test* (``evidence.py``): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose race
+3. *Test* (``betting.py``): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose race
    promises less than half of a proof is spared it.
 
 Cases, race and test have no group of tickets in common, since one that came twice would speak for itself. Each edit has a
@@ -29,9 +29,9 @@ from math import log
 from typing import Literal
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.evidence import Test, Wealth, favourite, projected, spend
+from stageb.guidance.gate.betting import Test, Wealth, favourite, projected, spend
+from stageb.guidance.gate.race import LOSS_PRICE, Form, Kind, race
 from stageb.guidance.prompts import rule_lines
-from stageb.guidance.race import LOSS_PRICE, Form, Kind, race
 from stageb.guidance.types import Guidance, Judgement, Proposal, Ticket
 
 Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]

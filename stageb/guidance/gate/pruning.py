@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from stageb.guidance.edits import apply, named
-from stageb.guidance.gate import Contender, Jury
+from stageb.guidance.gate.decide import Contender, Jury
+from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.texts import alike
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from stageb.guidance.gate import Decision, Trial
-from stageb.guidance.guidance_file import to_json
+from stageb.guidance.files.guidance_file import to_json
+from stageb.guidance.gate.decide import Decision, Trial
 from stageb.guidance.plan import Step
 from stageb.guidance.prompts import answer_text, rollout_prompt
 from stageb.guidance.state import Choice, Tally

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from stageb.engines.protocol import Decode, Engine, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, ordered_cases, reflection_prompt
-from stageb.guidance.proposals import parse_proposal
+from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Proposal, Record
 from stageb.seeds import shuffled, stream, uniform
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.edits import apply, named, number
+from stageb.guidance.reflection.edits import apply, named, number
 from stageb.guidance.types import Guidance, Operation, Rule
 
 TEXTS = st.sampled_from(["Fail if a is b.", "Fail if c is d.", "Pass if e is f.", "Fail if g is h.", "Pass if i is j."])

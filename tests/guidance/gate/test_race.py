@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.race import (
+from stageb.guidance.gate.race import (
     FEWEST,
     LAPS,
     LEAST,

@@ -1,0 +1,84 @@
+"""What this process is at, and whether it gets on: told by whoever works, read by the watchdog, which passes it on.
+
+A module of its own, so that the lowest floor, say an engine that waits for a server, can give a sign of life without knowing
+who looks. One pulse a process, since a process is what hangs.
+
+- ``with at("rollout group 3")``: work that the watchdog expects to get on: to end, or to ``tick``, within ``fabric.timeout_s``.
+- ``with waiting("gather")``: in a collective, until the other ranks are there too.
+- Elsewhere nothing is expected: loading a model, deciding and writing on rank 0 may take as long as they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Kind = Literal["free", "working", "waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What a process is at."""
+
+    label: str = "start"  # in the words of an error message: "rank 1 failed at LABEL"
+    kind: Kind = "free"  # free: nothing is expected of it
+    count: int = 0  # signs of life so far; never goes back
+
+
+_now = Pulse()
+_listener: Callable[[Pulse], None] | None = None
+
+
+def now() -> Pulse:
+    """What this process is at now."""
+    return _now
+
+
+def tick() -> None:
+    """Work gets on: a step was decoded, a request is under way within a time limit of its own."""
+    global _now
+    _now = replace(_now, count=_now.count + 1)
+
+
+def name(label: str) -> None:
+    """From now on this process is at ``label``, of which nothing is expected."""
+    _move(label, "free")
+
+
+@contextmanager
+def at(label: str) -> Iterator[None]:
+    """Work that must get on; afterwards this process is at what it was at before."""
+    with _being(label, "working"):
+        yield
+
+
+@contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """A wait for other ranks."""
+    with _being(label, "waiting"):
+        yield
+
+
+def listen(listener: Callable[[Pulse], None] | None) -> None:
+    """Have ``listener`` called, in the thread that works, whenever what this process is at changes; None: nobody."""
+    global _listener
+    _listener = listener
+
+
+@contextmanager
+def _being(label: str, kind: Kind) -> Iterator[None]:
+    before = _now
+    _move(label, kind)
+    try:
+        yield
+    finally:
+        _move(before.label, before.kind)
+
+
+def _move(label: str, kind: Kind) -> None:
+    global _now
+    _now = Pulse(label, kind, _now.count + 1)
+    if _listener:
+        _listener(_now)
