@@ -30,7 +30,6 @@ PARENT = "STAGEB_LAUNCHER_PID"
 
 _ending = threading.Lock()  # taken once, by the thread that ends the process; never given back
 _last_acts: list[Callable[[int], None]] = []
-_foreseen: tuple[int, str] | None = None
 _launcher: int | None = None  # the process that this one must not outlive
 
 
@@ -66,12 +65,6 @@ def end(code: int, message: str = "") -> NoReturn:
     for act in reversed(_last_acts):
         act(code)
     os._exit(code)
-
-
-def foresee(code: int, message: str) -> None:
-    """This process is about to ``end`` so. It still will if a signal comes first: agents send one when a rank has died."""
-    global _foreseen
-    _foreseen = _foreseen or (code, message)
 
 
 def machine() -> str:
@@ -211,4 +204,4 @@ def _interrupted(number: signal.Signals) -> NoReturn:
         end(128 + number)
     if under_torchrun() or under_slurm():
         time.sleep(0.3)
-    end(*(_foreseen or (128 + number, f"interrupted by {number.name}; run the same command to go on")))
+    end(128 + number, f"interrupted by {number.name}; run the same command to go on")

@@ -3,7 +3,7 @@
 A module of its own, so that the lowest floor, say an engine that waits for a server, can give a sign of life without knowing
 who looks. One pulse a process, since a process is what hangs.
 
-- ``with at("rollout group 3")``: work that the watchdog expects to get on: to end, or to ``tick``, within ``fabric.timeout_s``.
+- ``with at("rollout group 3")``: work that must get on: it ends, or ticks, within ``fabric.timeout_s``.
 - ``with waiting("gather")``: in a collective, until the other ranks are there too.
 - Elsewhere nothing is expected: loading a model, deciding and writing on rank 0 may take as long as they take.
 """

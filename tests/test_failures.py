@@ -61,7 +61,7 @@ class Case:
 
 BUG = "ValueError: seven is not a verdict"
 CONFIG = "config: model.model_name_or_path: 'nowhere': name a folder that exists"
-HUNG = "no item finished for 3 s (fabric.timeout_s): taken for hung"
+HUNG = "no progress for 3 s (fabric.timeout_s): taken for hung"
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 

@@ -23,6 +23,8 @@ class SplitConfig:
     """Judged after every epoch, never learnt from."""
     test: float = 0.2
     """Sealed for the report."""
+    seed: int | None = None
+    """Names the split where ``seed`` shall not; null: it does. One that goes on from learnt guidance keeps its split."""
 
     def __post_init__(self) -> None:
         for name in ("train", "val", "test"):

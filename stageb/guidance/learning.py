@@ -1,231 +1,218 @@
-"""Learning from a bundle: reflect, try what is proposed, accept at most one edit; and let go of rules that earn nothing.
+"""Learning from a bundle, as functions of where a mission stands and of what was judged: reflect, decide, settle.
 
-One bundle after another, since each edit changes what later answers read; the answers of one bundle, and judging tickets for
-the gate, are spread over all ranks.
+One bundle after another, since each edit changes what later answers read. Nothing here writes a file, speaks or remembers:
+``run.py`` does, with what these functions return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from stageb.engines.protocol import Prompt
+from stageb.engines.protocol import Engine, Prompt
 from stageb.guidance.config import GateConfig, LoopConfig
-from stageb.guidance.crew import Crew
-from stageb.guidance.files import artifacts
-from stageb.guidance.gate.decide import Contender, Decision, Jury, decide, prune, unseen
+from stageb.guidance.gate.decide import Ask, Contender, Decision, Jury, decide, prune, unseen
 from stageb.guidance.gate.pruning import earned, lighter, traded
-from stageb.guidance.inputs import Inputs
-from stageb.guidance.progress import Progress
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.reflection.edits import apply, named
-from stageb.guidance.reflection.reflect import distinct, eligible, is_right, judged_again, reflect
-from stageb.guidance.state import MissionState, State
-from stageb.guidance.types import Guidance, Proposal, Record
-from stageb.journal import Journal
+from stageb.guidance.reflection.reflect import Reflection, distinct, eligible, is_right, judged_again, reflect
+from stageb.guidance.splits import Splits
+from stageb.guidance.state import MissionState
+from stageb.guidance.types import Guidance, Proposal, Record, Ticket
 from stageb.seeds import shuffled, stream
 
-LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 FEWEST_TO_PRUNE = 2  # rules beside the headline
 CREDITED_ON = 96  # tickets that say what each rule earns
 
 
-class Learner:
-    """Changes guidance: each method takes a state and returns the next."""
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What learning works with, of one mission."""
 
-    def __init__(self, config: LoopConfig, inputs: Inputs, crew: Crew, journal: Journal, progress: Progress) -> None:
-        self.config = config
-        self.inputs = inputs
-        self.crew = crew
-        self.journal = journal
-        self.progress = progress
+    config: LoopConfig
+    tickets: Sequence[Ticket]  # of the run
+    splits: Splits
+    engine: Engine  # that reflects
+    ask: Ask  # judges tickets, over all ranks
+    look: int  # tickets between two looks of a test
 
-    def reflect(self, state: State, name: str) -> State:
-        """Reflect on a mission's oldest bundle, gate what is proposed, apply what is accepted.
 
-        A bundle that has taught something is reflected on again, judged by the edited guidance in place of another rollout.
-        """
-        mission, config = state.missions[name], self.config
-        size = config.reflection.batch_size
-        bundle = mission.again or mission.pending[:size]
-        cases = list({record.ticket.key: record for record in (*mission.unsolved, *bundle)}.values())
-        reflection_id, why_not = f"R{mission.bundles + 1}", eligible(cases)
-        key = stream(config.seed, "reflection", name, mission.bundles)
-        pending = mission.pending if mission.again else mission.pending[size:]
-        mission = replace(mission, pending=pending, again=(), bundles=mission.bundles + 1)
-        self.progress.says(f"{name}: {why_not or f'reflecting on {len(bundle)} records'}")
-        engine = self.crew.reflection_engine()
-        answered = reflect(cases, mission.guidance, engine, config.reflection, config.prompt.language, key)
-        spent = state.spent.plus(reflections=len(answered.proposals), tokens=answered.tokens)
-        unsolved = [record for record in cases if not is_right(record) and not record.answers.set_aside]
-        mission = replace(mission, unsolved=tuple(unsolved[-size:]))
-        state = replace(state.with_mission(name, mission), spent=spent)
-        row = {
-            "mission": name,
-            "reflection_id": reflection_id,
-            "records": len(bundle),
-            "eligible": not why_not,
-            "why_not": why_not,
-            "proposals": [artifacts.proposal_row(proposal) for proposal in answered.proposals],
-        }
-        artifacts.write_refused(self.journal, name, reflection_id, answered.proposals)
-        if config.gate == "none":
-            return self._untested(state, name, row, answered.proposals)
-        jury = self._jury(mission, config.gate)
-        # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
-        race_on = shuffled(self.inputs.raced[name], stream(key, "race"))
-        drawn = self._positions(name, bundle)
-        contenders = [
-            each
-            for each in self._contenders(mission.guidance, answered.proposals, drawn, reflection_id, jury, race_on)
-            if rule_lines(each.guidance) not in mission.failed
-        ]
-        self.progress.says(f"{name}: trying {len(contenders)} edits")
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What one reflection is about."""
 
-        def join(one: Contender, other: Contender) -> Contender | None:
-            return self._joined(mission, one, other, reflection_id)
-
-        others, most = self._not_raced(name), config.gate.pool_size
-
-        def pool_of(contender: Contender) -> list[int]:
-            return unseen(others, contender.shown, self.inputs.tickets)[:most]
-
-        decision = decide(contenders, jury, join, race_on, pool_of, mission.left, self._look, config.gate.race_chunk)
-        if decision.winner:
-            jury.merits([(decision.winner.guidance, self._positions(name, cases))])
-        state = self._settled(state, name, row, decision, jury)
-        if decision.winner is None:
-            return state
-        again = tuple(judged_again(cases, state.missions[name].merits))
-        more = again if not eligible(again) else ()
-        return state.with_mission(name, replace(state.missions[name], again=more))
-
-    def prune(self, state: State, name: str) -> State:
-        """Seek a rule that can go, where the guidance has changed since none could."""
-        mission, config = state.missions[name], self.config
-        rules = len(mission.guidance.rules) - 1
-        if config.gate == "none" or rules < FEWEST_TO_PRUNE or mission.pruned_step == mission.guidance.step:
-            return state
-        step_id = f"P{mission.guidance.step}"
-        race_on, pool = self.inputs.raced[name][:CREDITED_ON], self._not_raced(name)[: config.gate.pool_size]
-        jury = self._jury(mission, config.gate)
-        contenders = lighter(mission.guidance, step_id)
-        self.progress.says(f"{name}: what does each of {rules} rules earn?")
-        decision = prune(contenders, jury, race_on, pool, config.gate.removal_margin, mission.left, self._look)
-        row = {
-            "mission": name,
-            "reflection_id": step_id,
-            "credits": earned(mission.guidance, jury, race_on),
-            "proposals": [artifacts.proposal_row(proposal) for each in contenders for proposal in each.proposals],
-        }
-        state = self._settled(state, name, row, decision, jury)
-        if decision.winner is None:
-            mission = replace(state.missions[name], pruned_step=mission.guidance.step)
-            return state.with_mission(name, mission)
-        return state
-
-    def _contenders(
-        self,
-        guidance: Guidance,
-        proposals: Sequence[Proposal],
-        drawn: Sequence[int],
-        reflection_id: str,
-        jury: Jury,
-        race_on: Sequence[int],
-    ) -> list[Contender]:
-        """The different edits that are proposed, each with room made for it where it needs some. ``drawn`` holds the
-        positions of the bundle's tickets."""
-        train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[guidance.mission]["train"]}
-        contenders = []
-        for proposal, times in distinct(proposals):
-            operations: tuple[Any, ...] | None = proposal.operations
-            if not self._fits(apply(guidance, proposal.operations)):
-                operations = traded(guidance, proposal.operations, self._fits, earned(guidance, jury, race_on[:CREDITED_ON]))
-            if operations is None:
-                continue
-            evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
-            edited, gone = apply(guidance, operations, reflection_id), operations[len(proposal.operations) :]
-            keys = tuple(operation.key for operation in gone)
-            shown = dict.fromkeys([*drawn, *(train[key] for key in proposal.cases)])
-            contenders.append(Contender((proposal,), times, edited, tuple(evidence), keys, tuple(shown)))
-        return contenders
-
-    def _joined(self, mission: MissionState, one: Contender, other: Contender, reflection_id: str) -> Contender | None:
-        """The edit that does what both do; None where they name one rule, there is no room for both, or it failed before."""
-        operations = [op for contender in (one, other) for proposal in contender.proposals for op in proposal.operations]
-        touched = [key for operation in operations for key in named(operation)]
-        if len(set(touched)) < len(touched):
-            return None
-        edited = apply(mission.guidance, operations, reflection_id)
-        evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
-        shown = tuple(dict.fromkeys((*one.shown, *other.shown)))
-        together = Contender((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence, shown=shown)
-        return together if self._fits(edited) and rule_lines(edited) not in mission.failed else None
-
-    def _fits(self, guidance: Guidance) -> bool:
-        """Whether a guidance keeps to the limits; its length is counted without what surrounds every prompt."""
-        config, engine = self.config.reflection, self.crew.reflection_engine()
-        full, empty = engine.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
-        return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens
-
-    def _untested(self, state: State, name: str, row: dict[str, Any], proposals: Sequence[Proposal]) -> State:
-        """The first edit that is proposed and keeps to the limits, applied as it is."""
-        mission = state.missions[name]
-        edits = (
-            Contender((proposal,), times, apply(mission.guidance, proposal.operations, row["reflection_id"]))
-            for proposal, times in distinct(proposals)
-        )
-        fitting = (edit for edit in edits if self._fits(edit.guidance))
-        return self._settled(state, name, row, Decision((), mission.left, next(fitting, None)), None)
-
-    def _settled(
-        self,
-        state: State,
-        name: str,
-        row: dict[str, Any],
-        decision: Decision,
-        jury: Jury | None,
-    ) -> State:
-        """The state after a decision, which is written down and shown."""
-        mission = state.missions[name]
-        before, winner = mission.guidance, decision.winner
-        after = winner.guidance if winner else before
-        row |= {
-            "gate": artifacts.gate_row(decision, jury.judged, mission.left) if jury else None,
-            "applied": winner is not None,
-            "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
-            "guidance_step_before": before.step,
-            "guidance_step_after": after.step,
-        }
-        artifacts.write_reflection(self.journal, name, row)
-        if winner:
-            artifacts.write_guidance(self.journal, after, self.config.guidance.retention)
-        self.progress.learnt(name, row, before, after)
-        merits = {self.inputs.tickets[i].key: merit for i, merit in jury.known(after).items()} if jury else {}
-        failed = (rule_lines(trial.contender.guidance) for trial in decision.trials if trial.test)
-        mission = replace(mission, guidance=after, left=decision.left, merits=merits, failed=(*mission.failed, *failed))
-        if winner:  # what was wrong may be right now, and what failed may do
-            mission = replace(mission, changed=True, unsolved=(), failed=())
-        spent = state.spent.plus(judged=jury.judged, tokens=jury.tokens) if jury else state.spent
-        return replace(state.with_mission(name, mission), spent=spent)
-
-    def _positions(self, name: str, bundle: Sequence[Record]) -> list[int]:
-        """Where the bundle's tickets stand, each once, those set aside left out."""
-        train = {self.inputs.tickets[i].key: i for i in self.inputs.parts[name]["train"]}
-        return list(dict.fromkeys(train[record.ticket.key] for record in bundle if not record.answers.set_aside))
-
-    def _not_raced(self, name: str) -> list[int]:
-        """The train tickets that edits may be tested on; in one order from bundle to bundle, so that the present guidance
-        need not judge new ones each time."""
-        train, raced = self.inputs.parts[name]["train"], set(self.inputs.raced[name])
-        return [i for i in shuffled(train, stream(self.config.seed, "gate", name)) if i not in raced]
-
-    def _jury(self, mission: MissionState, gate: GateConfig) -> Jury:
-        train = self.inputs.parts[mission.guidance.mission]["train"]
-        known = {i: mission.merits[key] for i in train if (key := self.inputs.tickets[i].key) in mission.merits}
-        return Jury(self.crew.judge, self.inputs.tickets, gate, mission.guidance, known)
+    name: str  # R1, R2, ...
+    key: int  # of its random stream
+    records: tuple[Record, ...]
+    cases: tuple[Record, ...]  # these, and wrong ones of earlier bundles that taught nothing
 
     @property
-    def _look(self) -> int:
-        return max(LOOK, self.crew.round_size // 2)
+    def why_not(self) -> str:
+        """Why it cannot teach; empty where it can."""
+        return eligible(self.cases)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of the edits that were tried."""
+
+    decision: Decision
+    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how the guidance from now on judges it
+    judged: int = 0  # verdicts that this took
+    tokens: int = 0
+
+
+def due(mission: MissionState, size: int) -> bool:
+    """Whether a full bundle has gathered, or the last one has more to teach."""
+    return bool(mission.again) or len(mission.pending) >= size
+
+
+def take_bundle(mission: MissionState, config: LoopConfig) -> tuple[MissionState, Bundle]:
+    """The mission without its oldest bundle, and that bundle.
+
+    One that has taught something is taken again, as the edited guidance judges it, in place of another rollout.
+    """
+    size, name = config.reflection.batch_size, mission.guidance.mission
+    records = mission.again or mission.pending[:size]
+    cases = {record.ticket.key: record for record in (*mission.unsolved, *records)}
+    key = stream(config.seed, "reflection", name, mission.bundles)
+    bundle = Bundle(f"R{mission.bundles + 1}", key, records, tuple(cases.values()))
+    wrong = [record for record in bundle.cases if not is_right(record) and not record.answers.set_aside]
+    pending = mission.pending if mission.again else mission.pending[size:]
+    unsolved = tuple(wrong[-size:])
+    return replace(mission, pending=pending, again=(), unsolved=unsolved, bundles=mission.bundles + 1), bundle
+
+
+def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Reflection:
+    """What the model proposes."""
+    return reflect(bundle.cases, guidance, tools.engine, tools.config.reflection, tools.config.prompt.language, bundle.key)
+
+
+def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Tried:
+    """Put what is proposed to the gate; without one, take the first edit that keeps to the limits."""
+    gate = tools.config.gate
+    if gate == "none":
+        return Tried(Decision((), mission.left, _first_that_fits(mission.guidance, bundle, proposals, tools)))
+    jury = _jury(mission, gate, tools)
+    # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
+    race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
+    contenders = [
+        each
+        for each in _contenders(mission.guidance, bundle, proposals, jury, race_on, tools)
+        if rule_lines(each.guidance) not in mission.failed
+    ]
+
+    def join(one: Contender, other: Contender) -> Contender | None:
+        return _joined(mission, one, other, bundle.name, tools)
+
+    def pool_of(contender: Contender) -> list[int]:
+        return unseen(tools.splits.tested, contender.shown, tools.tickets)[: gate.pool_size]
+
+    decision = decide(contenders, jury, join, race_on, pool_of, mission.left, tools.look, gate.race_chunk)
+    after = decision.winner.guidance if decision.winner else mission.guidance
+    if decision.winner:
+        jury.merits([(after, _positions(bundle.cases, tools.splits))])
+    return Tried(decision, jury.known(after), jury.judged, jury.tokens)
+
+
+def try_without(mission: MissionState, gate: GateConfig, tools: Tools) -> tuple[Tried, list[Contender], dict[str, float]]:
+    """Seek a rule that can go: what became of that, what was tried, and what each rule earns."""
+    splits = tools.splits
+    race_on, pool = splits.raced[:CREDITED_ON], splits.tested[: gate.pool_size]
+    jury = _jury(mission, gate, tools)
+    contenders = lighter(mission.guidance, f"P{mission.guidance.step}")
+    decision = prune(contenders, jury, race_on, pool, gate.removal_margin, mission.left, tools.look)
+    credit = earned(mission.guidance, jury, race_on)
+    after = decision.winner.guidance if decision.winner else mission.guidance
+    return Tried(decision, jury.known(after), jury.judged, jury.tokens), contenders, credit
+
+
+def may_prune(mission: MissionState, config: LoopConfig) -> bool:
+    """Whether the guidance has rules to spare, and has changed since none could be."""
+    rules = len(mission.guidance.rules) - 1
+    return config.gate != "none" and rules >= FEWEST_TO_PRUNE and mission.pruned_step != mission.guidance.step
+
+
+def settle(mission: MissionState, tried: Tried, tools: Tools) -> MissionState:
+    """Where the mission stands after a decision."""
+    decision, gate = tried.decision, tools.config.gate
+    kept: set[int] = set()
+    if gate != "none":  # what may be asked for again; the others would only grow
+        kept = {*tools.splits.raced, *tools.splits.tested[: 2 * gate.pool_size]}
+    merits = {tools.tickets[i].key: merit for i, merit in tried.merits.items() if i in kept}
+    failed = tuple(rule_lines(trial.contender.guidance) for trial in decision.trials if trial.test)
+    mission = replace(mission, left=decision.left, merits=merits, failed=(*mission.failed, *failed))
+    if decision.winner is None:
+        return mission
+    # What was wrong may be right now, and what failed may do.
+    return replace(mission, guidance=decision.winner.guidance, changed=True, unsolved=(), failed=())
+
+
+def look_again(mission: MissionState, bundle: Bundle, tried: Tried, tools: Tools) -> MissionState:
+    """The mission with the bundle that has just taught something put back, where it can teach more."""
+    merits = {tools.tickets[i].key: merit for i, merit in tried.merits.items()}
+    again = tuple(judged_again(bundle.cases, merits))
+    return mission if eligible(again) else replace(mission, again=again)
+
+
+# Inside -------------------------------------------------------------------------------------------------------------
+
+
+def _jury(mission: MissionState, gate: GateConfig, tools: Tools) -> Jury:
+    known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
+    return Jury(tools.ask, tools.tickets, gate, mission.guidance, known)
+
+
+def _positions(records: Sequence[Record], splits: Splits) -> list[int]:
+    """Where the records' tickets stand, each once, those set aside left out."""
+    return list(dict.fromkeys(splits.by_key[record.ticket.key] for record in records if not record.answers.set_aside))
+
+
+def _contenders(
+    guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], jury: Jury, race_on: Sequence[int], tools: Tools
+) -> list[Contender]:
+    """The different edits that are proposed, each with room made for it where it needs some."""
+    train, drawn = tools.splits.by_key, _positions(bundle.records, tools.splits)
+    contenders = []
+    for proposal, times in distinct(proposals):
+        operations = proposal.operations
+        if not fits(apply(guidance, operations), tools):
+            earns = earned(guidance, jury, race_on[:CREDITED_ON])
+            room = traded(guidance, operations, lambda edited: fits(edited, tools), earns)
+            if room is None:
+                continue
+            operations = room
+        evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
+        gone = tuple(str(operation.key) for operation in operations[len(proposal.operations) :])
+        shown = dict.fromkeys([*drawn, *(train[key] for key in proposal.cases)])
+        edited = apply(guidance, operations, bundle.name)
+        contenders.append(Contender((proposal,), times, edited, tuple(evidence), gone, tuple(shown)))
+    return contenders
+
+
+def _joined(mission: MissionState, one: Contender, other: Contender, name: str, tools: Tools) -> Contender | None:
+    """The edit that does what both do; None where they name one rule, there is no room for both, or it failed before."""
+    operations = [op for contender in (one, other) for proposal in contender.proposals for op in proposal.operations]
+    touched = [key for operation in operations for key in named(operation)]
+    if len(set(touched)) < len(touched):
+        return None
+    edited = apply(mission.guidance, operations, name)
+    evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
+    shown = tuple(dict.fromkeys((*one.shown, *other.shown)))
+    together = Contender((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence, shown=shown)
+    return together if fits(edited, tools) and rule_lines(edited) not in mission.failed else None
+
+
+def _first_that_fits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Contender | None:
+    edits = (
+        Contender((proposal,), times, apply(guidance, proposal.operations, bundle.name))
+        for proposal, times in distinct(proposals)
+    )
+    return next((edit for edit in edits if fits(edit.guidance, tools)), None)
+
+
+def fits(guidance: Guidance, tools: Tools) -> bool:
+    """Whether a guidance keeps to the limits; its length is counted without what surrounds every prompt."""
+    config = tools.config.reflection
+    full, empty = tools.engine.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
+    return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens

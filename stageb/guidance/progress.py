@@ -4,8 +4,8 @@ alone."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.betting import smallest, spend
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
-from stageb.guidance.plan import Step, forecast
+from stageb.guidance.schedule import Round, Schedule
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
 
@@ -27,23 +27,19 @@ JUDGED_BY = {
 class Progress:
     """Counts rounds and tickets of this process's part of the run, and says what reflection changed."""
 
-    def __init__(self, config: LoopConfig, plan: Sequence[Step], state: State, resumed: bool) -> None:
+    def __init__(self, config: LoopConfig, schedule: Schedule, state: State, resumed: bool) -> None:
         self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
         self._config = config
-        self._plan = plan
+        self._schedule = schedule
         self._every = config.runner.logging_steps
         self._started = time.monotonic()
         self._tickets = 0
-        self._rounds_done = sum(step.counts for step in plan[: state.cursor])
-        self._rounds = sum(step.counts for step in plan)
+        self._rounds_done = schedule.count(state.done)
+        self._rounds = schedule.count()
         self._resumed = resumed
         if resumed:
-            left = (
-                "finished already"
-                if state.cursor == len(plan)
-                else f"going on after {self._rounds_done} of {self._rounds} rounds"
-            )
-            self._console.print(f"{config.output.root}/{config.output.run_name}: {left}")
+            place = f"{config.output.root}/{config.output.run_name}"
+            self._console.print(f"{place}: going on after {self._rounds_done} of {self._rounds} rounds")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -53,15 +49,14 @@ class Progress:
             TextColumn("{task.fields[figures]}", markup=False),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal or state.cursor == len(plan),
+            disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task("starting", total=self._rounds, completed=self._rounds_done, figures="")
 
-    def __enter__(self) -> Self:
         self._bar.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Give the terminal's line back."""
         self._bar.stop()
 
     def starts(self, inputs: Inputs, judges_by: str) -> None:
@@ -77,16 +72,15 @@ class Progress:
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
         """Lines on what is ahead, at most."""
         config = self._config
-        cost = forecast(self._plan, config, {name: len(splits["train"]) for name, splits in inputs.parts.items()})
+        cost = self._schedule.forecast()
         lines = [f"At most {cost.rollouts:,} rollouts and {cost.reflections:,} reflections on {cost.bundles:,} bundles"]
         if config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
-            level = spend(config.gate.alpha / len(inputs.parts))
-            for name, splits in inputs.parts.items():
-                train = len(splits["train"])
-                others = train - len(inputs.raced[name])
-                pool = min(config.gate.pool_size, max(0, others - config.reflection.batch_size))
+            level = spend(config.gate.alpha / len(inputs.splits))
+            for name, splits in inputs.splits.items():
+                train = len(splits.train)
+                pool = min(config.gate.pool_size, max(0, len(splits.tested) - config.reflection.batch_size))
                 needed = smallest(level, pool)
                 if needed > 0.25:
                     lines.append(
@@ -99,18 +93,17 @@ class Progress:
         """``tickets`` of the round in progress are answered."""
         self._bar.update(self._task, figures=f"{(self._tickets + tickets) / self._seconds():.1f} tickets/s")
 
-    def round(self, step: Step, tally: Tally, guidance_step: int) -> None:
+    def round(self, batch: Round, tally: Tally, guidance_step: int) -> None:
         """A round is done; ``tally`` is of its split so far in this epoch."""
-        self._tickets += len(step.tickets)
+        self._tickets += len(batch.tickets)
         figures = f"{self._tickets / self._seconds():.1f} tickets/s, acc {tally.right / tally.n:.1%}, step {guidance_step}"
-        self._one_more(step, figures)
-        if not self._console.is_terminal and (self._rounds_done % self._every == 0 or step.last):
-            self._console.print(f"{self._place(step)}: round {self._rounds_done}/{self._rounds}, {figures}")
+        self._one_more(batch, figures)
+        if not self._console.is_terminal and (self._rounds_done % self._every == 0 or batch.last):
+            self._console.print(f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}")
 
-    def passes(self, step: Step, why: str) -> None:
-        """A step needed no rollout to be recorded."""
-        if step.counts:
-            self._one_more(step, why)
+    def passes(self, batch: Round, why: str) -> None:
+        """A round needed no rollout."""
+        self._one_more(batch, why)
 
     def says(self, text: str) -> None:
         """What goes on between rounds."""
@@ -128,15 +121,21 @@ class Progress:
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
         self._console.print("\n".join(lines))
 
-    def _one_more(self, step: Step, figures: str) -> None:
+    def _one_more(self, batch: Round, figures: str) -> None:
         self._rounds_done += 1
-        self._bar.update(self._task, completed=self._rounds_done, description=self._place(step), figures=figures)
+        self._bar.update(self._task, completed=self._rounds_done, description=self._place(batch), figures=figures)
 
-    def _place(self, step: Step) -> str:
-        return f"{step.mission}, epoch {step.epoch}, {step.split}"
+    def _place(self, batch: Round) -> str:
+        return f"{batch.mission}, epoch {batch.epoch}, {batch.split}"
 
     def _seconds(self) -> float:
         return max(1e-6, time.monotonic() - self._started)
+
+
+def finished_already(config: LoopConfig) -> None:
+    """Nothing is left to do for a run."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    console.print(f"{config.output.root}/{config.output.run_name}: finished already")
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

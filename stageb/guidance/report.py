@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
-from stageb.guidance.plan import SPLITS
+from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
 from stageb.journal import Journal
@@ -58,8 +58,10 @@ def table(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
         rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
         for split in ("val", "test") if learnt else SPLITS:
             of_split = [row for row in rows if row["split"] == split]
-            if of_split:
-                drawn.add_row(Text(mission), split, *figures(of_split[0] if learnt else None, of_split[-1]))
+            # The final guidance may be an earlier one: the row to show is its own, not the last that was measured.
+            of_final = [row for row in of_split if row["guidance_step"] == guidance[mission].step]
+            if of_final:
+                drawn.add_row(Text(mission), split, *figures(of_split[0] if learnt else None, of_final[-1]))
     return drawn
 
 

@@ -8,6 +8,7 @@ from math import sqrt
 from typing import Any
 
 from stageb.guidance.files.guidance_file import from_json, to_json
+from stageb.guidance.schedule import NOWHERE, Place
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket
 
 
@@ -128,36 +129,32 @@ class MissionState:
 class State:
     """Where a run stands."""
 
-    cursor: int  # the next step of the plan
     missions: Mapping[str, MissionState]
+    done: Place = NOWHERE  # of the last round, epoch's end or choice that is over
     spent: Spent = field(default_factory=Spent)
     ended: str = ""  # the budget that ended learning; empty while none has
+    finished: bool = False  # whether nothing is left to do
 
-    def with_mission(self, name: str, mission: MissionState) -> State:
+    def with_mission(self, mission: MissionState) -> State:
         """The state with one mission's part replaced."""
-        return replace(self, missions={**self.missions, name: mission})
+        return replace(self, missions={**self.missions, mission.guidance.mission: mission})
 
 
 def to_plain(state: State) -> dict[str, Any]:
-    """The state as JSON data."""
-    return {
-        "cursor": state.cursor,
-        "spent": asdict(state.spent),
-        "ended": state.ended,
-        "missions": {name: _mission_to_plain(m) for name, m in state.missions.items()},
-    }
+    """The state as JSON data, but for its missions, which are committed each by itself."""
+    return {"done": list(state.done), "spent": asdict(state.spent), "ended": state.ended, "finished": state.finished}
 
 
-def from_plain(data: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> State:
-    """What ``to_plain`` wrote; ``tickets`` by (mission, ticket_key)."""
-    missions = {name: _mission_from_plain(name, body, tickets) for name, body in data["missions"].items()}
-    return State(data["cursor"], missions, Spent(**data["spent"]), data["ended"])
+def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) -> State:
+    """What ``to_plain`` wrote, with the missions put back."""
+    return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
 _AS_IT_IS = ("left", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
 
 
-def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
+def mission_to_plain(mission: MissionState) -> dict[str, Any]:
+    """One mission's part as JSON data."""
     return {
         "guidance": to_json(mission.guidance),
         "pending": [{**asdict(record), "ticket": record.ticket.key} for record in mission.pending],
@@ -171,22 +168,23 @@ def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
     }
 
 
-def _mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> MissionState:
+def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> MissionState:
+    """What ``mission_to_plain`` wrote; ``tickets`` by ticket_key."""
     return MissionState(
-        guidance=from_json(body["guidance"], "commit.json")[name],
-        pending=tuple(_record(name, row, tickets) for row in body["pending"]),
-        again=tuple(_record(name, row, tickets) for row in body["again"]),
-        unsolved=tuple(_record(name, row, tickets) for row in body["unsolved"]),
+        guidance=from_json(body["guidance"], "a commit")[name],
+        pending=tuple(_record(row, tickets) for row in body["pending"]),
+        again=tuple(_record(row, tickets) for row in body["again"]),
+        unsolved=tuple(_record(row, tickets) for row in body["unsolved"]),
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
-        choices=tuple(Choice(from_json(plain, "commit.json")[name], right, n) for plain, right, n in body["choices"]),
+        choices=tuple(Choice(from_json(plain, "a commit")[name], right, n) for plain, right, n in body["choices"]),
         failed=tuple(body["failed"]),
         **{field: body[field] for field in _AS_IT_IS},
     )
 
 
-def _record(mission: str, row: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> Record:
-    fields = {**row, "ticket": tickets[mission, row["ticket"]], "selection": Selection(**row["selection"])}
+def _record(row: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Record:
+    fields = {**row, "ticket": tickets[row["ticket"]], "selection": Selection(**row["selection"])}
     return Record(**{**fields, "answers": answers_from_plain(row["answers"])})
 
 

@@ -1,4 +1,4 @@
-"""A job for tests of the runtime: squares, and whatever mishap the command line asks for.
+"""A job for tests of the world: squares, and whatever mishap the command line asks for.
 
     python job.py --devices 2 --mishap raise --on 1
 
@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stageb import launching
+from stageb import launching, pulse
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, StagebError, at
-from stageb.runtime import Handler, Runtime, run
+from stageb.world import Work, World, run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--devices", default="auto")
@@ -63,37 +63,53 @@ def befall(rank: int, mishap: str, key: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if mishap == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
-    if mishap == "hang":
+    if mishap in ("hang", "at_the_end"):
         time.sleep(FOREVER_S)
     if mishap == "lock":  # holds the interpreter's lock and never lets go: no thread of this process runs again
         re.match(r"(a+)+$", "a" * 64 + "b")
 
 
-def handlers(runtime: Runtime) -> Mapping[str, Handler]:
-    befall(runtime.rank, "config", "at start")
-    befall(runtime.rank, "raise_at_start", "at start")
+def works(world: World) -> Mapping[str, Work]:
+    def square(common: Any, item: Any) -> Any:
+        if item == common["befall"]:
+            for mishap in ("raise", "exit", "vanish", "kill", "stop", "hang", "lock"):
+                befall(world.rank, mishap, f"group-{item}")
+        if args.mishap == "busy" and item >= world.world_size:
+            time.sleep(FOREVER_S)
+        if args.mishap == "api":  # long work that shows signs of life: not a failure
+            for _ in range(10):
+                time.sleep(0.3 * args.timeout_s)
+                pulse.tick()
+        return {"square": item * item, "pair": (item, 0.1 * item), "text": "\ud800é" + "x" * args.size}
+
+    return {"square": square, "where": lambda common, item: [world.rank, world.device, os.getpid()]}
+
+
+def main(world: World) -> int:
+    """Every rank: begin, do a share of squares with the others, have rank 0 ask for squares, end."""
+    befall(world.rank, "config", "at start")
+    befall(world.rank, "raise_at_start", "at start")
     if args.mishap in ("config_everywhere", "disagree"):
         note_the_time()
     if args.mishap == "config_everywhere":
         raise ConfigError("model.model_name_or_path", "nowhere", "name a folder that exists")
-    runtime.agree("inputs", "other" if (args.mishap, args.on) == ("disagree", runtime.rank) else "same")
+    world.agree("inputs", "other" if (args.mishap, args.on) == ("disagree", world.rank) else "same")
+    world.offer(works(world))
+    if args.mishap == "parted":  # one rank sits in a collective that the others never come to
+        note_the_time()
+        if world.rank == args.on:
+            world.gather(b"alone")
+    code = world.lead(lambda: lead(world))
+    if args.mishap == "at_the_end":
+        befall(world.rank, "at_the_end", "end")
+    return code
 
-    def square(common: Any, item: Any) -> Any:
-        if item == common["befall"]:
-            for mishap in ("raise", "exit", "vanish", "kill", "stop", "hang", "lock"):
-                befall(runtime.rank, mishap, f"group-{item}")
-        if args.mishap == "busy" and item >= runtime.world_size:
-            time.sleep(FOREVER_S)
-        return {"square": item * item, "pair": (item, 0.1 * item), "text": "\ud800é" + "x" * args.size}
 
-    return {"square": square, "where": lambda common, item: [runtime.rank, runtime.device, os.getpid()]}
-
-
-def lead(runtime: Runtime) -> int:
+def lead(world: World) -> int:
     seen: list[int] = []
-    places = runtime.map("where", None, list(range(runtime.world_size)))
-    assert [place[0] for place in places] == list(range(runtime.world_size))
-    assert runtime.map("square", {"befall": None}, []) == []
+    places = world.map("where", None, list(range(world.world_size)))
+    assert [place[0] for place in places] == list(range(world.world_size))
+    assert world.map("square", {"befall": None}, []) == []
     befall(0, "raise_in_lead", "reflection")
     if args.ready:
         args.ready.write_text(json.dumps([place[2] for place in places]))
@@ -102,9 +118,9 @@ def lead(runtime: Runtime) -> int:
     if args.mishap == "reflect_forever":
         time.sleep(FOREVER_S)
     late = args.on if args.on >= 0 else None  # the first item of that rank
-    results = runtime.map("square", {"befall": late}, list(range(args.items)), seen.append)
+    results = world.map("square", {"befall": late}, list(range(args.items)), seen.append)
     assert [result["square"] for result in results] == [item * item for item in range(args.items)]
-    assert seen == sorted(seen) and seen[-1:] == [args.items][: len(seen)]
+    assert seen == list(range(1, len(world.share(range(args.items))) + 1))
     digest = hashlib.sha256(json.dumps(results).encode()).hexdigest()[:16]
     print(f"result: {digest} of {len(results)} from {len(places)} ranks", flush=True)
     return 3 if args.mishap == "code" else 0
@@ -123,7 +139,7 @@ if __name__ == "__main__":
             args.ready.write_text(json.dumps([os.getppid(), os.getpid()]))
             time.sleep(FOREVER_S)
     try:
-        sys.exit(run(settings, handlers, lead))
+        sys.exit(run(settings, main))
     except StagebError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

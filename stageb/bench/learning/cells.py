@@ -24,7 +24,7 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.files.guidance_file import neutral
-from stageb.guidance.plan import split_tickets
+from stageb.guidance.splits import SPLITS, split_tickets
 from stageb.guidance.types import Split, Ticket
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -152,7 +152,7 @@ def split(tickets: Sequence[Ticket], seed: int) -> dict[Split, list[Ticket]]:
     """The tickets of each split, as the loop splits them."""
     config = LoopConfig(stage_a_paths=["-"], seed=seed, split=SPLIT)
     (parts,) = split_tickets(tickets, config).values()
-    return {name: [tickets[i] for i in positions] for name, positions in parts.items()}
+    return {name: [tickets[i] for i in parts.of(name)] for name in SPLITS}
 
 
 @cache

@@ -8,12 +8,15 @@ from dataclasses import asdict
 from typing import Any
 
 from stageb.guidance.files.guidance_file import to_json
-from stageb.guidance.gate.decide import Decision, Trial
-from stageb.guidance.plan import Step
+from stageb.guidance.gate.decide import Contender, Decision, Trial
+from stageb.guidance.learning import Bundle, Tried
 from stageb.guidance.prompts import answer_text, rollout_prompt
-from stageb.guidance.state import Choice, Tally
+from stageb.guidance.schedule import Round
+from stageb.guidance.state import Choice, MissionState, Tally
 from stageb.guidance.types import Candidate, Guidance, Proposal, Record
 from stageb.journal import Journal, safe_name
+
+Row = dict[str, Any]
 
 
 def folder(mission: str) -> str:
@@ -21,10 +24,10 @@ def folder(mission: str) -> str:
     return safe_name(mission)
 
 
-def write_round(journal: Journal, step: Step, records: Sequence[Record], audit: bool) -> None:
+def write_round(journal: Journal, batch: Round, records: Sequence[Record], audit: bool) -> None:
     """Trajectories, selections, the manual-review queue and malformed answers of one round; the audit's rows with them."""
-    place = folder(step.mission)
-    rows = [(_keys(step, record), record) for record in records]
+    place = folder(batch.mission)
+    rows = [(_keys(batch, record), record) for record in records]
     journal.append(
         f"{place}/trajectories.jsonl",
         (keys | _candidate(candidate) for keys, record in rows for candidate in record.answers.candidates),
@@ -81,11 +84,11 @@ def append_some(journal: Journal, file: str, rows: Sequence[Mapping[str, Any]]) 
         journal.append(file, rows)
 
 
-def _keys(step: Step, record: Record) -> dict[str, Any]:
+def _keys(batch: Round, record: Record) -> dict[str, Any]:
     return {
-        "epoch": step.epoch,
-        "split": step.split,
-        "round": step.number,
+        "epoch": batch.epoch,
+        "split": batch.split,
+        "round": batch.number,
         "ticket_key": record.ticket.key,
         "group_id": record.ticket.group_id,
         "mission": record.ticket.mission,
@@ -111,10 +114,10 @@ def _selection(record: Record) -> dict[str, Any]:
     return {"label": record.ticket.label, **row, "prompt_tokens": record.answers.prompt_tokens}
 
 
-def write_metrics(journal: Journal, step: Step, guidance_step: int, tally: Tally) -> None:
+def write_metrics(journal: Journal, batch: Round, guidance_step: int, tally: Tally) -> None:
     """One epoch's figures of one split."""
-    keys = {"epoch": step.epoch, "split": step.split, "mission": step.mission, "guidance_step": guidance_step}
-    journal.append(f"{folder(step.mission)}/metrics.jsonl", [keys | tally.row()])
+    keys = {"epoch": batch.epoch, "split": batch.split, "mission": batch.mission, "guidance_step": guidance_step}
+    journal.append(f"{folder(batch.mission)}/metrics.jsonl", [keys | tally.row()])
 
 
 def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None:
@@ -167,6 +170,40 @@ def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Reco
         turns = {"system": prompt.system, "user": prompt.user, "assistant": said}
         rows.append({"messages": [{"role": role, "content": content} for role, content in turns.items()]})
     append_some(journal, f"{folder(guidance.mission)}/distill_chatml.jsonl", rows)
+
+
+def reflection_row(mission: str, bundle: Bundle, proposals: Sequence[Proposal]) -> Row:
+    """What a reflection was about and brought, before it is known what became of that."""
+    return {
+        "mission": mission,
+        "reflection_id": bundle.name,
+        "records": len(bundle.records),
+        "eligible": not bundle.why_not,
+        "why_not": bundle.why_not,
+        "proposals": [proposal_row(proposal) for proposal in proposals],
+    }
+
+
+def pruning_row(guidance: Guidance, earned: Mapping[str, float], contenders: Sequence[Contender]) -> Row:
+    """What each rule earns, and what was tried without it."""
+    return {
+        "mission": guidance.mission,
+        "reflection_id": f"P{guidance.step}",
+        "credits": dict(earned),
+        "proposals": [proposal_row(proposal) for each in contenders for proposal in each.proposals],
+    }
+
+
+def outcome_row(before: MissionState, after: Guidance, tried: Tried, gated: bool) -> Row:
+    """What became of the edits that were tried."""
+    winner = tried.decision.winner
+    return {
+        "gate": gate_row(tried.decision, tried.judged, before.left) if gated else None,
+        "applied": winner is not None,
+        "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
+        "guidance_step_before": before.guidance.step,
+        "guidance_step_after": after.step,
+    }
 
 
 def gate_row(decision: Decision, judged: int, left: float) -> dict[str, Any]:

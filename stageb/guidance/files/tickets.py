@@ -16,10 +16,8 @@ from typing import Any, Literal
 
 from stageb import strict_json
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.config import SplitConfig
 from stageb.guidance.texts import text_fault
-from stageb.guidance.types import Split, Ticket
-from stageb.seeds import stream, uniform
+from stageb.guidance.types import Ticket
 
 _IMAGE = re.compile(r"\D*(\d{1,9})\D*")
 _HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=SUMMARY>[ \t\r]*(\n|\Z)")
@@ -74,18 +72,6 @@ def read(paths: Sequence[str | Path], on_bad_record: Literal["error", "skip"]) -
     if broken or (bad and on_bad_record == "error"):
         raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])
     return tickets, bad
-
-
-def split_of(seed: int, mission: str, group_id: str, fractions: SplitConfig) -> Split:
-    """The split of a group: the same whatever other tickets there are, and for all that were made of one group."""
-    drawn = uniform(stream(seed, "split", mission, group_id), 0)
-    shares: list[tuple[Split, float]] = [("train", fractions.train), ("val", fractions.val), ("test", fractions.test)]
-    shares = [(name, share) for name, share in shares if share > 0]
-    for name, share in shares:
-        if drawn < share:
-            return name
-        drawn -= share
-    return shares[-1][0]  # a rounding error below 1
 
 
 def digest(tickets: Iterable[Ticket]) -> str:

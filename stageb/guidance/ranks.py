@@ -1,7 +1,7 @@
-"""What every rank does for the loop: hold the model, and answer for the tickets and prompts that it is handed.
+"""What every rank does for the loop: hold the model, roll out its share of a round, answer what rank 0 asks.
 
-All ranks have read the same tickets, so what travels of them is positions, and guidance with every job. Rank 0 asks through
-``rollout``, ``judge`` and ``reflection_engine``; which rank answers makes no difference to an answer.
+All ranks have read the same tickets, so what travels of them is positions, and guidance with every request. Which rank
+answers makes no difference to an answer.
 """
 
 from __future__ import annotations
@@ -17,57 +17,73 @@ from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import from_json, to_json
-from stageb.guidance.files.tickets import digest
+from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
-from stageb.links import Json
-from stageb.runtime import Asking, Handler, Runtime
+from stageb.world import Json, World, decode, encode
 
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
 
 
-class Crew(Asking):
-    """The ranks of a run, as the loop sees them."""
+class Ranks:
+    """The ranks of a run, as the loop sees them. ``load`` and ``roll_out`` are for all of them, the rest for rank 0."""
 
-    def __init__(self, config: LoopConfig, tickets: Sequence[Ticket]) -> None:
+    def __init__(self, config: LoopConfig, tickets: Sequence[Ticket], world: World) -> None:
         self.config = config
         self.tickets = tickets
+        self.world = world
+        self.round_size = config.runner.per_rank_rollout_batch_size * world.world_size
+        per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
+        self.group_size = rollout.group_size(self.round_size, per_rank, most)
         self._engine: Engine | None = None
         self._reflecting: Engine | None = None
 
     # On every rank
 
-    def handlers(self, runtime: Runtime) -> Mapping[str, Handler]:
-        """Load the model on this rank's device; refuse to start where ranks read different tickets."""
-        runtime.agree("the digest of the ticket files", digest(self.tickets))
-        self._engine = self._load(self.config.model, runtime)
-        runtime.agree("how the gate judges", self.judges_by)
-        return {"rollout": self._answer, "judge": self._judge, "generate": self._generate}
+    def load(self) -> None:
+        """Load the model on this rank's device, and be ready to be asked."""
+        self._engine = self._load(self.config.model)
+        self.world.agree("how the gate judges", self.judges_by)
+        self.world.offer({"judge": self._judge, "generate": self._generate})
 
-    def _load(self, model: ModelConfig, runtime: Runtime) -> Engine:
-        if runtime.world_size > 1 and model.device_map is not None:
-            if runtime.is_global_zero:
+    def roll_out(self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]) -> list[Answers]:
+        """The answers to the round's tickets, in their order: all of them on rank 0, none elsewhere.
+
+        Random streams are named by the epoch only where the round learns. What is distilled is answered once, at a
+        temperature of its own. ``on_tickets`` is told on rank 0 how many tickets are answered, as far as it can tell.
+        """
+        sampler, language, distills = self.config.sampler, self.config.prompt.language, batch.kind == "distill"
+        names = [self.config.seed, "distill" if distills else "rollout", batch.epoch if batch.learns else 0]
+        if distills:
+            grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
+            sampler = replace(sampler, grid=grid, samples_per_decode=1)
+        groups, mine, world = self._groups(batch.tickets), [], self.world
+
+        def answers(some: Sequence[Ticket]) -> list[Json]:
+            return [asdict(a) for a in rollout.rollout(some, guidance, self._model, sampler, language, names)]
+
+        for done, group in enumerate(world.share(groups)):
+            with world.at(f"rollout group {world.rank + done * world.world_size} of {len(groups)}"):
+                mine.append(naming_tickets([self.tickets[batch.tickets[i]] for i in group], answers))
+            if world.is_global_zero:
+                on_tickets(min((done + 1) * world.world_size * self.group_size, len(batch.tickets)))
+        gathered = world.gather(encode(mine))
+        if not world.is_global_zero:
+            return []
+        rows = world.dealt([decode(part) for part in gathered])
+        return _in_order(groups, [[answers_from_plain(row) for row in group] for group in rows], len(batch.tickets))
+
+    def _load(self, model: ModelConfig) -> Engine:
+        if self.world.world_size > 1 and model.device_map is not None:
+            if self.world.is_global_zero:
                 print(
                     f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device"
                 )
             model = replace(model, device_map=None)
-        return engines.build(model, runtime.device)
-
-    def _answer(self, common: Any, positions: Any) -> Any:
-        (guidance,) = from_json(common["guidance"], "a job").values()
-        sampler, language = self.config.sampler, self.config.prompt.language
-        if common["temperature"] is not None:
-            grid = [replace(sampler.grid[0], temperature=common["temperature"])]
-            sampler = replace(sampler, grid=grid, samples_per_decode=1)
-        tickets = [self.tickets[i] for i in positions]
-
-        def answers(some: Sequence[Ticket]) -> list[Any]:
-            return [asdict(a) for a in rollout.rollout(some, guidance, self._model, sampler, language, common["names"])]
-
-        return naming_tickets(tickets, answers)
+        return engines.build(model, self.world.device)
 
     def _judge(self, common: Any, item: Any) -> Any:
-        (guidance,) = from_json(common["guidances"][item["guidance"]], "a job").values()
+        (guidance,) = from_json(common["guidances"][item["guidance"]], "a request").values()
         tickets = [self.tickets[i] for i in item["tickets"]]
         sampler, language = self.config.sampler, self.config.prompt.language
 
@@ -93,41 +109,10 @@ class Crew(Asking):
 
     @property
     def _model(self) -> Engine:
-        assert self._engine is not None, "handlers() loads it"
+        assert self._engine is not None, "load first"
         return self._engine
 
-    # On rank 0
-
-    @property
-    def round_size(self) -> int:
-        """Tickets of one global round."""
-        return self.config.runner.per_rank_rollout_batch_size * self.runtime.world_size
-
-    @property
-    def group_size(self) -> int:
-        """Tickets of one canonical micro-batch."""
-        return rollout.group_size(
-            self.round_size, self.config.runner.per_rank_rollout_batch_size, self.config.sampler.micro_batch_size
-        )
-
-    def rollout(
-        self,
-        positions: Sequence[int],
-        guidance: Guidance,
-        names: Sequence[str | int],
-        on_tickets: Callable[[int], None],
-        temperature: float | None = None,
-    ) -> list[Answers]:
-        """The answers to the tickets at ``positions``, in that order, over all ranks; where a ``temperature`` is given, one
-        answer each at it, in place of the config's grid."""
-        groups = self._groups(positions)
-        rows = self.runtime.map(
-            "rollout",
-            {"guidance": to_json(guidance), "names": list(names), "temperature": temperature},
-            [[positions[i] for i in group] for group in groups],
-            on_result=lambda done: on_tickets(min(done * self.group_size, len(positions))),
-        )
-        return _in_order(groups, [[answers_from_plain(row) for row in group] for group in rows], len(positions))
+    # On rank 0, while it leads
 
     def judge(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
         """For each guidance and its tickets: how each is judged, over all ranks."""
@@ -137,7 +122,7 @@ class Crew(Asking):
             cut = self._groups(positions)
             groups.append(cut)
             items += [{"guidance": number, "tickets": [positions[i] for i in group]} for group in cut]
-        rows = iter(self.runtime.map("judge", {"guidances": [to_json(guidance) for guidance, _ in asked]}, items))
+        rows = iter(self.world.map("judge", {"guidances": [to_json(guidance) for guidance, _ in asked]}, items))
         return [
             [Judgement(*row) for row in _in_order(cut, [next(rows) for _ in cut], len(positions))]
             for (_, positions), cut in zip(asked, groups, strict=True)
@@ -146,21 +131,21 @@ class Crew(Asking):
     def reflection_engine(self) -> Engine:
         """The model that reflects: its own, on rank 0, where the config names one; otherwise every rank's."""
         if self.config.reflection.model is None:
-            return Spread(self._model, self.runtime)
+            return EveryRank(self._model, self.world)
         if self._reflecting is None:
-            self._reflecting = self._load(self.config.reflection.model, self.runtime)
+            self._reflecting = self._load(self.config.reflection.model)
         return self._reflecting
 
     def _groups(self, positions: Sequence[int]) -> list[list[int]]:
         return rollout.micro_batches([self.tickets[i] for i in positions], self.group_size)
 
 
-class Spread:
+class EveryRank:
     """One engine in the place of all ranks' models: what is asked of it, every rank answers a part of."""
 
-    def __init__(self, model: Engine, runtime: Runtime) -> None:
+    def __init__(self, model: Engine, world: World) -> None:
         self._model = model
-        self._runtime = runtime
+        self._world = world
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``."""
@@ -170,7 +155,7 @@ class Spread:
         """See ``Engine``."""
         plain = [asdict(request) for request in requests]
         groups = [plain[start : start + TOGETHER] for start in range(0, len(plain), TOGETHER)]
-        rows = self._runtime.map("generate", None, groups)
+        rows = self._world.map("generate", None, groups)
         return [tuple(Completion(**each) for each in answer) for group in rows for answer in group]
 
 

@@ -1,0 +1,284 @@
+"""What rank 0 does with what the ranks bring: select, record, reflect, gate, choose; and after each of these, commit.
+
+A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``). It holds the state, writes the
+journal and speaks; what it decides it has decided by the functions of ``learning.py`` and ``selection.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Self
+
+from stageb.guidance import learning, report
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.files import artifacts
+from stageb.guidance.files.folder import is_finished, open_journal
+from stageb.guidance.inputs import Inputs
+from stageb.guidance.learning import Tools, Tried
+from stageb.guidance.progress import Progress, finished_already
+from stageb.guidance.ranks import Ranks
+from stageb.guidance.schedule import Place, Round, Schedule
+from stageb.guidance.selection import latest_of_the_best, select
+from stageb.guidance.state import (
+    Choice,
+    MissionState,
+    State,
+    Tally,
+    from_plain,
+    mission_from_plain,
+    mission_to_plain,
+    to_plain,
+)
+from stageb.guidance.types import Answers, Guidance, Record
+from stageb.journal import Journal
+
+UNCHANGED = "unchanged"
+LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
+
+
+class Run:
+    """One run: where it stands, and what is written and said of it."""
+
+    journal: Journal  # from ``begin`` on, as these two
+    progress: Progress
+    state: State
+
+    def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
+        self.config = config
+        self.inputs = inputs
+        self.ranks = ranks
+        self.schedule = Schedule(inputs.splits, config, ranks.round_size)
+        self._yaml = resolved_yaml
+        self._began = self._since = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of what ``begin`` took, where the run broke before its end."""
+        for held in ("progress", "journal"):
+            if hasattr(self, held):
+                getattr(self, held).close()
+
+    # Beginning and end
+
+    def finished(self, fresh: bool) -> bool:
+        """Whether the folder holds this run, finished: then its table is shown again, and no model is needed."""
+        if fresh or not is_finished(self.config):
+            return False
+        self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
+        self._take_up()
+        finished_already(self.config)
+        report.show(self.journal, self.config, self.state)
+        return True
+
+    def begin(self, fresh: bool) -> None:
+        """Open the folder, and take up where its last commit left off."""
+        self.journal = open_journal(self.config, self._yaml, fresh, self.inputs, self.ranks)
+        self._take_up()
+        for mission in self.state.missions.values():
+            artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+        self._began -= sum(row["seconds"] for row in self.journal.notes("timings.jsonl"))
+        self.progress = Progress(self.config, self.schedule, self.state, resumed=self.journal.number > 0)
+        self.progress.starts(self.inputs, self.ranks.judges_by)
+
+    def end(self) -> None:
+        """Nothing is left to do: say what came of it."""
+        self.progress.close()
+        self._commit(replace(self.state, finished=True))
+        report.show(self.journal, self.config, self.state)
+
+    def _take_up(self) -> None:
+        """The committed state, or a first one."""
+        config, tickets = self.config, self.inputs.tickets
+        if self.journal.state is None:
+            share = config.gate.alpha / len(self.inputs.guidance) if config.gate != "none" else 0.0
+            self.state = State({name: MissionState(guidance, share) for name, guidance in self.inputs.guidance.items()})
+            return
+        missions = {}
+        for name, splits in self.inputs.splits.items():
+            by_key = {tickets[i].key: tickets[i] for i in splits.train}
+            missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
+        self.state = from_plain(self.journal.state, missions)
+
+    def _commit(self, state: State) -> None:
+        """Make ``state`` the one to go on from: its head, and of the missions those that changed."""
+        before = self.state.missions if self.journal.number else {}
+        changed = {name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.get(name)}
+        self.state = self._ended(state)
+        self.journal.commit(to_plain(self.state), changed)
+        now = time.monotonic()
+        self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])
+        self._since = now
+
+    # Rounds
+
+    def hand_out(self, batch: Round) -> Guidance | None:
+        """The guidance to roll ``batch`` out under; None where it was done before, or is of no use any more."""
+        if batch.place <= self.state.done:
+            return None
+        mission = self.state.missions[batch.mission]
+        why = self._of_no_use(batch, mission)
+        if not why:
+            return mission.guidance
+        if why == UNCHANGED and batch.last:
+            artifacts.write_metrics(self.journal, batch, *mission.judged[batch.split])
+        self.progress.passes(batch, why)
+        self.state = replace(self.state, done=batch.place)  # with the next commit: to pass again costs nothing
+        return None
+
+    def _of_no_use(self, batch: Round, mission: MissionState) -> str:
+        """Why a round need not be rolled out; empty where it must."""
+        if batch.kind == "distill":
+            return "enough" if mission.distilled >= self.config.distill.size else ""
+        if batch.learns:
+            return "" if self.learns(batch.mission) else f"learning ended: {self.state.ended or 'early_stop.patience'}"
+        step, _ = mission.judged.get(batch.split, (None, None))
+        # Under the same guidance the streams are the same: nothing would come out differently.
+        return UNCHANGED if batch.epoch > 0 and step == mission.guidance.step else ""
+
+    def within(self, tickets: int) -> None:
+        """``tickets`` of the round in progress are answered."""
+        self.progress.within(tickets)
+
+    def take_in(self, batch: Round, answers: list[Answers]) -> None:
+        """Select a verdict for each ticket of a round, record all of it, commit."""
+        mission = self.state.missions[batch.mission]
+        agreement = self.config.manual_review.min_verdict_agreement
+        tickets = [self.inputs.tickets[i] for i in batch.tickets]
+        records = [
+            Record(ticket, batch.epoch, batch.number, mission.guidance.step, given, select(ticket, given, agreement))
+            for ticket, given in zip(tickets, answers, strict=True)
+        ]
+        candidates = [candidate for given in answers for candidate in given.candidates]
+        tokens = sum(given.prompt_tokens for given in answers if given.candidates) + sum(each.tokens for each in candidates)
+        mission = (
+            self._distilled(batch, mission, records) if batch.kind == "distill" else self._judged(batch, mission, records)
+        )
+        spent = self.state.spent.plus(rollouts=len(candidates), tokens=tokens)
+        self._commit(replace(self.state.with_mission(mission), spent=spent, done=batch.place))
+
+    def _judged(self, batch: Round, mission: MissionState, records: list[Record]) -> MissionState:
+        """The mission after a round; one of train waits to be reflected on."""
+        artifacts.write_round(self.journal, batch, records, audit=self.config.jump_reflection)
+        tally = Tally() if batch.number == 0 else mission.tally
+        for record in records:
+            tally = tally.plus(record.ticket, record.answers, record.selection)
+        mission = replace(
+            mission, tally=tally, pending=mission.pending + tuple(records) if batch.learns else mission.pending
+        )
+        if batch.last:
+            artifacts.write_metrics(self.journal, batch, mission.guidance.step, tally)
+            mission = replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)})
+            if batch.split == "val":
+                mission = replace(mission, choices=(*mission.choices, Choice(mission.guidance, tally.right, tally.n)))
+        self.progress.round(batch, tally, mission.guidance.step)
+        return mission
+
+    def _distilled(self, batch: Round, mission: MissionState, records: list[Record]) -> MissionState:
+        """The mission after right answers of a round were written as training data."""
+        wanted = self.config.distill.size - mission.distilled
+        right = [record for record in records if record.selection.label_match][:wanted]
+        artifacts.write_distilled(self.journal, mission.guidance, right, self.config.prompt.language)
+        self.progress.passes(batch, f"{mission.distilled + len(right)} right answers")
+        return replace(mission, distilled=mission.distilled + len(right))
+
+    # Learning
+
+    def reflect(self, name: str) -> None:
+        """Reflect on a mission's full bundles, one after the other, and apply what the gate accepts."""
+        while learning.due(self.state.missions[name], self.config.reflection.batch_size) and self.learns(name):
+            self._reflect_once(name)
+
+    def close(self, epoch: int, name: str) -> None:
+        """The end of a mission's epoch: reflect on what is left, seek rules that earn nothing, count idle epochs."""
+        place = self.schedule.close(epoch, name)
+        if place <= self.state.done:
+            return
+        while (self.state.missions[name].again or self.state.missions[name].pending) and self.learns(name):
+            self._reflect_once(name)
+        if self.learns(name) and learning.may_prune(self.state.missions[name], self.config):
+            self._prune(name)
+        mission = self.state.missions[name]
+        idle = 0 if mission.changed else mission.idle_epochs + 1
+        mission = replace(mission, changed=False, idle_epochs=idle, pending=(), again=())
+        self._commit(replace(self.state.with_mission(mission), done=place))
+
+    def choose(self, name: str) -> None:
+        """The final guidance of a mission, by val alone."""
+        place = self.schedule.choice(name)
+        mission = self.state.missions[name]
+        if place <= self.state.done or self.config.jump_reflection:
+            return
+        if mission.choices:
+            chosen = latest_of_the_best(mission.choices)
+            artifacts.write_choice(self.journal, name, mission.choices, chosen)
+            if chosen.guidance.step != mission.guidance.step:
+                self.progress.tells(f"{name}: back to guidance step {chosen.guidance.step}, which does better on val")
+                artifacts.write_guidance(self.journal, chosen.guidance, self.config.guidance.retention)
+            mission = replace(mission, guidance=chosen.guidance)
+        self._commit(replace(self.state.with_mission(mission), done=place))
+
+    def learns(self, name: str) -> bool:
+        """Whether a mission goes on learning: no budget has ended that, and it has not been idle for too long."""
+        patience = self.config.early_stop.patience
+        return not self.state.ended and (patience is None or self.state.missions[name].idle_epochs < patience)
+
+    def _reflect_once(self, name: str) -> None:
+        before, tools = self.state.missions[name], self._tools(name)
+        mission, bundle = learning.take_bundle(before, self.config)
+        self.progress.says(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.records)} records'}")
+        answered = learning.reflect_on(bundle, mission.guidance, tools)
+        self.progress.says(f"{name}: trying what {len(answered.proposals)} answers propose")
+        tried = learning.try_edits(mission, bundle, answered.proposals, tools)
+        mission = learning.settle(mission, tried, tools)
+        if tried.decision.winner and self.config.gate != "none":
+            mission = learning.look_again(mission, bundle, tried, tools)
+        artifacts.write_refused(self.journal, name, bundle.name, answered.proposals)
+        row = artifacts.reflection_row(name, bundle, answered.proposals)
+        spent = self.state.spent.plus(reflections=len(answered.proposals), tokens=answered.tokens)
+        self._settled(row, before, mission, tried, replace(self.state, spent=spent))
+
+    def _prune(self, name: str) -> None:
+        before, gate = self.state.missions[name], self.config.gate
+        assert gate != "none"  # may_prune has looked
+        self.progress.says(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
+        tried, contenders, credit = learning.try_without(before, gate, self._tools(name))
+        mission = learning.settle(before, tried, self._tools(name))
+        if tried.decision.winner is None:
+            mission = replace(mission, pruned_step=mission.guidance.step)
+        row = artifacts.pruning_row(before.guidance, credit, contenders)
+        self._settled(row, before, mission, tried, self.state)
+
+    def _settled(self, row: artifacts.Row, before: MissionState, mission: MissionState, tried: Tried, state: State) -> None:
+        """Write down, show and commit what became of edits."""
+        name, gated = mission.guidance.mission, self.config.gate != "none"
+        row |= artifacts.outcome_row(before, mission.guidance, tried, gated)
+        artifacts.write_reflection(self.journal, name, row)
+        if tried.decision.winner:
+            artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+        self.progress.learnt(name, row, before.guidance, mission.guidance)
+        spent = state.spent.plus(judged=tried.judged, tokens=tried.tokens)
+        self._commit(replace(state.with_mission(mission), spent=spent))
+
+    def _tools(self, name: str) -> Tools:
+        look = max(LOOK, self.ranks.round_size // 2)
+        splits, engine = self.inputs.splits[name], self.ranks.reflection_engine()
+        return Tools(self.config, self.inputs.tickets, splits, engine, self.ranks.judge, look)
+
+    def _ended(self, state: State) -> State:
+        """The state, marked where learning has reached the end of a budget."""
+        budget, spent = self.config.budget, state.spent
+        limits = {
+            "budget.rollouts": (spent.rollouts + spent.judged, budget.rollouts),
+            "budget.tokens": (spent.tokens, budget.tokens),
+            "budget.seconds": (time.monotonic() - self._began, budget.seconds),
+        }
+        over = (name for name, (used, limit) in limits.items() if limit is not None and used >= limit)
+        return state if state.ended or not self._learning_ahead(state.done) else replace(state, ended=next(over, ""))
+
+    def _learning_ahead(self, done: Place) -> bool:
+        """Whether anything that learns comes after ``done``: elsewhere a budget ends nothing."""
+        last = self.schedule.epochs[-1] if self.schedule.epochs else 0
+        return bool(last) and done < self.schedule.close(last, self.schedule.missions[-1])

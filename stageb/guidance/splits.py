@@ -1,0 +1,77 @@
+"""Which tickets are learnt from, raced on, tested on, chosen by, sealed: the one place that says so.
+
+A group's split is a hash of its name, so it is the same whatever other tickets there are, and no group is cut. Of train,
+some groups are set apart: edits are raced on them, and reflection never sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stageb.guidance.config import LoopConfig, SplitConfig
+from stageb.guidance.types import Split, Ticket
+from stageb.seeds import shuffled, stream, uniform
+
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """One mission's tickets, as positions in the run's."""
+
+    train: tuple[int, ...]  # by ticket_key, as val and test: file order changes nothing
+    val: tuple[int, ...]
+    test: tuple[int, ...]
+    raced: tuple[int, ...]  # of train, those on which edits are raced, in an order of their own
+    studied: tuple[int, ...]  # of train, the others, by ticket_key: epochs draw from them
+    tested: tuple[int, ...]  # the same, in the order in which every test looks at them
+    by_key: Mapping[str, int]  # ticket_key -> position, of train
+
+    def of(self, split: Split) -> tuple[int, ...]:
+        """The tickets of a split."""
+        return {"train": self.train, "val": self.val, "test": self.test}[split]
+
+
+def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, Splits]:
+    """Every mission's splits, missions in order of first appearance."""
+    parts: dict[str, dict[Split, list[int]]] = {m: {split: [] for split in SPLITS} for m in missions_of(tickets)}
+    seed = config.seed if config.split.seed is None else config.split.seed
+    for i in sorted(range(len(tickets)), key=lambda i: tickets[i].key):
+        ticket = tickets[i]
+        parts[ticket.mission][split_of(seed, ticket.mission, ticket.group_id, config.split)].append(i)
+    return {mission: _splits(mission, by, tickets, config) for mission, by in parts.items()}
+
+
+def split_of(seed: int, mission: str, group_id: str, fractions: SplitConfig) -> Split:
+    """The split of a group."""
+    drawn = uniform(stream(seed, "split", mission, group_id), 0)
+    shares: list[tuple[Split, float]] = [("train", fractions.train), ("val", fractions.val), ("test", fractions.test)]
+    shares = [(name, share) for name, share in shares if share > 0]
+    for name, share in shares:
+        if drawn < share:
+            return name
+        drawn -= share
+    return shares[-1][0]  # a rounding error below 1
+
+
+def missions_of(tickets: Sequence[Ticket]) -> list[str]:
+    """The missions, in order of first appearance."""
+    return list(dict.fromkeys(ticket.mission for ticket in tickets))
+
+
+def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:
+    """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and a third of ``train`` at
+    most; none where there is no gate."""
+    order = shuffled(by["train"], stream(config.seed, "gate", mission))
+    wanted = min(config.gate.race_size, len(order) // 3) if config.gate != "none" else 0
+    apart = {tickets[i].group_id for i in order[:wanted]}
+    return Splits(
+        train=tuple(by["train"]),
+        val=tuple(by["val"]),
+        test=tuple(by["test"]),
+        raced=tuple(i for i in order if tickets[i].group_id in apart),
+        studied=tuple(i for i in by["train"] if tickets[i].group_id not in apart),
+        tested=tuple(i for i in order if tickets[i].group_id not in apart),
+        by_key={tickets[i].key: i for i in by["train"]},
+    )

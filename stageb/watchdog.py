@@ -1,0 +1,277 @@
+"""The watchdog: ends the whole job, with one message that names the rank, as soon as any rank cannot go on. Carries no data.
+
+Every rank but 0 holds one connection to rank 0, on which both tell each other that they live and what they are at
+(``pulse``). A thread of its own listens, so a main thread deep inside a collective neither delays a sign of life nor fakes
+one. Plain sockets: a process that ends closes them at once, whatever launched it, and no collective has a part in them.
+
+What ends a job, on rank 0, which speaks for all:
+
+- *An error*: a rank reports it and waits for the end. Bad input on another rank waits until rank 0 has read its own, since
+  what is wrong for all ranks is best said once, as it is.
+- *A closed connection*: that process has ended.
+- *Silence* for ``timeout_s``: its process is stopped, or its interpreter locked up. If that is rank 0, rank 1 speaks, half
+  as long again later.
+- *No progress* for ``timeout_s``: a rank is at work that must get on (``pulse.at``) and neither finishes nor ticks.
+- *All wait*: every rank has been in a collective for ``timeout_s``, so none will ever come.
+
+What it cannot tell: work that nobody watches, such as rank 0's own between two maps, may take as long as it takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import secrets
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection, wait
+from typing import Any, NoReturn
+
+from stageb import launching, pulse
+from stageb.errors import InputError, RankError, StagebError
+from stageb.pulse import Pulse
+
+MEET_S = 60.0  # for all ranks to find rank 0, once they have met
+LOOK_S = 0.25  # between two looks at who is silent or stuck
+LAST_S = 0.5  # for other ranks to leave by themselves
+
+Address = tuple[str, int, str]  # host, port, and the word that only ranks of this job know
+
+
+@dataclass
+class _Seen:
+    """What a rank is at, and since when it has not got on."""
+
+    pulse: Pulse = field(default_factory=Pulse)
+    since: float = field(default_factory=time.monotonic)
+
+    def got(self, now: Pulse) -> None:
+        """It is at this now."""
+        if now != self.pulse:
+            self.pulse, self.since = now, time.monotonic()
+
+
+@dataclass
+class _Peer(_Seen):
+    """The other end of a connection."""
+
+    connection: Connection = field(kw_only=True)
+    process: int | None = field(kw_only=True)  # its id, where it runs on this machine
+    heard: float = field(default_factory=time.monotonic)
+    lock: threading.Lock = field(default_factory=threading.Lock)  # one sender at a time
+    parted: bool = (
+        False  # this side has said bye, and says no more: a process that ends with mail unread resets what it sent
+    )
+
+    def send(self, *message: Any) -> None:
+        """Say something. A closed connection is noticed by whoever receives."""
+        with self.lock, contextlib.suppress(OSError):
+            if not self.parted:
+                self.connection.send_bytes(json.dumps(message).encode())
+            self.parted = self.parted or message[0] == "bye"
+
+
+class Watchdog:
+    """One rank's watch. ``how_ended`` tells how another rank's process ended, where this process can know."""
+
+    def __init__(
+        self, rank: int, world_size: int, timeout_s: float, how_ended: Callable[[int], str | None] = lambda rank: None
+    ) -> None:
+        self._rank = rank
+        self._world_size = world_size
+        self._patience = timeout_s if rank == 0 else 1.5 * timeout_s
+        self._beat_s = min(10.0, timeout_s / 5)
+        self._how_ended = how_ended
+        self._peers: dict[int, _Peer] = {}
+        self._own = _Seen()
+        self._rank_0_lost = False
+        self._early: RankError | None = None  # bad input on another rank, while rank 0 still reads its own
+        self._closing = False
+        self._server: socket.socket | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="stageb-watchdog")
+
+    # --- Meeting -----------------------------------------------------------------------------------------------------
+
+    def listen(self, host: str) -> Address:
+        """On rank 0: await the others. ``host`` is where they find it; on this machine alone where that is 127.0.0.1."""
+        self._server = socket.create_server(("127.0.0.1" if host == "127.0.0.1" else "", 0), backlog=self._world_size)
+        self._server.settimeout(MEET_S)
+        return host, self._server.getsockname()[1], secrets.token_hex(16)
+
+    def meet(self, address: Address) -> None:
+        """Connect every rank with rank 0 and begin to watch. Raises ``RankError`` where that fails."""
+        host, port, word = address
+        try:
+            if self._rank:
+                opened = socket.create_connection((host, port), MEET_S)
+                opened.settimeout(None)
+                connection = Connection(opened.detach())
+                connection.send_bytes(json.dumps([word, self._rank, launching.machine(), os.getpid()]).encode())
+                self._peers[0] = _Peer(connection=connection, process=self._near(json.loads(connection.recv_bytes())))
+            while self._rank == 0 and len(self._peers) < self._world_size - 1:
+                self._welcome(word)
+        except (OSError, EOFError, ValueError) as error:
+            raise RankError(self._rank, "launch", f"the ranks did not find together: {error}") from error
+        if self._server:
+            self._server.close()
+        launching.before_end(self._end_others)
+        self._everyone = list(self._peers.values())
+        if self._rank:
+            pulse.listen(lambda now: self._peers[0].send("pulse", asdict(now)))
+        self._thread.start()
+
+    def _welcome(self, word: str) -> None:
+        """On rank 0: take one rank in. Whoever does not know the word is sent away."""
+        assert self._server is not None
+        accepted, _ = self._server.accept()
+        accepted.settimeout(None)
+        connection = Connection(accepted.detach())
+        said, rank, *place = json.loads(connection.recv_bytes(10_000))
+        if not hmac.compare_digest(str(said), word):
+            connection.close()
+            return
+        connection.send_bytes(json.dumps([launching.machine(), os.getpid()]).encode())
+        self._peers[rank] = _Peer(connection=connection, process=self._near(place))
+
+    @staticmethod
+    def _near(place: list[Any]) -> int | None:
+        machine, process = place
+        return int(process) if machine == launching.machine() else None
+
+    # --- Ending ------------------------------------------------------------------------------------------------------
+
+    def fail(self, error: StagebError) -> NoReturn:
+        """End the job with ``error`` of this rank."""
+        if self._rank == 0:
+            end_with(error)
+        failure = error if isinstance(error, RankError) else rank_error(self._rank, error, pulse.now().label)
+        body = {"rank": self._rank, "where": failure.where, "cause": failure.cause, "trace": failure.trace}
+        self._peers[0].send("error", body, isinstance(error, InputError))
+        threading.Event().wait()  # until rank 0, or its silence, ends this process
+        raise AssertionError
+
+    def close(self) -> None:
+        """In good order: from now on other ranks may end. Returns when all have come so far; rank 0 parts last."""
+        pulse.listen(None)
+        self._closing = True
+        if self._rank:
+            self._everyone[0].send("bye")
+        self._thread.join()
+        launching.forget_last_acts()
+        for peer in self._everyone:
+            peer.send("bye")
+
+    def _end_others(self, code: int) -> None:
+        """A last act: rank 0 ends the others with the same code, and any rank kills those near it that do not go: a stopped
+        or locked-up rank would stay, or hold up torchrun's agent for half a minute."""
+        for peer in self._peers.values():
+            if self._rank == 0:
+                peer.send("end", code)
+        deadline = time.monotonic() + LAST_S
+        near = [peer.process for peer in self._peers.values() if peer.process is not None] if self._speaks else []
+        while near and time.monotonic() < deadline:
+            time.sleep(0.02)
+            near = [process for process in near if _runs(process)]
+        for process in near:
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+
+    @property
+    def _speaks(self) -> bool:
+        """Whether this rank has the last word: rank 0, or rank 1 where rank 0 is lost."""
+        return self._rank == 0 or (self._rank == 1 and self._rank_0_lost)
+
+    # --- Watching, in a thread of its own ------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        beat = 0.0
+        while self._peers:
+            for ready in wait([peer.connection for peer in self._peers.values()], min(LOOK_S, self._beat_s)):
+                self._hear(next(rank for rank, peer in self._peers.items() if peer.connection is ready))
+            now = time.monotonic()
+            if now - beat >= self._beat_s:
+                beat = now
+                for peer in self._peers.values():
+                    peer.send("pulse", asdict(pulse.now()))
+            self._look(now)
+
+    def _hear(self, rank: int) -> None:
+        peer = self._peers[rank]
+        try:
+            kind, *body = json.loads(peer.connection.recv_bytes())
+        except (OSError, EOFError):
+            self._lost(rank, "its connection closed")
+        peer.heard = time.monotonic()
+        if kind == "pulse":
+            peer.got(Pulse(**body[0]))
+        elif kind == "error":
+            failure, early_input = RankError(**body[0]), body[1]
+            if not early_input:
+                end_with(failure)
+            self._early = self._early or failure
+        elif kind == "end":
+            launching.end(int(body[0]))
+        elif kind == "bye":
+            del self._peers[rank]
+
+    def _look(self, now: float) -> None:
+        """Find who is silent, who is stuck."""
+        for rank, peer in self._peers.items():
+            if now - peer.heard >= self._patience:
+                self._lost(rank, f"no sign of life for {self._patience:g} s")
+        if self._rank or self._closing:
+            return
+        self._own.got(pulse.now())
+        if self._early and self._own.pulse.kind == "waiting":
+            end_with(self._early)
+        ranks: dict[int, _Seen] = {0: self._own, **self._peers}
+        stuck = {rank: seen.pulse for rank, seen in ranks.items() if now - seen.since > self._patience}
+        for rank, at in stuck.items():
+            if at.kind == "working":
+                cause = f"no progress for {self._patience:g} s (fabric.timeout_s): taken for hung"
+                end_with(RankError(rank, at.label, cause))
+        if len(stuck) == self._world_size and all(at.kind == "waiting" for at in stuck.values()):
+            others = "; ".join(f"rank {rank} at {at.label}" for rank, at in stuck.items() if rank)
+            end_with(RankError(0, stuck[0].label, f"every rank waits for the others: {others}; they ran different code"))
+
+    def _lost(self, rank: int, why: str) -> NoReturn:
+        if self._rank == 0:
+            end_with(RankError(rank, self._peers[rank].pulse.label, self._how_ended(rank) or why))
+        if self._rank > 1:
+            time.sleep(1.0)  # rank 1 speaks for those who are left
+            launching.end(1)
+        self._rank_0_lost = True
+        end_with(RankError(0, "leading", f"{why}, as rank 1 sees it"))
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
+
+
+# --- Errors and their last words -----------------------------------------------------------------------------------------
+
+
+def end_with(error: StagebError) -> NoReturn:
+    """End this process and the job with ``error`` as the last thing printed, after the traceback if it was a bug."""
+    launching.end(error.exit_code, getattr(error, "trace", "") + str(error))
+
+
+def rank_error(rank: int, error: BaseException, where: str) -> RankError:
+    """The RankError for an ``error`` on ``rank``, with its traceback where stageb did not raise it on purpose. The place is
+    the innermost note (``errors.at``), or else ``where``."""
+    place = getattr(error, "__notes__", [where])[0]
+    if isinstance(error, StagebError):
+        return RankError(rank, place, str(error))
+    trace = "".join(traceback.format_exception(error))
+    return RankError(rank, place, f"{type(error).__name__}: {error}", trace)
