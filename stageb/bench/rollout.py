@@ -24,7 +24,7 @@ from stageb.bench.contestants import CONTESTANTS
 from stageb.bench.floor import Device
 from stageb.bench.ranks import FailedError, Pass, Ranks, Row, fabric_of, facts, parser_of, workload_of, write
 from stageb.config import require
-from stageb.runtime import Runtime, run
+from stageb.world import World, run
 
 REFERENCE = "generate"
 
@@ -69,11 +69,11 @@ def main(arguments: Sequence[str]) -> int:
     require(0 <= given.check <= workload.tickets, "--check", given.check, f"at most {workload.tickets} tickets")
     ranks = Ranks(workload)
 
-    def lead(runtime: Runtime) -> int:
-        ranks.lead(runtime)
-        return compare(ranks, entries, given)
+    def on_rank(world: World) -> int:
+        ranks.bind(world)
+        return world.lead(compare, ranks, entries, given)
 
-    return run(fabric_of(given), ranks.handlers, lead)
+    return run(fabric_of(given), on_rank)
 
 
 def entries_of(text: str, tickets: int) -> list[Entry]:
@@ -90,7 +90,7 @@ def entries_of(text: str, tickets: int) -> list[Entry]:
 
 def compare(ranks: Ranks, entries: Sequence[Entry], given: Namespace) -> int:
     """Measure and print one engine after the other. Returns 1 where one failed."""
-    record: dict[str, Any] = {"workload": asdict(ranks.workload), "machine": facts(ranks.runtime)}
+    record: dict[str, Any] = {"workload": asdict(ranks.workload), "machine": facts(ranks.world)}
     device = ranks.measured()
     prompt_tokens = ranks.prompt_tokens()
     record |= {"prompt_tokens": sum(prompt_tokens), "measured": asdict(device), "engines": [], "failed": []}
