@@ -41,6 +41,7 @@ from stageb.pulse import Pulse
 MEET_S = 60.0  # for all ranks to find rank 0, once they have met
 LOOK_S = 0.25  # between two looks at who is silent or stuck
 LAST_S = 0.5  # for other ranks to leave by themselves
+HELLO_S = 5.0  # for whoever connects to say the word
 
 Address = tuple[str, int, str]  # host, port, and the word that only ranks of this job know
 
@@ -133,12 +134,14 @@ class Watchdog:
         accepted, _ = self._server.accept()
         accepted.settimeout(None)
         connection = Connection(accepted.detach())
-        said, rank, *place = json.loads(connection.recv_bytes(10_000))
-        if not hmac.compare_digest(str(said), word):
+        said: list[Any] = []
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            said = json.loads(connection.recv_bytes(10_000)) if connection.poll(HELLO_S) else []
+        if not (isinstance(said, list) and said and hmac.compare_digest(str(said[0]).encode(errors="replace"), word.encode())):
             connection.close()
             return
         connection.send_bytes(json.dumps([launching.machine(), os.getpid()]).encode())
-        self._peers[rank] = _Peer(connection=connection, process=self._near(place))
+        self._peers[said[1]] = _Peer(connection=connection, process=self._near(said[2:]))
 
     @staticmethod
     def _near(place: list[Any]) -> int | None:
