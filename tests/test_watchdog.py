@@ -27,7 +27,7 @@ Act = Callable[[int, Watchdog], None]  # what a rank does once all have met; it 
 
 
 def job(folder: Path, world_size: int, act: Act, meddle: Callable[[Address], None] | None = None) -> tuple[list[int], str]:
-    """Each rank's exit code, as a shell would see it, and what was said. ``meddle`` goes to rank 0's door before any rank."""
+    """Each rank's exit code, as shells see it, and what was said. ``meddle`` goes to rank 0's door before any rank."""
     said = folder / "err"
     said.write_text("")
     first = Watchdog(0, world_size, TIMEOUT_S)
