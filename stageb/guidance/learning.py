@@ -16,9 +16,9 @@ from stageb.guidance.gate.pruning import earned, lighter, traded
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, distinct, eligible, is_right, judged_again, reflect
-from stageb.guidance.splits import Splits
+from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
 from stageb.guidance.state import MissionState
-from stageb.guidance.types import Guidance, Proposal, Record, Ticket
+from stageb.guidance.types import Guidance, Proposal, Record, Rule, Ticket
 from stageb.seeds import shuffled, stream
 
 FEWEST_TO_PRUNE = 2  # rules beside the headline
@@ -145,7 +145,8 @@ def settle(mission: MissionState, tried: Tried, tools: Tools) -> MissionState:
     if decision.winner is None:
         return mission
     # What was wrong may be right now, and what failed may do.
-    return replace(mission, guidance=decision.winner.guidance, changed=True, unsolved=(), failed=())
+    guidance = _sealed(decision.winner.guidance, split_seed(tools.config))
+    return replace(mission, guidance=guidance, changed=True, unsolved=(), failed=())
 
 
 def look_again(mission: MissionState, bundle: Bundle, tried: Tried, tools: Tools) -> MissionState:
@@ -161,6 +162,16 @@ def look_again(mission: MissionState, bundle: Bundle, tried: Tried, tools: Tools
 def _jury(mission: MissionState, gate: GateConfig, tools: Tools) -> Jury:
     known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
     return Jury(tools.ask, tools.tickets, gate, mission.guidance, known)
+
+
+def _sealed(guidance: Guidance, seed: int) -> Guidance:
+    """The guidance, whose new rules say by which split they were learnt: what another one seals they have seen."""
+
+    def says(rule: Rule) -> Rule:
+        new = "sources" in rule.metadata and SPLIT_SEED not in rule.metadata
+        return replace(rule, metadata={**rule.metadata, SPLIT_SEED: seed}) if new else rule
+
+    return replace(guidance, rules=tuple(says(rule) for rule in guidance.rules))
 
 
 def _positions(records: Sequence[Record], splits: Splits) -> list[int]:

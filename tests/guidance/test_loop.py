@@ -843,3 +843,43 @@ def test_a_mission_without_a_train_ticket_is_told(fit: Fit) -> None:
     small.write(fit.tickets, "valves", groups=1)
     shares = {"split__train": 0.1, "split__val": 0.45, "split__test": 0.45}
     test_what_cannot_be_used_is_told_before_anything_is_made(fit, shares, "mission 'valves' has no train ticket")
+
+
+# What is sealed
+
+
+def test_guidance_is_refused_where_its_rules_were_learnt_from_sealed_tickets(fit: Fit) -> None:
+    assert fit(seed=1) == 0
+    learnt = fit.folder / "learnt.json"
+    shutil.copy(fit.run / "valves" / "guidance.json", learnt)
+    rule = json.loads(learnt.read_text())["valves"]["metadata"]["G1"]
+    assert rule["split_seed"] == 1
+    codes = {seed: fit("--fresh", seed=seed, guidance__path=str(learnt), runner__epochs=0) for seed in range(2, 9)}
+    assert set(codes.values()) == {0, 2}  # a source may lie in train by chance
+    assert "give --split.seed 1, or tickets that it has not seen" in told(fit, codes, learnt)
+    assert fit("--fresh", seed=2, guidance__path=str(learnt), split__seed=1, runner__epochs=0) == 0
+
+
+def told(fit: Fit, codes: Mapping[int, int], learnt: Path) -> str:
+    """What the first refused seed was told."""
+    seed = next(seed for seed, code in codes.items() if code == 2)
+    assert fit("--fresh", seed=seed, guidance__path=str(learnt), runner__epochs=0) == 2
+    return fit.err
+
+
+def test_the_table_shows_val_under_the_guidance_that_was_chosen(fit: Fit, model: Model) -> None:
+    """The first epoch's edit is good, the second one's bad: the row is the first one's, though it was not measured last."""
+    rules = iter(["Fail if state is torn.", "Fail if part is hose."])
+
+    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
+        if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
+            return respond(prompt, decode, key)
+        return json.dumps({"operations": [{"op": "add", "text": next(rules), "evidence": ["T1"]}]})
+
+    one_bundle = {"reflection__batch_size": 999, "reflection__num_proposals": 1}
+    assert fit(model__model_name_or_path=model(answer)[0], **one_bundle, **UNTESTED) == 0
+    val = {row["guidance_step"]: row for row in fit.rows("metrics") if row["split"] == "val"}
+    assert fit.guidance().step == 1
+    line = next(line for line in fit.out.splitlines() if line.startswith("valves   val"))
+    assert f"-> {val[1]['acc']:.1%}" in line
+    assert val[1]["acc"] > val[2]["acc"]
