@@ -15,7 +15,7 @@ from stageb.errors import JournalError
 
 # Line breaks, controls and turns of direction that JSON itself leaves as they are.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-UNFINISHED = ".unfinished"  # ends the name of a file that is being written beside its place
+UNFINISHED = ".unfinished-"  # begins the name of a file that is being written beside its place
 
 _REMEDIES = {
     errno.ENOSPC: "free some space and run again",
@@ -75,18 +75,39 @@ def write_at(path: Path, data: bytes, position: int) -> None:
             raise
 
 
+def end_of_rows(path: Path) -> int:
+    """Where the last whole line of a file ends; what follows it, a crash left."""
+    with path.open("rb") as opened:
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - 1))
+        if opened.read() in (b"", b"\n"):
+            return size
+        opened.seek(0)
+        return opened.read().rfind(b"\n") + 1
+
+
 def replace(path: Path, data: bytes) -> None:
     """Make ``data`` the content of ``path``: written beside it, brought to the disk, put in its place."""
+    place(path, lambda beside: beside.write_bytes(data))
+
+
+def place(path: Path, write: Callable[[Path], object]) -> int:
+    """Make what ``write`` writes to the path that it is given the content of ``path``; its size in bytes.
+
+    That path lies beside ``path`` and has its suffix, which some writers go by.
+    """
     make_folder(path.parent)
-    beside = path.with_name(f".{path.name}{UNFINISHED}")
+    beside = path.with_name(f"{UNFINISHED}{path.name}")
     try:
-        beside.write_bytes(data)
+        write(beside)
         sync(beside)
+        size = beside.stat().st_size
         beside.replace(path)
-    except OSError:
+    except BaseException:
         quietly(beside.unlink)
         raise
     sync(path.parent)
+    return size
 
 
 def make_folder(path: Path) -> None:

@@ -1,22 +1,32 @@
 """A run's folder: one writer, and at every instant a commit to go on from, wherever the process was killed.
 
-Three kinds of file, by what a crash may do to them:
+Four kinds of file, by what a crash may do to them:
 
 - *Appended* (``append``): JSON Lines. A commit notes their lengths; the next ``open`` cuts them back to these, so rows
   written after the last commit are gone and are written again.
+- *Versioned* (``put``): any content, such as weights, new as a whole, that belongs to a commit. Each version is a file of
+  its own, ``weights/policy-00000012.safetensors`` that of the 12th commit, on the disk before that commit is. A commit lists
+  the versions kept; others are removed once it stands, or by the next ``open``.
 - *Whole* (``replace``, ``remove``): each is its old or its new content, never a mixture. A crash may leave them ahead of
   the last commit: the caller rewrites them from the committed state.
 - *Notes* (``note``): JSON Lines outside commits, for times and machine facts, which differ from run to run. They only grow.
 
+A commit's state should be small; what is large and changes a piece at a time is given as *parts*, of which a commit writes
+those that changed. They are versioned files too, ``state/{name}-00000012.json``.
+
 ``commit.json`` is replaced as a whole and holds nothing but the commit's number, the caller's state, the config that
-shapes results and the lengths: equal runs leave equal bytes. ``.lock`` and ``.appended`` are this module's own.
+shapes results, the lengths, and the versions with their sizes: equal runs leave equal bytes. ``.lock`` and ``.begun``, which
+names the files that the next commit brings or removes, are this module's own, as are names that end in ``-`` and eight
+digits.
 
 The lock is the kernel's (flock), so a dead holder's lock is free without anybody's doing. Left out: locks between
-machines whose file system has no flock, and Windows.
+machines whose file system has no flock, Windows, and digests: content that another program changed without changing a
+file's size is not noticed.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -24,14 +34,17 @@ import os
 import re
 import socket
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stageb import disk
+from stageb import commits, disk, versions
+from stageb.commits import BEGUN, COMMIT, REMEDY
 from stageb.errors import InputError, JournalError
+from stageb.versions import Version
 
-COMMIT, LOCK, APPENDED = "commit.json", ".lock", ".appended"
+LOCK = ".lock"
+PARTS = "state"  # the folder that parts lie in
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
 
@@ -47,11 +60,18 @@ class Journal:
         """Used by ``open`` alone."""
         self.folder = folder
         self.number: int = committed["number"]  # of the last commit; 0 before the first
-        self.state: Any = committed["state"]  # as the last commit was given it; None before the first
         self._lock = lock
         self._config = config
         self._lengths: dict[str, int] = dict(committed["lengths"])  # of appended files, rows after the last commit included
         self._dirty: set[str] = set()  # appended files with rows that no commit covers yet
+        self._versions: versions.Table = committed["versions"]
+        self._staged: dict[str, tuple[Version, int]] = {}  # file -> what the next commit lists, how many it keeps then
+        self._begun: set[str] = set()  # what .begun names
+
+    @property
+    def state(self) -> Any:
+        """As the last commit was given it, read from the disk; None before the first."""
+        return commits.committed(self.folder)["state"]
 
     @classmethod
     def open(
@@ -89,12 +109,12 @@ class Journal:
                 lock = _take(folder)
                 if fresh:
                     lock = _set_aside(folder, lock)
-                committed = _committed(folder)
+                committed = commits.committed(folder)
                 if committed["number"]:
-                    _same_config(
+                    commits.same_config(
                         folder, committed["config"], shaping, f"give {fresh_option} to set it aside, or {name_option}"
                     )
-                _cut_back(folder, committed["lengths"])
+                commits.cut_back(folder, committed["lengths"], committed["versions"])
             except BaseException:
                 _undo(missing, lock)
                 raise
@@ -103,12 +123,13 @@ class Journal:
     def append(self, file: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add ``rows`` to the JSON Lines file named ``file`` (relative, with ``/``); they count from the next commit on."""
         path, data = self._path(file), disk.json_lines(rows)
+        _check_no_version(file)
         with disk.reporting(path):
             if file not in self._lengths:
                 self._claim(file, path)
             length = self._lengths[file]
             if path.stat().st_size != length:
-                raise JournalError(f"{path}: another program changed it; set the run's folder aside and start anew")
+                raise JournalError(f"{path}: another program changed it; {REMEDY}")
             self._dirty.add(file)
             disk.write_at(path, data, length)
             self._lengths[file] = length + len(data)
@@ -120,7 +141,7 @@ class Journal:
         with disk.reporting(path):
             disk.make_folder(path.parent)
             path.touch()
-            disk.write_at(path, data, _end_of_rows(path))
+            disk.write_at(path, data, disk.end_of_rows(path))
 
     def notes(self, file: str) -> list[Any]:
         """The rows that ``note`` has added to ``file``; none where there is no such file. One that a crash cut off is left
@@ -144,6 +165,30 @@ class Journal:
         with disk.reporting(path):
             path.unlink(missing_ok=True)
 
+    def put(self, file: str, write: Callable[[Path], object], keep: int = 1) -> None:
+        """Make what ``write`` writes to the path that it is given the newest version of ``file``, from the next commit on.
+
+        That commit keeps the newest ``keep`` versions of the file. A second ``put`` before it takes the place of the first.
+        Whatever ``write`` raises becomes a ``JournalError``: how libraries say that a disk is full differs.
+        """
+        path, commit = self._path(file), self.number + 1
+        if keep < 1 or file.startswith(f"{PARTS}/"):
+            raise ValueError(f"{file!r}, keep={keep}: keep one at least, outside of {PARTS}/, where parts lie")
+        with disk.reporting(path):
+            self._begin([versions.name(file, commit)])
+            size = disk.place(self.folder / versions.name(file, commit), lambda beside: _written(path, beside, write))
+        self._staged[file] = Version(file, commit, size), keep
+
+    def paths(self, file: str) -> list[Path]:
+        """Where the versions of ``file`` lie, newest first, one put since the last commit included; good until the next."""
+        self._path(file)
+        staged = [self._staged[file][0]] if file in self._staged else []
+        return [self.folder / version.name for version in (*staged, *self._versions.get(file, ()))]
+
+    def path(self, file: str) -> Path | None:
+        """Where the newest version of ``file`` lies; None where there is none."""
+        return next(iter(self.paths(file)), None)
+
     def rows(self, file: str) -> list[Any]:
         """The rows appended to ``file`` so far, committed or not; none where nothing was."""
         path, length = self._path(file), self._lengths.get(file, 0)
@@ -151,20 +196,57 @@ class Journal:
             data = path.read_bytes()[:length] if length else b""
         return [json.loads(line) for line in data.split(b"\n")[:-1]]
 
-    def commit(self, state: Any) -> None:
-        """Make everything appended so far, and ``state`` (plain JSON), what the next ``open`` finds."""
-        lengths = dict(sorted(self._lengths.items()))
-        text = disk.json_text({"number": self.number + 1, "state": state, "config": self._config, "lengths": lengths})
+    def part(self, name: str) -> Any:
+        """A part of the state as last committed; None where there is none."""
+        path = self.path(_part(name))
+        if path is None:
+            return None
+        with disk.reporting(path):
+            data = path.read_bytes()
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise JournalError(f"{path}: another program changed it; {REMEDY}") from None
+
+    def commit(self, state: Any, parts: Mapping[str, Any] | None = None) -> None:
+        """Make everything appended and put so far, ``state`` (plain JSON) and ``parts`` what the next ``open`` finds.
+
+        ``parts`` holds what has changed of them: name (any text) -> plain JSON, or None to drop one. Parts that it does not
+        name stay as they are.
+        """
+        self._check_held()
+        number, files = self.number + 1, {_part(name): value for name, value in (parts or {}).items()}
+        written = {
+            Version(file, number, len(data)): data
+            for file, value in files.items()
+            if value is not None
+            for data in [disk.encoded(disk.json_text(value) + "\n")]
+        }
+        new = dict(self._staged.values()) | dict.fromkeys(written, 1)
+        table = versions.after(self._versions, new, (file for file, value in files.items() if value is None))
+        content = {
+            "number": number,
+            "state": state,
+            "config": self._config,
+            "lengths": dict(sorted(self._lengths.items())),
+            "versions": versions.to_plain(table),
+        }
+        text, listed = disk.json_text(content), versions.listed(table)
         with disk.reporting(self.folder):
+            self._begin([version.name for version in written], versions.listed(self._versions).keys() - listed.keys())
+            for version, data in written.items():
+                disk.replace(self.folder / version.name, data)
             for file in sorted(self._dirty):
                 disk.sync(self.folder / file)
             disk.replace(self.folder / COMMIT, disk.encoded(text + "\n"))
-            self.number, self.state = self.number + 1, json.loads(text)["state"]
+            self.number, self._versions = number, table
+            self._staged.clear()
             self._dirty.clear()
-            (self.folder / APPENDED).unlink(missing_ok=True)
+            commits.settle(self.folder, self._lengths.keys() | listed.keys())
+            self._begun.clear()
 
     def close(self) -> None:
-        """Give the folder back; rows appended since the last commit will be cut off by the next ``open``."""
+        """Give the folder back; what was appended and put since the last commit will be removed by the next ``open``."""
         if self._lock >= 0:
             os.truncate(self._lock, 0)  # who held it is nobody's business now, and equal runs leave equal bytes
             os.close(self._lock)
@@ -178,27 +260,43 @@ class Journal:
 
     def _path(self, file: str) -> Path:
         """The place of ``file``, which must lie in the folder and be none of the journal's own."""
-        if self._lock < 0:
-            raise ValueError("the journal is closed")
-        if not _inside(file):
+        self._check_held()
+        if not commits.inside(file):
             raise ValueError(f"{file!r} is no place for a file of the run")
         return self.folder / file
 
+    def _check_held(self) -> None:
+        if self._lock < 0:
+            raise ValueError("the journal is closed")
+
     def _check_whole(self, file: str) -> None:
+        _check_no_version(file)
         if file in self._lengths:
             raise ValueError(f"{file!r} is appended to, and so is never replaced, removed or noted in")
 
     def _claim(self, file: str, path: Path) -> None:
-        """Make an empty file to append to, its name noted first, so that a crash leaves none that ``open`` does not know."""
-        known = self.folder / APPENDED
-        known.touch()
-        disk.write_at(known, f"{file}\n".encode(), _end_of_rows(known))
-        disk.sync(known)
-        disk.sync(self.folder)
-        disk.make_folder(path.parent)
+        """Make an empty file to append to."""
+        self._begin([file])
         path.open("xb").close()
         disk.sync(path.parent)
         self._lengths[file] = 0
+
+    def _begin(self, brought: Iterable[str], removed: Iterable[str] = ()) -> None:
+        """Note the files that the next commit brings and removes before they are made: a crash leaves none that ``open``
+        does not know. Raises ``FileExistsError`` where another file is in the place of one."""
+        new = [file for file in brought if file not in self._begun]
+        for path in (self.folder / file for file in new):
+            disk.make_folder(path.parent)
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        new += sorted(removed)
+        if new:
+            known = self.folder / BEGUN
+            known.touch()
+            disk.write_at(known, "".join(f"{file}\n" for file in new).encode(), disk.end_of_rows(known))
+            disk.sync(known)
+            disk.sync(self.folder)
+            self._begun.update(new)
 
 
 def safe_name(name: str) -> str:
@@ -225,12 +323,27 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _inside(file: str) -> bool:
-    """Whether a file's name stays in the folder, and is none of the journal's own."""
-    parts = file.split("/")
-    return file != COMMIT and not any(
-        not part or not part.isprintable() or part.startswith(".") or "\\" in part for part in parts
-    )
+def _check_no_version(file: str) -> None:
+    if versions.is_name(file):
+        raise ValueError(f"{file!r} is called as versions are, and so is never appended to, replaced, removed or noted in")
+
+
+def _part(name: str) -> str:
+    """The file that holds a part of the state."""
+    return f"{PARTS}/{safe_name(name)}.json"
+
+
+def _written(path: Path, beside: Path, write: Callable[[Path], object]) -> None:
+    """Have ``write`` write to ``beside``, for a version of ``path``."""
+    try:
+        write(beside)
+    except OSError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise JournalError(f"{path}: it could not be written: {said}; the last commit is intact") from error
+    if not beside.is_file():
+        raise ValueError(f"{path}: no file was written to the path given")
 
 
 def _take(folder: Path) -> int:
@@ -276,66 +389,3 @@ def _set_aside(folder: Path, lock: int) -> int:
     taken = _take(folder)
     os.close(lock)
     return taken
-
-
-def _committed(folder: Path) -> dict[str, Any]:
-    """The content of commit.json; before the first commit, that of an empty one."""
-    path = folder / COMMIT
-    if not path.exists():
-        return {"number": 0, "state": None, "config": {}, "lengths": {}}
-    try:
-        content = json.loads(path.read_bytes())
-        if set(content) == {"number", "state", "config", "lengths"} and all(map(_inside, content["lengths"])):
-            return dict(content)
-    except (ValueError, TypeError):
-        pass
-    raise JournalError(f"{path}: another program changed it; set the run's folder aside and start anew")
-
-
-def _same_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:
-    """Refuse to go on under a config that would give other results."""
-    differ = [
-        f"  {key}: {_shown(old, key)} there, {_shown(new, key)} now"
-        for key in sorted(old.keys() | new.keys())
-        if _shown(old, key) != _shown(new, key)
-    ]
-    if differ:
-        raise InputError(
-            "\n".join([f"{folder}: holds a run with another config:", *differ, f"run it as it was, or {remedy}"])
-        )
-
-
-def _shown(config: Mapping[str, Any], key: str) -> str:
-    return disk.json_text(config[key]) if key in config else "absent"
-
-
-def _cut_back(folder: Path, lengths: Mapping[str, int]) -> None:
-    """Bring appended files to their committed lengths; remove what appends and replacements left unfinished."""
-    for file, length in lengths.items():
-        path = folder / file
-        size = path.stat().st_size if path.exists() else 0
-        if size < length:
-            remedy = "set the run's folder aside and start anew"
-            raise JournalError(f"{path}: another program cut it: {size} bytes, {length} were committed; {remedy}")
-    for file, length in lengths.items():
-        (folder / file).touch()
-        os.truncate(folder / file, length)
-    appended = folder / APPENDED
-    if appended.exists():
-        for file in appended.read_text("utf-8").split("\n")[:-1]:
-            if file not in lengths and _inside(file):
-                (folder / file).unlink(missing_ok=True)
-        appended.unlink()
-    for unfinished in folder.rglob(f".*{disk.UNFINISHED}"):
-        unfinished.unlink()
-
-
-def _end_of_rows(path: Path) -> int:
-    """Where the last whole line of a file ends; what follows it, a crash left."""
-    with path.open("rb") as opened:
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - 1))
-        if opened.read() in (b"", b"\n"):
-            return size
-        opened.seek(0)
-        return opened.read().rfind(b"\n") + 1

@@ -92,7 +92,7 @@ def test_the_order_in_which_files_were_begun_makes_no_difference(tmp_path: Path)
 def test_a_replacement_that_a_crash_left_unfinished_is_removed(tmp_path: Path) -> None:
     work(tmp_path)
     before = content(tmp_path / "run")
-    (tmp_path / "run" / "m" / ".late.json.unfinished").write_text("{")
+    (tmp_path / "run" / "m" / ".unfinished-late.json").write_text("{")
     opened(tmp_path).close()
     assert content(tmp_path / "run") == before
 
@@ -191,7 +191,15 @@ def test_a_file_that_another_program_writes_to_is_noticed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "broken", ["", "{", "[]", "7", '{"number": 1}', '{"number": 1, "state": 0, "config": {}, "lengths": {"../x": 0}}']
+    "broken",
+    [
+        *("", "{", "[]", "7", '{"number": 1}'),
+        '{"number": 1, "state": 0, "config": {}, "lengths": {"../x": 0}, "versions": {}}',
+        *(
+            f'{{"number": 1, "state": 0, "config": {{}}, "lengths": {{}}, "versions": {versions}}}'
+            for versions in ("[]", '{"../x": [[1, 0]]}', '{"x": []}', '{"x": [1]}', '{"x": [["1", 0]]}', '{"x": null}')
+        ),
+    ],
 )
 def test_a_commit_that_another_program_changed_is_named(tmp_path: Path, broken: str) -> None:
     work(tmp_path)
@@ -220,7 +228,7 @@ def test_a_refused_open_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pyt
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stageb.journal._cut_back", full)
+    monkeypatch.setattr("stageb.commits.cut_back", full)
     with pytest.raises(JournalError, match="free some space"):
         opened(tmp_path / "deep" / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -238,7 +246,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/abs", "../x", "a/../b", "a//b", "a/", ".lock", ".appended", "commit.json", "m/.hidden", "a\nb", "a\\b", "a\0"],
+    ["", "/abs", "../x", "a/../b", "a//b", "a/", ".lock", ".begun", "commit.json", "m/.hidden", "a\nb", "a\\b", "a\0"],
 )
 def test_file_names_can_not_escape_or_clash(tmp_path: Path, name: str) -> None:
     with opened(tmp_path) as journal:
@@ -291,7 +299,7 @@ def test_what_is_committed_reached_the_disk_first(tmp_path: Path, monkeypatch: p
         assert {"run", "m"} <= set(synced)  # the names of what was made
         synced.clear()
         journal.commit(1)
-        assert synced == ["a.jsonl", ".commit.json.unfinished", "run"]
+        assert synced == ["a.jsonl", ".unfinished-commit.json", "run"]
 
 
 PLAIN = st.text(alphabet="abc-_0", min_size=1, max_size=14)

@@ -120,7 +120,7 @@ def over_the_limit(root: Path) -> None:
         for act in acts:
             with pytest.raises(JournalError, match="raise the limit on file sizes"):
                 act()
-        assert not list(root.rglob("*.unfinished"))
+        assert not list(root.rglob(".unfinished-*"))
         journal.append("metrics.jsonl", [{"n": "fits"}])
         assert journal.rows("metrics.jsonl")[-1] == {"n": "fits"}
         assert journal.state == {"done": 3}
