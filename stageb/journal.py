@@ -12,7 +12,7 @@ Four kinds of file, by what a crash may do to them:
 - *Notes* (``note``): JSON Lines outside commits, for times and machine facts, which differ from run to run. They only grow.
 
 A commit's state should be small; what is large and changes a piece at a time is given as *parts*, of which a commit writes
-those that changed. They are versioned files too, ``state/{name}-00000012.json``.
+those that changed. They are versioned files too, ``commit.d/{name}-00000012.json``.
 
 ``commit.json`` is replaced as a whole and holds nothing but the commit's number, the caller's state, the config that
 shapes results, the lengths, and the versions with their sizes: equal runs leave equal bytes. ``.lock`` and ``.begun``, which
@@ -44,7 +44,7 @@ from stageb.errors import InputError, JournalError
 from stageb.versions import Version
 
 LOCK = ".lock"
-PARTS = "state"  # the folder that parts lie in
+PARTS = "commit.d"  # the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
 

@@ -410,8 +410,8 @@ def test_a_commit_writes_the_parts_that_changed_and_keeps_the_others(tmp_path: P
         journal.commit({"done": 1}, {"valves": {"pending": [1, 2]}, "挡风板": ["é\u2028\n", "half \ud800"], "gone": 7})
         others = {file: data for file, data in content(journal.folder).items() if "valves" not in file}
         journal.commit({"done": 2}, {"valves": {"pending": []}, "gone": None, "never there": None})
-        assert (journal.folder / "state" / "valves-00000002.json").read_text() == '{"pending": []}\n'
-        assert len(list((journal.folder / "state").iterdir())) == 2
+        assert (journal.folder / "commit.d" / "valves-00000002.json").read_text() == '{"pending": []}\n'
+        assert len(list((journal.folder / "commit.d").iterdir())) == 2
         journal.commit({"done": 3})
     with opened(tmp_path) as journal:
         assert journal.state == {"done": 3}
@@ -468,7 +468,7 @@ def test_parts_may_have_any_name(commits: list[dict[str, Any]]) -> None:
                 assert {name: journal.part(name) for name in expected} == expected
                 files = set(content(Path(root))) - {"run/commit.json"}
                 assert len(files) == sum(value is not None for value in expected.values())
-                assert all(file.startswith("run/state/") and file.count("/") == 2 for file in files)
+                assert all(file.startswith("run/commit.d/") and file.count("/") == 2 for file in files)
 
 
 def test_a_version_that_lost_committed_bytes_is_named(tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ def test_a_version_that_lost_committed_bytes_is_named(tmp_path: Path) -> None:
         journal.put("w/policy.bin", weights(100), keep=2)
         journal.commit(2)
     before = content(tmp_path / "run")
-    for name in ("w/policy-00000001.bin", "w/policy-00000002.bin", "state/valves-00000001.json"):
+    for name in ("w/policy-00000001.bin", "w/policy-00000002.bin", "commit.d/valves-00000001.json"):
         victim = tmp_path / "run" / name
         whole = victim.read_bytes()
         for spoilt, did in ((whole[:-5], "cut"), (b"", "cut"), (whole + b"x", "changed")):
@@ -507,7 +507,7 @@ def test_an_empty_version_that_is_missing_is_noticed(tmp_path: Path) -> None:
 def test_a_part_that_another_program_changed_is_named(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         journal.commit(1, {"valves": [1]})
-        (tmp_path / "run" / "state" / "valves-00000001.json").write_text("[1}\n")
+        (tmp_path / "run" / "commit.d" / "valves-00000001.json").write_text("[1}\n")
     with (
         opened(tmp_path) as journal,
         pytest.raises(JournalError, match=r"valves-00000001\.json: another program changed it"),
@@ -520,20 +520,20 @@ def test_names_of_versions_are_taken_by_nothing_else(tmp_path: Path) -> None:
         acts: list[Callable[[], None]] = [
             lambda: journal.append("m/a-00000001.jsonl", []),
             lambda: journal.note("a-12345678", []),
-            lambda: journal.replace("state/a-00000012.json", ""),
-            lambda: journal.remove("state/a-00000012.json"),
+            lambda: journal.replace("commit.d/a-00000012.json", ""),
+            lambda: journal.remove("commit.d/a-00000012.json"),
         ]
         for act in acts:
             with pytest.raises(ValueError, match="called as versions are"):
                 act()
         with pytest.raises(ValueError, match="where parts lie"):
-            journal.put("state/valves.json", weights(1))
+            journal.put("commit.d/valves.json", weights(1))
         journal.replace("snapshots/guidance-000012.json", "six digits are nobody's")
 
 
 def test_a_file_of_another_program_is_never_overwritten_by_a_version(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
-        for name in ("w-00000001.bin", "state/valves-00000001.json"):
+        for name in ("w-00000001.bin", "commit.d/valves-00000001.json"):
             (journal.folder / name).parent.mkdir(exist_ok=True)
             (journal.folder / name).write_text("mine")
         with pytest.raises(JournalError, match=r"w-00000001\.bin: .*a file stands in the way"):
@@ -542,7 +542,7 @@ def test_a_file_of_another_program_is_never_overwritten_by_a_version(tmp_path: P
             journal.commit(1, {"valves": 1})
         journal.commit(1)
     opened(tmp_path).close()
-    assert [(tmp_path / "run" / name).read_text() for name in ("w-00000001.bin", "state/valves-00000001.json")] == [
+    assert [(tmp_path / "run" / name).read_text() for name in ("w-00000001.bin", "commit.d/valves-00000001.json")] == [
         "mine"
     ] * 2
 
@@ -583,7 +583,7 @@ def test_versions_reach_the_disk_before_the_commit_and_go_after_it(tmp_path: Pat
             done[: done.index("sync .unfinished-commit.json")],
             done[done.index("sync .unfinished-commit.json") + 1 :],
         )
-        assert before == ["sync .begun", "sync run", "sync .unfinished-p-00000002.json", "sync state"]
+        assert before == ["sync .begun", "sync run", "sync .unfinished-p-00000002.json", "sync commit.d"]
         assert (after[0], set(after[1:-1]), after[-1]) == (
             "sync run", {"unlink a-00000001.bin", "unlink p-00000001.json"}, "unlink .begun",
         )  # fmt: skip
