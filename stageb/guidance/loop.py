@@ -19,7 +19,7 @@ from stageb.guidance.learning import Learner
 from stageb.guidance.plan import Step, make_plan
 from stageb.guidance.progress import Progress
 from stageb.guidance.selection import latest_of_the_best, select
-from stageb.guidance.state import Choice, MissionState, State, Tally, from_plain, to_plain
+from stageb.guidance.state import Choice, MissionState, State, Tally, from_plain, mission_to_plain, to_plain
 from stageb.guidance.types import Record
 from stageb.journal import Journal
 from stageb.runtime import Runtime, run
@@ -41,6 +41,7 @@ def lead(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, cr
     with open_journal(config, resolved_yaml, fresh, inputs, crew) as journal:
         plan = make_plan(inputs.parts, inputs.raced, config, crew.round_size)
         state = begin(journal, config, inputs)
+        committed = state.missions if journal.number else {}
         with Progress(config, plan, state, resumed=journal.number > 0) as progress:
             progress.starts(inputs, crew.judges_by)
             loop = Loop(config, inputs, crew, journal, progress)
@@ -50,7 +51,9 @@ def lead(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, cr
                 state = loop.learner.reflect(state, name) if name else loop.take(state, plan[state.cursor])
                 if any(step.learns for step in plan[state.cursor :]):
                     state = loop.ended(state)
-                journal.commit(to_plain(state))
+                changed = {name: each for name, each in state.missions.items() if each is not committed.get(name)}
+                journal.commit(to_plain(state), {name: mission_to_plain(each) for name, each in changed.items()})
+                committed = state.missions
                 journal.note("timings.jsonl", [{"commit": journal.number, "seconds": round(time.monotonic() - started, 3)}])
         report.show(journal, config, state)
     return 0
@@ -58,11 +61,12 @@ def lead(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, cr
 
 def begin(journal: Journal, config: LoopConfig, inputs: Inputs) -> State:
     """The committed state, or a first one; files that a crash may have left ahead of it are made to agree."""
-    if journal.state is None:
+    if journal.number == 0:
         share = config.gate.alpha / len(inputs.guidance) if config.gate != "none" else 0.0
         state = State(0, {name: MissionState(guidance, share) for name, guidance in inputs.guidance.items()})
     else:
-        state = from_plain(journal.state, {(ticket.mission, ticket.key): ticket for ticket in inputs.tickets})
+        tickets = {(ticket.mission, ticket.key): ticket for ticket in inputs.tickets}
+        state = from_plain(journal.state, journal.part, tickets)
     for mission in state.missions.values():
         artifacts.write_guidance(journal, mission.guidance, config.guidance.retention)
     return state

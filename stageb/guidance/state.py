@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import sqrt
 from typing import Any
@@ -139,25 +139,26 @@ class State:
 
 
 def to_plain(state: State) -> dict[str, Any]:
-    """The state as JSON data."""
+    """The state as JSON data, but for what its missions hold: ``mission_to_plain`` gives that of each."""
     return {
         "cursor": state.cursor,
         "spent": asdict(state.spent),
         "ended": state.ended,
-        "missions": {name: _mission_to_plain(m) for name, m in state.missions.items()},
+        "missions": list(state.missions),
     }
 
 
-def from_plain(data: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> State:
-    """What ``to_plain`` wrote; ``tickets`` by (mission, ticket_key)."""
-    missions = {name: _mission_from_plain(name, body, tickets) for name, body in data["missions"].items()}
+def from_plain(data: Mapping[str, Any], part: Callable[[str], Any], tickets: Mapping[tuple[str, str], Ticket]) -> State:
+    """What ``to_plain`` wrote; ``part`` gives a mission's plain data, ``tickets`` are by (mission, ticket_key)."""
+    missions = {name: _mission_from_plain(name, part(name), tickets) for name in data["missions"]}
     return State(data["cursor"], missions, Spent(**data["spent"]), data["ended"])
 
 
 _AS_IT_IS = ("left", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
 
 
-def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
+def mission_to_plain(mission: MissionState) -> dict[str, Any]:
+    """A mission's part of the state as JSON data; of tickets it holds the keys."""
     return {
         "guidance": to_json(mission.guidance),
         "pending": [{**asdict(record), "ticket": record.ticket.key} for record in mission.pending],
@@ -173,13 +174,13 @@ def _mission_to_plain(mission: MissionState) -> dict[str, Any]:
 
 def _mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket]) -> MissionState:
     return MissionState(
-        guidance=from_json(body["guidance"], "commit.json")[name],
+        guidance=from_json(body["guidance"], "commit.d")[name],
         pending=tuple(_record(name, row, tickets) for row in body["pending"]),
         again=tuple(_record(name, row, tickets) for row in body["again"]),
         unsolved=tuple(_record(name, row, tickets) for row in body["unsolved"]),
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
-        choices=tuple(Choice(from_json(plain, "commit.json")[name], right, n) for plain, right, n in body["choices"]),
+        choices=tuple(Choice(from_json(plain, "commit.d")[name], right, n) for plain, right, n in body["choices"]),
         failed=tuple(body["failed"]),
         **{field: body[field] for field in _AS_IT_IS},
     )
