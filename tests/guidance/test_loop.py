@@ -28,7 +28,7 @@ from stageb.guidance.follower import respond
 from stageb.guidance.gate.decide import Contender, Pool, decide
 from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
 from stageb.guidance.types import Guidance
-from stageb.journal import Journal, safe_name
+from stageb.journal import PARTS, Journal, safe_name
 
 JUDGED = [(0, "val"), (0, "test"), (1, "train"), (1, "val"), (2, "train"), (2, "val"), (2, "test")]
 NO_VAL = {"split__train": 0.85, "split__val": 0.0}  # nothing to choose by: the last guidance is the final one
@@ -584,8 +584,8 @@ def test_missions_never_share_a_folder_and_stay_inside_the_runs(fit: Fit) -> Non
         assert {row["mission"] for row in fit.rows("trajectories", name)} == {name}
         assert fit.guidance(name).mission == name
         assert name in fit.out
-    missions = [path for path in fit.run.iterdir() if path.is_dir() and path.name != "commit.d"]
-    assert {path.name for path in missions} == {safe_name(name) for name in NAMES}
+    folders = [path.name for path in fit.run.iterdir() if path.is_dir()]
+    assert sorted(folders) == sorted([*map(safe_name, NAMES), PARTS])
 
 
 def test_retention_keeps_the_newest_snapshots(fit: Fit) -> None:
