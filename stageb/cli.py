@@ -128,7 +128,7 @@ def show_help(loop: str, option: str) -> NoReturn:
     )
     flag: Any = {"action": "store_true", "default": argparse.SUPPRESS}
     parser.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="A YAML file of keys; options after it win."
+        "--config", metavar="FILE", default=argparse.SUPPRESS, help="A YAML file of keys; what follows wins."
     )
     parser.add_argument("--print_config", **flag, help="Print every key with its value, and exit.")
     parser.add_argument("--fresh", **flag, help="Start anew where the run's folder already holds a run.")

@@ -16,8 +16,8 @@ import yaml
 MAX_DEPTH = 64
 MAX_NODES = 10_000  # keys and values, counted each time an anchor repeats them
 MAX_DIGITS = 100
-TEXT, WHOLE_NUMBER, NUMBER, TRUTH, NULL, MAPPING, SEQUENCE, MERGE, VALUE, DATE = (
-    f"tag:yaml.org,2002:{name}" for name in "str int float bool null map seq merge value timestamp".split()
+TEXT, WHOLE_NUMBER, NUMBER, MAPPING, SEQUENCE, MERGE, VALUE, DATE = (
+    f"tag:yaml.org,2002:{name}" for name in "str int float map seq merge value timestamp".split()
 )
 POWER_OF_TEN = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
