@@ -7,7 +7,8 @@ language model reads; no weight changes.
 The map:
 
 - ``errors``, ``seeds``, ``config``: the tree of errors, random streams from names, the config that all loops share
-- ``cli``, ``__main__``: from a command line to a frozen config; the command table
+- ``loops``: the registry of loops: what ``loop:`` in a config may say
+- ``strict_yaml``, ``draft``, ``cli``, ``__main__``: from a command line to a frozen config; the command table
 - ``runtime``: Lightning Fabric: launch, shard, gather to rank 0, agree on errors, decide to go on
 - ``journal``: a run's folder: lock, atomic files, append-only records, commits, resume
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb import seeds
-from stageb.config import ModelConfig
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
 from stageb.errors import ConfigError, EngineError, shown
 

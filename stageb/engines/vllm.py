@@ -25,8 +25,8 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from stageb import launching, seeds
-from stageb.config import ModelConfig
 from stageb.engines.chat import Chat
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
 from stageb.engines.transformers import located
 from stageb.errors import ConfigError, EngineError

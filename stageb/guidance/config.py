@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, ModelConfig, OutputConfig, require
+from stageb.config import FabricConfig, OutputConfig, require
+from stageb.engines.config import ModelConfig
 
 Language = Literal["en", "zh"]
 
@@ -264,6 +265,8 @@ class ManualReviewConfig:
 class LoopConfig:
     """A run of the training-free loop."""
 
+    loop: Literal["guidance"] = "guidance"
+    """The loop that these keys are of."""
     stage_a_paths: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines."""
     seed: int = 17

@@ -21,9 +21,9 @@ from contract import check_contract, requests
 from test_scripted import babble
 
 from stageb import engines
-from stageb.config import ModelConfig
 from stageb.engines import Completion, Decode, Prompt, Request
 from stageb.engines import openai as engine
+from stageb.engines.config import ModelConfig
 from stageb.engines.openai import ATTEMPTS, OpenAIEngine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError

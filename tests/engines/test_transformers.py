@@ -12,8 +12,8 @@ from torch import nn
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
 from stageb import seeds
-from stageb.config import ModelConfig
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build, decoding
+from stageb.engines.config import ModelConfig
 from stageb.engines.products import halve, halved
 from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError

@@ -18,9 +18,9 @@ import torch
 from contract import check_contract, check_scorer, requests
 
 from stageb import launching
-from stageb.config import ModelConfig
 from stageb.engines import Decode, Engine, Prompt, Question, Request, build
 from stageb.engines import vllm as engine
+from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError, EngineError
 
 

@@ -7,8 +7,8 @@ from guidance.made import tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.config import ModelConfig
 from stageb.engines import build
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, SamplerConfig
