@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from stageb.guidance.crew import TOGETHER, Crew
+from stageb.runtime import Runtime, run
+
 from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.crew import TOGETHER, Crew
-from stageb.runtime import Runtime, run
 
 
 def echo(prompt: Prompt, decode: Decode, key: int) -> str:
