@@ -14,6 +14,7 @@ from stageb.guidance import report
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.crew import Crew
 from stageb.guidance.files import artifacts
+from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.inputs import Inputs, open_journal, read_inputs
 from stageb.guidance.learning import Learner
 from stageb.guidance.plan import Step, make_plan
@@ -60,7 +61,8 @@ def begin(journal: Journal, config: LoopConfig, inputs: Inputs) -> State:
     """The committed state, or a first one; files that a crash may have left ahead of it are made to agree."""
     if journal.state is None:
         share = config.gate.alpha / len(inputs.guidance) if config.gate != "none" else 0.0
-        state = State(0, {name: MissionState(guidance, share) for name, guidance in inputs.guidance.items()})
+        allowance = Allowance(config.gate.removal_margin, share) if config.gate != "none" else NO_REMOVALS
+        state = State(0, {name: MissionState(guidance, share, allowance) for name, guidance in inputs.guidance.items()})
     else:
         state = from_plain(journal.state, {(ticket.mission, ticket.key): ticket for ticket in inputs.tickets})
     for mission in state.missions.values():

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.gate.betting import smallest, spend
+from stageb.guidance.gate.betting import next_level, smallest
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.plan import Step, forecast
 from stageb.guidance.state import State, Tally
@@ -82,7 +82,7 @@ class Progress:
         if config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
-            level = spend(config.gate.alpha / len(inputs.parts))
+            level = next_level(config.gate.alpha / len(inputs.parts))
             for name, splits in inputs.parts.items():
                 train = len(splits["train"])
                 others = train - len(inputs.raced[name])
@@ -143,7 +143,7 @@ def _outcome(row: Mapping[str, Any]) -> str:
     """What became of a row of reflection.jsonl, in one line."""
     if row["gate"] is None:
         return "an edit applied untested" if row["applied"] else row["why_not"] or "no usable edit"
-    tried = row["gate"]["contenders"]
+    tried = row["gate"]["edits"]
     if not tried:
         return row.get("why_not") or "no usable edit"
     what = "rules" if "credits" in row else "edits"
@@ -155,4 +155,4 @@ def _outcome(row: Mapping[str, Any]) -> str:
         return f"{len(tried)} edit{'s' * (len(tried) > 1)} tried{why}"
     test = next(each["test"] for each in tried if each["outcome"] == "accepted")
     gain = f"mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets"
-    return f"one of {len(tried)} edits accepted, {gain}" if what == "edits" else f"one of {len(tried)} rules goes, {gain}"
+    return f"one of {len(tried)} edits accepted, {gain}" if what == "edits" else f"one of {len(tried)} rules let go, {gain}"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from stageb.guidance.files.guidance_file import to_json
-from stageb.guidance.gate.decide import Decision, Trial
+from stageb.guidance.gate.decide import Decision, Tried
 from stageb.guidance.plan import Step
 from stageb.guidance.prompts import answer_text, rollout_prompt
 from stageb.guidance.state import Choice, Tally
@@ -175,29 +175,30 @@ def gate_row(decision: Decision, judged: int, left: float) -> dict[str, Any]:
         "judged": judged,
         "budget_before": left,
         "budget_after": decision.left,
-        "contenders": [_trial(trial) for trial in decision.trials],
+        "edits": [_tried(tried) for tried in decision.tried],
     }
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
-    contender, form, test = trial.contender, trial.form, trial.test
+def _tried(tried: Tried) -> dict[str, Any]:
+    edit, score, test = tried.edit, tried.score, tried.test
     return {
-        "proposals": [proposal.index for proposal in contender.proposals],
-        "proposed_times": contender.times,
-        "rules_traded": list(contender.traded),
-        "outcome": trial.outcome,
-        "evidence": {"tickets": len(contender.evidence), "turned": trial.turned},
+        "proposals": [proposal.index for proposal in edit.proposals],
+        "proposed_times": edit.times,
+        "rules_traded": list(edit.traded),
+        "outcome": tried.outcome,
+        "evidence": {"tickets": len(edit.evidence), "turned": tried.turned},
         "race": {
-            "tickets": form.seen,
-            "won": round(form.won, 6),
-            "lost": round(form.lost, 6),
+            "tickets": score.seen,
+            "won": round(score.won, 6),
+            "lost": round(score.lost, 6),
         },
         "test": test
         and {
             "level": test.level,
-            "tickets": test.gain.tickets,
+            "tickets": test.tickets,
+            "groups": test.wealth.bets,
             "mean_gain": round(test.mean, 6),
-            "log_wealth": round(test.gain.log, 6),
+            "log_wealth": round(test.wealth.log, 6),
         },
     }
 
