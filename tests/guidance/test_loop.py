@@ -392,6 +392,9 @@ def test_a_rule_that_earns_nothing_goes_at_the_end_of_an_epoch(fit: Fit) -> None
     assert fit(guidance__path=seed_file(fit, {"valves": rules}), gate__removal_margin=0.3) == 0
     (row,) = [row for row in fit.rows("reflection") if row["reflection_id"].startswith("P")]
     assert (row["reflection_id"], row["applied"]) == ("P0", True)
+    assert 0 < row["margin_after"] < row["margin_before"] == 0.3
+    assert f"valves, after {sum(each['applied'] for each in fit.rows('reflection')) - 1} accepted" in fit.out
+    assert ", 1 rule let go:" in fit.out
     assert row["credits"]["G7"] == 0
     assert row["credits"]["G3"] > 0.1
     assert [rule.key for rule in fit.guidance().rules] == ["G0", "G3"]
@@ -438,6 +441,38 @@ def test_no_edit_is_tested_on_a_group_that_its_answer_or_its_race_saw(
             assert told
             assert tested
             assert tested.isdisjoint(told | {tickets[i].group_id for i in gate.race_on})
+
+
+def test_a_bundle_that_is_looked_at_again_stays_out_of_tests_as_a_whole(
+    fit: Fit, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first edit mends most of it and breaks a little, which no answer is shown."""
+    fit.tickets.write_text("".join(f"{json.dumps(row | {'label': 'fail'})}\n" for row in small.rows()))
+    decided: list[tuple[Sequence[Edit], Gate, Any]] = []
+
+    def listening(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Any:
+        decided.append((edits, gate, decide(edits, gate, join, left)))
+        return decided[-1][-1]
+
+    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
+        if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
+            kind = sum(prompt.user.encode()) % 8
+            right = kind > 2 if "G1. " in prompt.system else kind == 0
+            return f"Verdict: {'fail' if right else 'pass'}\nReason: so"
+        return json.dumps({"operations": [{"op": "add", "text": f"Fail if {key % 97}.", "evidence": ["T1"]}]})
+
+    monkeypatch.setattr(learning, "decide", listening)
+    assert fit(model__model_name_or_path=model(answer)[0], runner__epochs=1, gate__alpha=0.5) == 0
+    first = next(n for n, (_, _, decision) in enumerate(decided) if decision.winner)
+    edits, gate, decision = decided[first]
+    known = gate.judge.known(decision.winner.guidance)
+    bundle = set.intersection(*(set(edit.shown) for edit in edits))
+    assert {known[i] for i in bundle} == {0.0, 1.0}  # some of it is broken
+    again, gate, _ = decided[first + 1]
+    assert again
+    groups = {gate.pool.tickets[i].group_id for i in bundle}
+    for edit in again:
+        assert not groups & {gate.pool.tickets[i].group_id for whole in gate.pool.without(edit.shown) for i in whole}
 
 
 # Limits on what learning costs

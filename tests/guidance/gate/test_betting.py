@@ -10,6 +10,7 @@ from stageb.guidance.gate.betting import (
     FIRST,
     MISSED,
     STAKES,
+    STEPS,
     RemovalTest,
     Test,
     Wealth,
@@ -269,8 +270,8 @@ def test_the_bound_is_the_least_loss_that_is_refuted(level: float, margin: float
         return
     assert 0 <= bound <= margin
     assert Wealth(-bound, stake).plus(gains).proves(level)
-    if bound:
-        assert not Wealth(-0.999 * bound, stake).plus(gains).proves(level)
+    least = bound - margin / 2**STEPS
+    assert least <= 0 or not Wealth(-least + 1e-9, stake).plus(gains).proves(level)
 
 
 @pytest.mark.parametrize("cost", [0.002, 0.01, 0.05])
