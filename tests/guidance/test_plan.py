@@ -8,6 +8,7 @@ from guidance.made import tickets
 from guidance.trials import World
 from hypothesis import given
 from hypothesis import strategies as st
+from stageb.guidance.plan import SPLITS, Forecast, Step, forecast, make_plan, missions_of, set_apart, split_tickets
 
 from stageb.guidance.config import (
     DistillConfig,
@@ -19,7 +20,6 @@ from stageb.guidance.config import (
     SplitConfig,
 )
 from stageb.guidance.gate.decide import decide
-from stageb.guidance.plan import SPLITS, Forecast, Step, forecast, make_plan, missions_of, set_apart, split_tickets
 from stageb.guidance.types import Split, Ticket
 
 CONFIG = LoopConfig(stage_a_paths=["t.jsonl"], runner=RunnerConfig(epochs=2))
@@ -221,12 +221,10 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     config = replace(CONFIG, gate=gate, reflection=reflection)
     world = World(numbered(train), [0.0] * train)
     (race_on,) = set_apart({"m": {"train": range(train)}}, world.tickets, config).values()
-    others = [i for i in range(train) if i not in race_on]
-    pool = others[:pool_size]
+    pool = [i for i in range(train) if i not in race_on][:pool_size]
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
     edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
-    jury = world.jury(gate)
-    look = data.draw(st.sampled_from([1, 32, 999]))
-    decide(edits, jury, world.join, race_on, lambda _: pool, 0.5, look, gate.race_chunk)
+    tried_with = world.gate(race_on, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
+    decide(edits, tried_with, world.join, 0.5)
     steps = [Step("round", 1, "m", "train", 0, tuple(range(batch_size)), True), Step("close", 1, "m", "train", 0, (), False)]
-    assert jury.judged <= forecast(steps, config, {"m": train}).judged
+    assert tried_with.judge.judged <= forecast(steps, config, {"m": train}).judged

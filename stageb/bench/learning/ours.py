@@ -89,7 +89,7 @@ def read(place: Path, task: Task) -> Learnt:
         points,
         rollouts=spent,
         reflections=sum(len(row["proposals"]) for row in decisions if "eligible" in row),
-        accepted=sum(row["applied"] for row in decisions),
+        accepted=sum(row["applied"] for row in decisions if "eligible" in row),
     )
 
 

@@ -19,7 +19,7 @@ from statistics import fmean
 
 from stageb.bench.learning.figures import between, percent, table
 from stageb.bench.learning.statistics import log_binomial, wilson
-from stageb.guidance.gate.betting import Test, spend
+from stageb.guidance.gate.betting import Test, next_level
 from stageb.guidance.learning import LOOK
 from stageb.seeds import stream, uniform
 
@@ -48,10 +48,10 @@ def sequential(edit: Edit, level: float, tickets: int, key: int) -> tuple[bool, 
     """Whether the gate's test accepts, and how many tickets it looked at, chunk by chunk."""
     gains, test = edit.gains(key, tickets), Test(level, tickets)
     for start in range(0, tickets, LOOK):
-        test = test.plus(gains[start : start + LOOK])
-        if test.accepts or test.futile:
+        test = test.plus([[gain] for gain in gains[start : start + LOOK]])
+        if test.decided:
             break
-    return test.accepts, test.gain.tickets
+    return test.accepts, test.tickets
 
 
 def fixed_power(edit: Edit, level: float, tickets: int) -> float:
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     edits = [(f"mends {MENDED:.0%}, breaks {broken:.0%}", Edit(won, (1 - ERROR) * broken)) for broken in BROKEN]
     edits.append(("mends as many as it breaks", Edit(won, won)))
     results = []
-    for level in (BUDGET, spend(BUDGET)):
+    for level in (BUDGET, next_level(BUDGET)):
         for what, edit in edits:
             ran = [sequential(edit, level, given.tickets, stream("power", what, run)) for run in range(given.runs)]
             results.append(
