@@ -10,7 +10,7 @@ The map:
 - ``loops``: the registry of loops: what ``loop:`` in a config may say
 - ``strict_yaml``, ``draft``, ``cli``, ``__main__``: from a command line to a frozen config; the command table
 - ``runtime``: Lightning Fabric: launch, shard, gather to rank 0, agree on errors, decide to go on
-- ``journal``: a run's folder: lock, atomic files, append-only records, commits, resume
+- ``journal``: a run's folder: lock, atomic files, append-only records, weights, commits, resume
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
 - ``tiny``: the language model that ships with the package, and how it was made
