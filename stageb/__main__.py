@@ -59,7 +59,7 @@ def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     parser = argparse.ArgumentParser(
         prog="stageb",
         usage="stageb COMMAND [--config FILE] [--KEY VALUE ...]",
-        description="Learns written guidance for inspection tickets with a language model. No weight changes.",
+        description="Rollout-driven learning on Lightning Fabric.",
         epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -40,7 +40,7 @@ def parse(arguments: Sequence[str]) -> Asked:
     names = [name for name, _ in options]
     files = {path: read_file(str(path)) for name, path in options if name == "config"}
     loop = chosen_loop(options, files)
-    if asked := next((name for name in names if name.rpartition(".")[2] == "help"), None):
+    if asked := next((name for name in names if name == "help" or name.endswith(".help")), None):
         show_help(loop, asked)
     draft = Draft(loops.config_of(loop), ["config", *FLAGS])
     for name, text in options:
@@ -65,7 +65,7 @@ def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         if not word.startswith("--") or not name:
             told = shown(" ".join(word.split()), 60) or "''"
             raise InputError(f"unrecognized arguments: {told}; every option is --KEY VALUE, a list one value: [a, b]")
-        flag = name.rpartition(".")[2] in FLAGS
+        flag = name in FLAGS or name.endswith(".help")
         if flag and equals:
             raise InputError(f"--{shown(name, 60)}: expected no value")
         value = text if equals else None
@@ -126,12 +126,12 @@ def show_help(loop: str, option: str) -> NoReturn:
         formatter_class=Formatter,
         exit_on_error=False,
     )
-    flag: Any = {"action": "store_true", "default": argparse.SUPPRESS}
+    plain: Any = {"default": argparse.SUPPRESS, "action": "store_true"}
     parser.add_argument(
-        "--config", metavar="FILE", default=argparse.SUPPRESS, help="A YAML file of keys; what follows wins."
+        "--config", metavar="FILE", help="A YAML file of keys; what follows wins.", default=argparse.SUPPRESS
     )
-    parser.add_argument("--print_config", **flag, help="Print every key with its value, and exit.")
-    parser.add_argument("--fresh", **flag, help="Start anew where the run's folder already holds a run.")
+    parser.add_argument("--print_config", help="Print every key with its value, and exit.", **plain)
+    parser.add_argument("--fresh", help="Start anew where the run's folder already holds a run.", **plain)
     parser.add_class_arguments(loops.config_of(loop), nested_key=None)
     try:
         parser.parse_args([f"--{option}"])

@@ -349,6 +349,7 @@ def meet_guidance(data: bytes) -> bool:
 
 
 CONFIG = """\
+loop: guidance
 stage_a_paths: [tickets.jsonl]
 seed: 17
 on_bad_record: skip
@@ -440,7 +441,7 @@ OPTIONS = [
     "output.root", "output.run_name", "sampler.grid", "sampler.grid+", "runner.tickets_per_epoch", "reflection.model",
     "reflection.model.engine", "gate", "gate.alpha", "gate.judge_by", "early_stop.patience", "budget", "budget.rollouts",
     "budget.seconds", "distill.size", "jump_reflection", "fabric.devices", "fabric.timeout_s", "config", "print_config",
-    "fresh", "help", "nothing",
+    "fresh", "help", "loop", "nothing",
 ]  # fmt: skip
 
 
