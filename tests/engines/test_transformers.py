@@ -19,7 +19,7 @@ from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
 KINDS = ("qwen3", "llama", "mistral", "qwen3_vl")
-HALVES = bool(torch.cpu._is_avx512_bf16_supported())  # where such products are ones of bfloat16
+HALVES = bool(torch.cpu._is_amx_tile_supported())  # where such products are ones of bfloat16
 ANSWER = "Verdict: 不通过\nReason: 阀门 öffen 🙂"
 
 
