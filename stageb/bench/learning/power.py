@@ -148,7 +148,7 @@ def power_table(rows: Sequence[Mapping[str, Any]], tickets: int) -> str:
 
 
 def after_one(runs: int) -> list[dict[str, Any]]:
-    """A row for each number of train tickets: whole runs that first accept a good edit and are then offered worthless ones."""
+    """A row for each number of train tickets: runs that first accept a good edit and are then offered worthless ones."""
     rows = []
     for train in TRAIN:
         ran = [simulated.after_a_first_acceptance(stream("after", train, run), train, BUNDLES) for run in range(runs)]
