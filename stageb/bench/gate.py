@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from stageb.bench.contestants import CONTESTANTS
 from stageb.bench.ranks import FailedError, Ranks, fabric_of, facts, parser_of, workload_of, write
 from stageb.errors import EngineError
-from stageb.runtime import Runtime, run
+from stageb.world import World, run
 
 VERDICTS = {
     "demo": ("Verdict: pass", "Verdict: fail"),
@@ -38,19 +38,19 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     ranks = Ranks(workload_of(given))
 
-    def lead(runtime: Runtime) -> int:
-        ranks.lead(runtime)
+    def on_rank(world: World) -> int:
+        ranks.bind(world)
         try:
-            return compare(ranks, given)
+            return world.lead(compare, ranks, given)
         except FailedError as error:
             raise EngineError(f"{error}\n{error.trace}") from error
 
-    return run(fabric_of(given), ranks.handlers, lead)
+    return run(fabric_of(given), on_rank)
 
 
 def compare(ranks: Ranks, given: Namespace) -> int:
     """Measure and print both ways."""
-    workload, machine = ranks.workload, facts(ranks.runtime)
+    workload, machine = ranks.workload, facts(ranks.world)
     print(f"{workload.model}: {workload.tickets} tickets, {given.engine}")
     print(f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} threads a rank")
     ranks.load(given.engine)

@@ -1,6 +1,7 @@
 """What every rank does for a benchmark: hold one contestant at a time, and answer for the tickets that it is handed.
 
-Rank 0 asks through ``stageb.runtime``, as the loops do, so what is timed there includes handing out and gathering.
+Work goes through ``stageb.world`` in the two ways that loops have, so what is timed includes handing out and gathering:
+``round`` is what a loop does with a round of tickets, on every rank; ``pass_over`` what rank 0 asks for while it leads.
 """
 
 from __future__ import annotations
@@ -40,34 +41,49 @@ from stageb.config import FabricConfig, require
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Engine, Question, Scorer
 from stageb.errors import InputError
-from stageb.runtime import Asking, Handler, Runtime
+from stageb.world import World, decode, encode
 
 Row = tuple[str, int, str]  # an answer: text, tokens, finish
 
 
-class Ranks(Asking):
-    """The ranks of a benchmark. ``handlers`` runs on all of them; the rest is for rank 0."""
+class Ranks:
+    """The ranks of a benchmark. ``bind`` and ``round`` are for all of them; the rest is for rank 0, while it leads."""
+
+    world: World  # from ``bind`` on
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.prompts = prompts_of(workload)
         self._held: Answers | None = None
-        self._device = ""
 
     # On every rank
 
-    def handlers(self, runtime: Runtime) -> Mapping[str, Handler]:
-        """What rank 0 may ask for."""
-        self._device = runtime.device
-        return {
-            "measure": self._measure,
-            "load": self._load,
-            "drop": self._drop,
-            "answer": self._answer,
-            "score": self._score,
-            "count": self._count,
-            "peak": lambda common, item: peak_bytes(self._device),
-        }
+    def bind(self, world: World) -> None:
+        """Be ready to be asked."""
+        self.world = world
+        works = {"measure": self._measure, "load": self._load, "drop": self._drop, "answer": self._answer}
+        world.offer(
+            {**works, "score": self._score, "count": self._count, "peak": lambda common, item: peak_bytes(self._device)}
+        )
+
+    def round(self, batches: Sequence[Sequence[int]]) -> Pass | None:
+        """Have the tickets in ``batches`` answered as a loop does it: rank 0 hands out, each rank takes its share, and
+        answers are gathered on rank 0, which alone returns the pass. Raises ``FailedError`` there."""
+        begun = time.perf_counter()
+        common = self.world.broadcast({"greedy": False})
+        mine = []
+        for number, batch in enumerate(self.world.share(batches)):
+            with self.world.at(f"batch {self.world.rank + number * self.world.world_size}"):
+                mine.append(self._answer(common, batch))
+        parts = self.world.gather(encode(mine))
+        if not self.world.is_global_zero:
+            return None
+        results = self.world.dealt([decode(part) for part in parts])
+        return self._passed(batches, results, time.perf_counter() - begun)
+
+    @property
+    def _device(self) -> str:
+        return self.world.device
 
     def _measure(self, common: Any, item: Any) -> Any:
         return asdict(measured(self._device, dtype_of(self.workload, self._device)))
@@ -126,7 +142,7 @@ class Ranks(Asking):
 
     def on_each(self, name: str, common: Any = None) -> list[Any]:
         """One item for every rank; their results by rank."""
-        return self.runtime.map(name, common, list(range(self.runtime.world_size)))
+        return self.world.map(name, common, list(range(self.world.world_size)))
 
     def load(self, name: str) -> float:
         """Have every rank hold the contestant ``name``; returns the slowest rank's seconds. Raises ``FailedError``."""
@@ -139,12 +155,15 @@ class Ranks(Asking):
         return Device(min(one.bytes_per_s for one in found), min(one.operations_per_s for one in found))
 
     def pass_over(self, batches: Sequence[Sequence[int]], greedy: bool = False) -> Pass:
-        """Have the tickets in ``batches`` answered over all ranks, in the runtime's way. Raises ``FailedError``."""
+        """Have the tickets in ``batches`` answered over all ranks, as rank 0 asks them. Raises ``FailedError``."""
         begun = time.perf_counter()
-        results = self.runtime.map("answer", {"greedy": greedy}, [list(batch) for batch in batches])
-        seconds = time.perf_counter() - begun
+        results = self.world.map("answer", {"greedy": greedy}, [list(batch) for batch in batches])
+        return self._passed(batches, results, time.perf_counter() - begun)
+
+    def _passed(self, batches: Sequence[Sequence[int]], results: list[Any], seconds: float) -> Pass:
+        """What the ranks' ``results`` make."""
         without_errors("answering", results)
-        world = self.runtime.world_size
+        world = self.world.world_size
         engine_s = max(sum(result["seconds"] for result in results[rank::world]) for rank in range(world))
         cpu_s = sum(result["cpu_s"] for result in results)
         rows = [
@@ -157,12 +176,12 @@ class Ranks(Asking):
     def score(self, batches: Sequence[Sequence[int]], answers: Sequence[str]) -> float:
         """Seconds until rank 0 has the probabilities of ``answers`` for all tickets. Raises ``FailedError``."""
         begun = time.perf_counter()
-        without_errors("scoring", self.runtime.map("score", list(answers), [list(batch) for batch in batches]))
+        without_errors("scoring", self.world.map("score", list(answers), [list(batch) for batch in batches]))
         return time.perf_counter() - begun
 
     def batches(self, name: str, count: int) -> list[list[int]]:
         """The first ``count`` tickets, cut for the contestant ``name`` so that every rank gets work."""
-        return self.batches_among(name, range(count), -(-count // self.runtime.world_size))
+        return self.batches_among(name, range(count), -(-count // self.world.world_size))
 
     def batches_among(self, name: str, positions: Sequence[int], share: int) -> list[list[int]]:
         """The tickets at ``positions``, cut for the contestant ``name``, of which a rank takes ``share``."""
@@ -171,8 +190,8 @@ class Ranks(Asking):
 
     def floor_s(self, batches: Sequence[Sequence[int]], answered: Pass, device: Device) -> float:
         """The floor of a pass: that of the rank with most to do."""
-        size = Size.of(config_of(self.workload), dtype_of(self.workload, self.runtime.device))
-        world = self.runtime.world_size
+        size = Size.of(config_of(self.workload), dtype_of(self.workload, self.world.device))
+        world = self.world.world_size
         shares = [[i for batch in batches[rank::world] for i in batch] for rank in range(world)]
         return max(floor_s([self._job(i, answered) for i in share], size, device) for share in shares)
 
@@ -301,14 +320,14 @@ def fabric_of(given: argparse.Namespace) -> FabricConfig:
     return FabricConfig(accelerator=given.accelerator, devices=given.devices, strategy=strategy, timeout_s=7200.0)
 
 
-def facts(runtime: Runtime) -> dict[str, Any]:
+def facts(world: World) -> dict[str, Any]:
     """The machine, for the record: what is needed to read a figure later."""
     packages = {}
     for name in ("torch", "transformers", "vllm"):
         with contextlib.suppress(PackageNotFoundError):
             packages[name] = version(name)
     return {
-        **runtime.facts(),
+        **world.facts(),
         "python": platform.python_version(),
         "packages": packages,
         "cpu_cores": os.cpu_count(),

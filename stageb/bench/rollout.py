@@ -28,7 +28,7 @@ from stageb.bench.floor import Device
 from stageb.bench.ranks import FailedError, Pass, Ranks, Row, fabric_of, facts, parser_of, workload_of, write
 from stageb.bench.workloads import dtype_of
 from stageb.config import require
-from stageb.runtime import Runtime, run
+from stageb.world import World, run
 
 REFERENCE = "generate"
 NOT_COMPARED = (
@@ -77,11 +77,11 @@ def main(arguments: Sequence[str]) -> int:
     require(0 <= given.check <= workload.tickets, "--check", given.check, f"at most {workload.tickets} tickets")
     ranks = Ranks(workload)
 
-    def lead(runtime: Runtime) -> int:
-        ranks.lead(runtime)
-        return compare(ranks, entries, given)
+    def on_rank(world: World) -> int:
+        ranks.bind(world)
+        return world.lead(compare, ranks, entries, given)
 
-    return run(fabric_of(given), ranks.handlers, lead)
+    return run(fabric_of(given), on_rank)
 
 
 def entries_of(text: str, tickets: int) -> list[Entry]:
@@ -98,7 +98,7 @@ def entries_of(text: str, tickets: int) -> list[Entry]:
 
 def compare(ranks: Ranks, entries: Sequence[Entry], given: Namespace) -> int:
     """Measure and print one engine after the other. Returns 1 where one failed."""
-    record: dict[str, Any] = {"workload": asdict(ranks.workload), "machine": facts(ranks.runtime)}
+    record: dict[str, Any] = {"workload": asdict(ranks.workload), "machine": facts(ranks.world)}
     device = ranks.measured()
     prompt_tokens = ranks.prompt_tokens()
     record |= {"prompt_tokens": sum(prompt_tokens), "measured": asdict(device), "engines": [], "failed": []}
@@ -126,7 +126,7 @@ def compare(ranks: Ranks, entries: Sequence[Entry], given: Namespace) -> int:
 
 def greedy_tells(ranks: Ranks) -> bool:
     """Whether equal greedy answers can be expected at all: not of random weights in half precision."""
-    return ranks.workload.prompts != "made" or dtype_of(ranks.workload, ranks.runtime.device) == torch.float32
+    return ranks.workload.prompts != "made" or dtype_of(ranks.workload, ranks.world.device) == torch.float32
 
 
 def comparable(ranks: Ranks, name: str) -> bool:

@@ -1,9 +1,9 @@
 """The same batch per rank on 1, 2, 4, ... ranks: ``bin/bench scale --devices 4 --workload 4b-shared --tickets 128``.
 
-All ranks are launched once and hold their model; a round on k of them hands work to the first k and nothing to the others,
-through the same ``Runtime.map`` that the loops use. ``--tickets`` is per rank. *Linear* is k times the rate of one rank; the
-*orchestration* share is the part of a round in which not even the slowest rank's engine was at work: handing out, gathering,
-encoding.
+All ranks are launched once and hold their model. A round is what it is in a loop: rank 0 hands out, every rank answers its
+share of the batches, the answers are gathered; on k ranks the first k have a share and the others none. ``--tickets`` is
+per rank. *Linear* is k times the rate of one rank; the *orchestration* share is the part of a round in which not even the
+slowest rank's engine was at work: handing out, gathering, encoding.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import statistics
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from stageb.bench.contestants import CONTESTANTS
 from stageb.bench.ranks import FailedError, Pass, Ranks, fabric_of, facts, parser_of, workload_of, write
 from stageb.config import require
 from stageb.errors import EngineError
-from stageb.runtime import Runtime, run
+from stageb.world import World, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +42,42 @@ def main(arguments: Sequence[str]) -> int:
     # As many tickets as the largest round takes; what a rank is handed in smaller ones is the same.
     ranks = Ranks(replace(per_rank, tickets=per_rank.tickets * given.devices))
 
-    def lead(runtime: Runtime) -> int:
-        ranks.lead(runtime)
+    def on_rank(world: World) -> int:
+        ranks.bind(world)
         try:
             return scale(ranks, given, per_rank.tickets)
         except FailedError as error:
             raise EngineError(f"{error}\n{error.trace}") from error
 
-    return run(fabric_of(given), ranks.handlers, lead)
+    return run(fabric_of(given), on_rank)
 
 
 def scale(ranks: Ranks, given: Namespace, per_rank: int) -> int:
-    """Measure and print one number of ranks after the other."""
-    machine = facts(ranks.runtime)
-    print(f"{ranks.workload.model}: {per_rank} tickets x {ranks.workload.samples} samples per rank")
-    print(f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} threads a rank")
-    print(f"{'ranks':>5} {'rollouts/s':>10} {'(range)':>17} {'linear':>7} {'orchestration':>14}", flush=True)
-    ranks.load(given.engine)
+    """On every rank: measure one number of ranks after the other; rank 0 prints."""
+    machine = ranks.world.lead(begin, ranks, given.engine, per_rank)
     results: list[Result] = []
-    for count in counts(ranks.runtime.world_size):
+    for count in counts(ranks.world.world_size):
         batches = dealt(ranks, given.engine, per_rank, count)
         for _ in range(given.warmup):
-            ranks.pass_over(batches)
-        results.append(result(count, [ranks.pass_over(batches) for _ in range(given.repeats)], results))
+            ranks.round(batches)
+        rounds = [one for _ in range(given.repeats) if (one := ranks.round(batches))]
+        if not ranks.world.is_global_zero:
+            continue
+        results.append(result(count, rounds, results))
         print(line(results[-1]), flush=True)
         rows = [asdict(row) for row in results]
         write(given.json, {"workload": asdict(ranks.workload), "engine": given.engine, "machine": machine, "rounds": rows})
     return 0
+
+
+def begin(ranks: Ranks, engine: str, per_rank: int) -> dict[str, Any]:
+    """On rank 0: the heading, and every rank's model loaded. Returns the machine's facts."""
+    machine = facts(ranks.world)
+    print(f"{ranks.workload.model}: {per_rank} tickets x {ranks.workload.samples} samples per rank")
+    print(f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} threads a rank")
+    print(f"{'ranks':>5} {'rollouts/s':>10} {'(range)':>17} {'linear':>7} {'orchestration':>14}", flush=True)
+    ranks.load(engine)
+    return machine
 
 
 def counts(world_size: int) -> list[int]:
@@ -78,7 +88,7 @@ def counts(world_size: int) -> list[int]:
 
 def dealt(ranks: Ranks, name: str, per_rank: int, count: int) -> list[list[int]]:
     """Batches for the first ``count`` ranks, ``per_rank`` tickets each; a batch without tickets for every other rank."""
-    world = ranks.runtime.world_size
+    world = ranks.world.world_size
     shares = [ranks.batches_among(name, range(rank * per_rank, (rank + 1) * per_rank), per_rank) for rank in range(count)]
     rounds = max(map(len, shares))
     turns = range(rounds)

@@ -1,7 +1,7 @@
 """vLLM behind the engine Protocol: for models and machines on which its kernels and its scheduling pay off.
 
 One vLLM engine per rank, on the rank's own device, in a process of its own as vLLM has it by default; several ranks are
-several engines, and ``stageb.runtime`` spreads the work. Prompts are encoded by ``chat.py``, exactly as for
+several engines, and ``stageb.world`` spreads the work. Prompts are encoded by ``chat.py``, exactly as for
 ``transformers``, and handed over as token ids; vLLM's prefix cache reads a shared text once. Every sample is a request with
 a seed of its own derived from its key, so it does not depend on its neighbours' draws; vLLM draws such rows one by one,
 which cost it 2.4 % on an H200 (``bin/bench rollout --engines vllm,vllm-n``, vLLM 0.22.1). Its *logits* may still move in

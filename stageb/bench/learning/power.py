@@ -26,7 +26,7 @@ from stageb.bench.learning import simulated
 from stageb.bench.learning.figures import between, percent, table
 from stageb.bench.learning.statistics import log_binomial, wilson
 from stageb.guidance.gate.betting import Test, next_level
-from stageb.guidance.learning import LOOK
+from stageb.guidance.run import LOOK
 from stageb.seeds import stream, uniform
 
 ERROR = 0.3  # of the present guidance
