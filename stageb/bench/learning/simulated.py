@@ -14,7 +14,8 @@ from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import Allowance, prune
-from stageb.guidance.learning import CREDITED_ON, LOOK
+from stageb.guidance.learning import CREDITED_ON
+from stageb.guidance.run import LOOK
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
