@@ -7,10 +7,11 @@ language model reads; no weight changes.
 The map:
 
 - ``errors``, ``seeds``, ``config``: the tree of errors, random streams from names, the config that all loops share
-- ``cli``, ``__main__``: from a command line to a frozen config; the command table
+- ``loops``: the registry of loops: what ``loop:`` in a config may say
+- ``strict_yaml``, ``draft``, ``cli``, ``__main__``: from a command line to a frozen config; the command table
 - ``world``: a job's ranks on Lightning Fabric, and the collectives that a loop may use
 - ``placing``, ``launching``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended together
-- ``journal``: a run's folder: lock, atomic files, append-only records, commits, resume
+- ``journal``: a run's folder: lock, atomic files, append-only records, weights, commits, resume
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
 - ``tiny``: the language model that ships with the package, and how it was made

@@ -8,33 +8,13 @@ command line once per rank, so nothing here writes a file, and rank 0 alone spea
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stageb import __version__, launching
-from stageb.cli import command_parser, parse
+from stageb import __version__, launching, loops
+from stageb.cli import parse
 from stageb.errors import InputError, StagebError, shown
-from stageb.guidance.config import LoopConfig
-
-
-@dataclass(frozen=True)
-class Command:
-    """One line of the table."""
-
-    summary: str  # what --help says
-    config: type  # the dataclass whose fields are the keys
-    entry: str  # "module:function", called with (config, its YAML text, fresh); returns the exit code
-
-
-COMMANDS = {
-    "fit": Command(
-        summary="Learn written guidance for the missions of your tickets.",
-        config=LoopConfig,
-        entry="stageb.guidance.loop:fit",
-    ),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,15 +30,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Find the command, make its config, call its loop."""
+    """Find the command and run it."""
     name, rest = split_command(arguments)
-    command = COMMANDS[name]
-    parser = command_parser(command.config, f"stageb {name}", command.summary)
-    config, resolved_yaml, fresh = parse(parser, command.config, rest)
+    return COMMANDS[name].run(rest)
+
+
+def fit(arguments: Sequence[str]) -> int:
+    """Find the loop, make its config, run it."""
+    asked = parse(arguments)
     launching.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
-    module, _, function = command.entry.partition(":")
-    code: int = getattr(importlib.import_module(module), function)(config, resolved_yaml, fresh)
-    return code
+    return loops.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of the table."""
+
+    summary: str  # what --help says
+    run: Callable[[Sequence[str]], int]  # called with what follows the command's name; returns the exit code
+
+
+COMMANDS = {"fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit)}
 
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -67,8 +59,8 @@ def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     parser = argparse.ArgumentParser(
         prog="stageb",
         usage="stageb COMMAND [--config FILE] [--KEY VALUE ...]",
-        description="Learns written guidance for inspection tickets with a language model. No weight changes.",
-        epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's keys.",
+        description="Rollout-driven learning on Lightning Fabric.",
+        epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"stageb {__version__}")

@@ -1,4 +1,4 @@
-"""The config that every loop shares: which model, which devices, where the run's folder lies.
+"""The config that every loop shares: which devices, where the run's folder lies.
 
 Plain frozen dataclasses of the standard library. Values are checked here, where they enter; a wrong one raises
 ``ConfigError`` with its key.
@@ -6,10 +6,7 @@ Plain frozen dataclasses of the standard library. Values are checked here, where
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlsplit
+from dataclasses import dataclass
 
 from stageb.errors import ConfigError
 
@@ -18,63 +15,6 @@ def require(holds: bool, key: str, value: object, remedy: str) -> None:
     """Raise ``ConfigError`` for ``key`` unless ``holds``."""
     if not holds:
         raise ConfigError(key, value, remedy)
-
-
-def _is_web(text: str) -> bool:
-    """Whether ``text`` is a plain URL that paths can be put behind."""
-    try:
-        url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0 and not (url.query or url.fragment)
-    except ValueError:  # a port or an address that cannot be
-        return False
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """A language model and how to load it."""
-
-    engine: str = "transformers"
-    """The engine's name in the registry: transformers, vllm, openai (a server), or scripted (a deterministic fake)."""
-    model_name_or_path: str = "stageb-tiny"
-    """A folder or hub name of a causal or vision-language checkpoint; stageb-tiny is the model in the package."""
-    torch_dtype: str = "auto"
-    """float32, bfloat16, float16, or auto: the checkpoint's own on a GPU; float32 on a CPU, but for products of weights that
-    the checkpoint holds in bfloat16, where the CPU can multiply those."""
-    device_map: str | None = None
-    """auto spreads one model over the devices of a single process; ignored where several ranks run."""
-    attn_implementation: str | None = None
-    """sdpa, eager, flash_attention_2, ...; null leaves the choice to transformers."""
-    trust_remote_code: bool = False
-    """Run code that the checkpoint brings. Off unless you trust its author with this machine."""
-    chat_template_kwargs: dict[str, Any] = field(default_factory=lambda: {"enable_thinking": False})
-    """Variables handed to the tokenizer's chat template."""
-    memory_share: float = 0.9
-    """vllm: the share of its GPU's memory that the engine may take, weights and cache together."""
-    base_url: str | None = None
-    """openai: where the server's API lies, such as http://localhost:8000/v1; the model's name is model_name_or_path."""
-    api_key_env: str | None = None
-    """openai: the environment variable that holds the key; null: none is sent. A key itself never stands in a config."""
-    concurrency: int = 8
-    """openai: requests under way at once, per rank."""
-    timeout_s: float = 120.0
-    """openai: seconds without a byte from the server after which a request is tried again."""
-    tokenizer: str | None = None
-    """openai: a folder or hub name of the model's tokenizer, to count prompts exactly; null: lengths are estimated."""
-
-    def __post_init__(self) -> None:
-        dtypes = ("auto", "float32", "bfloat16", "float16")
-        require(self.torch_dtype in dtypes, "model.torch_dtype", self.torch_dtype, f"choose one of {', '.join(dtypes)}")
-        require(bool(self.model_name_or_path), "model.model_name_or_path", self.model_name_or_path, "name a model")
-        require(0 < self.memory_share <= 1, "model.memory_share", self.memory_share, "a share above 0, at most 1")
-        hidden = "(not shown)"  # what stands in these two by mistake may be secret
-        plain = "@" not in (self.base_url or "")
-        require(plain, "model.base_url", hidden, "no user or password: name a key with model.api_key_env")
-        web = self.base_url is None or _is_web(self.base_url)
-        require(web, "model.base_url", self.base_url, "write http:// or https://, a host and a path, such as /v1")
-        name = self.api_key_env is None or re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", self.api_key_env) is not None
-        require(name, "model.api_key_env", hidden, "the name of an environment variable, never the key itself")
-        require(1 <= self.concurrency <= 1024, "model.concurrency", self.concurrency, "at least 1, at most 1024")
-        require(0 < self.timeout_s <= 86400, "model.timeout_s", self.timeout_s, "seconds above 0, at most 86400")
 
 
 @dataclass(frozen=True)

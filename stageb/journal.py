@@ -168,8 +168,9 @@ class Journal:
     def put(self, file: str, write: Callable[[Path], object], keep: int = 1) -> None:
         """Make what ``write`` writes to the path that it is given the newest version of ``file``, from the next commit on.
 
-        That commit keeps the newest ``keep`` versions of the file. A second ``put`` before it takes the place of the first.
-        Whatever ``write`` raises becomes a ``JournalError``: how libraries say that a disk is full differs.
+        For instance ``put("weights/policy.safetensors", lambda path: save_file(tensors, path))``. The path has the suffix of
+        ``file``. That commit keeps the newest ``keep`` versions of the file. A second ``put`` before it takes the place of
+        the first. Whatever ``write`` raises becomes a ``JournalError``: how libraries say that a disk is full differs.
         """
         path, commit = self._path(file), self.number + 1
         if keep < 1 or file.startswith(f"{PARTS}/"):

@@ -26,7 +26,7 @@ from programs import small
 from programs.processes import Job, wait_until
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-WORLD_SIZES = (1, 2, 3)
+WORLD_SIZES = (1, 2, 3, 4)
 EARLY = 0.1  # share of moments in start-up
 PAUSE_S = 0.4  # a moment comes at most so long after a commit: about as long as a round takes
 STARTING_S = 5.0

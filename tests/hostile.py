@@ -70,7 +70,7 @@ NASTY = [
     "G0", "G1", "G01", "G-1", "G1 ", "g1", "G999999", "G1000000", "G999999999999", "G٣", "T0", "T1", "T2", "T99",
     "Fail if x is y.", "Pass if x is y.", "不通过：若x为y。", "[/]", "[red]", "'", '"', "\\", "\\ud800", "\\u0000", "&a",
     "*a", "<<", "!!python/object/apply:os.mkdir [canary]", "!!python/name:os.system", "trap.Model",
-    "stageb.config.ModelConfig", "x" * 300, "é" * 5000, "9" * 5000, "a b " * 5000, "[" * 200, "{" * 5000,
+    "stageb.engines.config.ModelConfig", "x" * 300, "é" * 5000, "9" * 5000, "a b " * 5000, "[" * 200, "{" * 5000,
 ]  # fmt: skip
 VALUES: list[Any] = [
     None, True, False, 0, -1, 1, 2**63, 10**30, 10**400, 0.0, -0.0, 1.5, 1e308, float("nan"), float("inf"), [], {}, [[]],
@@ -349,6 +349,7 @@ def meet_guidance(data: bytes) -> bool:
 
 
 CONFIG = """\
+loop: guidance
 stage_a_paths: [tickets.jsonl]
 seed: 17
 on_bad_record: skip
@@ -440,7 +441,7 @@ OPTIONS = [
     "output.root", "output.run_name", "sampler.grid", "sampler.grid+", "runner.tickets_per_epoch", "reflection.model",
     "reflection.model.engine", "gate", "gate.alpha", "gate.judge_by", "early_stop.patience", "budget", "budget.rollouts",
     "budget.seconds", "distill.size", "jump_reflection", "fabric.devices", "fabric.timeout_s", "config", "print_config",
-    "fresh", "help", "nothing",
+    "fresh", "help", "loop", "nothing",
 ]  # fmt: skip
 
 

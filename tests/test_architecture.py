@@ -18,6 +18,7 @@ LOOPS = ("guidance", "two_channel", "snake", "growth")
 # The first pattern that fits a module names all that it may import beside stageb and the standard library.
 THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
+    "stageb/draft": {"yaml"},
     "stageb/strict_yaml": {"yaml"},
     "stageb/world": {"lightning", "torch"},
     "stageb/placing": {"lightning", "torch"},
@@ -25,6 +26,7 @@ THIRD_PARTY = {
     "stageb/*/progress": {"rich"},
     "stageb/*/report": {"rich"},
     "stageb/engines/__init__": set[str](),
+    "stageb/engines/config": set[str](),
     "stageb/engines/protocol": set[str](),
     "stageb/engines/scripted": set[str](),
     "stageb/engines/vllm": {"transformers", "vllm"},
@@ -45,7 +47,9 @@ LIGHT = {
     "stageb/__main__",
     "stageb/cli",
     "stageb/config",
+    "stageb/draft",
     "stageb/engines/__init__",
+    "stageb/engines/config",
     "stageb/engines/protocol",
     "stageb/errors",
     "stageb/guidance/__init__",
@@ -53,6 +57,7 @@ LIGHT = {
     "stageb/guidance/prompts",
     "stageb/guidance/types",
     "stageb/launching",
+    "stageb/loops",
     "stageb/pulse",
     "stageb/seeds",
     "stageb/strict_yaml",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stageb.config import ModelConfig
+from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError
 
 

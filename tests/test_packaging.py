@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stageb.cli import dotted
+from stageb.draft import dotted
 from stageb.guidance.config import LoopConfig
 
 ROOT = Path(__file__).parent.parent

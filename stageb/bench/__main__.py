@@ -27,6 +27,7 @@ BENCHMARKS = {
     "rollout": Benchmark("Rollouts per second of several engines on one workload.", "stageb.bench.rollout:main"),
     "scale": Benchmark("The same batch per rank on 1, 2, ... ranks.", "stageb.bench.scale:main"),
     "gate": Benchmark("Tickets per second judged by probabilities and by samples.", "stageb.bench.gate:main"),
+    "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "stageb.bench.precision:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "stageb.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "stageb.bench.learning.noise:main"),
     "power": Benchmark("What the gate's test can see, on simulated tickets.", "stageb.bench.learning.power:main"),
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     """The table as text."""
-    lines = [f"  {name:<9}{benchmark.summary}" for name, benchmark in BENCHMARKS.items()]
+    lines = [f"  {name:<10}{benchmark.summary}" for name, benchmark in BENCHMARKS.items()]
     return "\n".join(["usage: bin/bench NAME [options]; bin/bench NAME --help lists them", "", *lines])
 
 

@@ -34,9 +34,9 @@ from stageb.bench.workloads import (
     model_of,
     tokenizer_of,
 )
-from stageb.config import ModelConfig
 from stageb.engines import vllm
 from stageb.engines.chat import Chat
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Request
 from stageb.engines.transformers import TransformersEngine
 from stageb.engines.vllm import VllmEngine

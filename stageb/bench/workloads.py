@@ -81,7 +81,7 @@ class Workload:
         require(not made or self.own_tokens >= 1, "--own-tokens", self.own_tokens, "at least 1")
 
 
-DEMO_GROUP = group_size(round_size=64, per_rank=32, micro_batch_size=128)
+DEMO_GROUP = group_size(round_size=64, per_rank=32, micro_batch_size=32)
 
 WORKLOADS = {
     # An epoch's draw of the demo, in the groups that its rounds of 64 are cut into.

@@ -13,7 +13,7 @@ from stageb.engines.protocol import Completion, Decode, Engine, Finish, Prompt, 
 from stageb.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stageb.config import ModelConfig
+    from stageb.engines.config import ModelConfig
 
 __all__ = [
     "ENGINES",

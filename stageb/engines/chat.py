@@ -87,7 +87,10 @@ class Chat:
         return tuple(anchored[len(anchor) :] if holds else self._ids(text))
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        if not text:
+            return []
+        # Not verbose: prompts are measured in order to be cut or set aside, and the tokenizer would warn of long ones.
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         return ids
 
     def _find_anchor(self) -> str:

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from stageb import pulse
 from stageb.engines import attention
 from stageb.engines.caches import Cache, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
@@ -165,6 +166,7 @@ class Decoder:
                     f"one prompt with its answer of up to {longest} tokens does not fit into the memory of {self._device}; "
                     "take a smaller model, or lower sampler.max_prompt_tokens or max_new_tokens"
                 ) from error
+        pulse.tick()
         # Outside the except block, where the error no longer holds the failed batch's tensors.
         self._shared.clear()
         torch.cuda.empty_cache()
@@ -343,6 +345,7 @@ class Decoder:
             **({"stems": stems} if stems and self._stemmed else {}),
             **({"prompts": prompts} if prompts else {}),
         )
+        pulse.tick()
         logits: Tensor = out.logits[:, -keep:]
         return logits
 

@@ -9,6 +9,9 @@ to weigh a given answer. Special tokens spelt out in a ticket are the server's t
 The standard library's HTTP client in a few threads, rather than a client library: a request takes seconds, so neither kept
 connections nor an event loop would show, and proxies, TLS and time-outs are all there. Redirects are not followed: the
 API key would follow them.
+
+A request within its time limit, and a pause before the next attempt, are signs of life (``stageb.pulse``): many slow
+answers are no hang. One that goes on for longer, say byte by byte, is none.
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from stageb import seeds
-from stageb.config import ModelConfig
+from stageb import pulse, seeds
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
 from stageb.errors import ConfigError, EngineError, shown
 
@@ -39,6 +42,7 @@ FIRST_PAUSE_S = 0.5  # doubled from one attempt to the next
 LONGEST_PAUSE_S = 60.0  # of those, and of what a server may ask for
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 BYTES_PER_TOKEN = 3
+LOOK_S = 1.0  # between two looks at the requests under way
 FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
 
 
@@ -91,20 +95,26 @@ class OpenAIEngine:
     def _all(self, rows: Sequence[Row]) -> list[Completion]:
         """An answer to each of ``rows``; the first error ends the wait for the others."""
         stopped = threading.Event()
+        limits: dict[Row, float] = {}  # until when, on the monotonic clock, what each row is at may take
         pool = ThreadPoolExecutor(max_workers=self._model.concurrency, thread_name_prefix="stageb-openai")
         try:
-            futures = [pool.submit(self._answer, row, stopped) for row in rows]
-            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in finished:
-                future.result()
-            return [future.result() for future in futures]
+            asked = {pool.submit(self._answer, row, stopped, limits): row for row in rows}
+            pending = set(asked)
+            while pending:
+                finished, pending = wait(pending, LOOK_S, FIRST_COMPLETED)
+                for future in finished:
+                    future.result()
+                if finished or any(limits.get(asked[future], 0.0) > time.monotonic() for future in pending):
+                    pulse.tick()
+            return [future.result() for future in asked]
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, row: Row, stopped: threading.Event) -> Completion:
+    def _answer(self, row: Row, stopped: threading.Event, limits: dict[Row, float]) -> Completion:
         body = self._body(row)
         for attempt in range(1, ATTEMPTS + 1):
+            limits[row] = time.monotonic() + self._model.timeout_s
             try:
                 return self._completion(row.decode, self._post(body))
             except Transient as failure:
@@ -113,6 +123,7 @@ class OpenAIEngine:
                 break
             pause_s = max(cause.pause_s, self._pause_s(row, attempt))
             log.info("%s: %s; again in %.1f s", self._url, cause, pause_s)
+            limits[row] = time.monotonic() + pause_s
             if stopped.wait(pause_s):
                 break
         raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); see that the server is up, and not overloaded")

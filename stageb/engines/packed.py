@@ -42,6 +42,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from stageb import pulse
 from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
@@ -54,7 +55,9 @@ COMPACT_BELOW = 0.75  # a smaller share of live rows is worth a new graph ...
 FEW = 64  # ... but not for so few rows: their steps wait for the weights alone
 FUSE_FROM = 16_384  # tokens that a call must read and write for the compilation to be worth its wait
 CUT_ROWS = 256  # rows whose whole distributions are sorted at once, where top-k or top-p asks for it
-MEMORY = 0.85  # the share of what the weights leave free that may hold keys, values and logits
+MEMORY = 0.85  # the share of what is free that may hold keys, values and logits
+GRAINS = 32  # parts of a device's memory, by which it is planned: equal calls are cut alike, whatever little else is kept
+BYTES_ELSEWHERE = 1 << 30  # what a batch may hold on a CPU
 
 
 class Packed:
@@ -97,11 +100,13 @@ class Packed:
             yield batch
 
     def _free_bytes(self) -> int:
-        """Bytes that a batch may take: by the device's size and the weights, and not by what is in use now."""
+        """Bytes that a batch may take: asked of the device at every call, since another model may have come to it."""
         if self._device.type != "cuda":
-            return 1 << 30
-        weights = sum(tensor.nbytes for tensor in self._model.parameters())
-        return int(MEMORY * (torch.cuda.get_device_properties(self._device).total_memory - weights))
+            return BYTES_ELSEWHERE
+        torch.cuda.empty_cache()  # what any model of this process no longer uses is free for this one
+        free, total = torch.cuda.mem_get_info(self._device)
+        grain = total // GRAINS
+        return int(MEMORY * (free // grain * grain))
 
     def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row]) -> list[Answer]:
         """Answers to one batch that fits, rows of one prompt standing together."""
@@ -190,6 +195,7 @@ class Packed:
             span = slice(start, start + edges[-1])
             found.append(self._forward(ids[span], positions[span], view, kept))
             start = span.stop
+            pulse.tick()
         return torch.cat(found)
 
     def _forward(self, ids: Tensor, positions: Tensor, view: Reading | Stepping, keep: Tensor | None = None) -> Tensor:
@@ -222,6 +228,7 @@ class Packed:
                 looks.append(_Look(batch, launched, steps))
                 launched += steps
             looks.popleft().read()
+            pulse.tick()
             going = [index for index, answer in enumerate(batch.answers) if answer.finish is None]
             if not going:
                 return

@@ -12,7 +12,7 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 
-from stageb.config import ModelConfig
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
 from stageb.errors import ConfigError
 

@@ -20,8 +20,8 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.logging import disable_progress_bar
 
-from stageb.config import ModelConfig
 from stageb.engines.chat import Chat
+from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.products import halve
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request

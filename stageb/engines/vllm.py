@@ -7,7 +7,7 @@ a seed of its own derived from its key, so it does not depend on its neighbours'
 which cost it 2.4 % on an H200 (``bin/bench rollout --engines vllm,vllm-n``, vLLM 0.22.1). Its *logits* may still move in
 their last bits with the batch that its scheduler happens to form, and equal bytes from run to run are not promised the way
 canonical micro-batches give them to ``transformers``; ``VLLM_BATCH_INVARIANT=1`` asks vLLM for kernels that do not look at
-the batch.
+the batch. Every step of its engine is a sign of life (``stageb.pulse``).
 
 An optional extra, ``pip install 'stageb[vllm]'``: it pins torch and much else, so it is not imported unless asked for.
 """
@@ -18,15 +18,15 @@ import contextlib
 import importlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transformers import AutoTokenizer
 
-from stageb import launching, seeds
-from stageb.config import ModelConfig
+from stageb import launching, pulse, seeds
 from stageb.engines.chat import Chat
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
 from stageb.engines.transformers import located
 from stageb.errors import ConfigError, EngineError
@@ -166,6 +166,7 @@ def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any
                 **options,
             )
             llm.collective_rpc("die_with_rank", args=(os.getpid(),))
+            llm.llm_engine.step = _ticking(llm.llm_engine.step)  # which LLM.generate calls until no request is left
     except Exception as error:  # vLLM, and the process that it starts, raise anything
         cause = str(error).strip() or type(error).__name__
         raise EngineError(
@@ -209,6 +210,17 @@ def alone_on(device: str) -> Iterator[None]:
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _ticking(step: Callable[[], Any]) -> Callable[[], Any]:
+    """``step``, with a sign of life after it."""
+
+    def ticking() -> Any:
+        done = step()
+        pulse.tick()
+        return done
+
+    return ticking
 
 
 def _tail(prompt_logprobs: Sequence[Any], answer: Ids) -> float:

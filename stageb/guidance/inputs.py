@@ -11,7 +11,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import load_seed, neutral
 from stageb.guidance.files.tickets import BadRecord, read
-from stageb.guidance.splits import Splits, missions_of, split_tickets
+from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
 from stageb.guidance.types import Guidance, Ticket
 
 BAD_RECORDS = "bad_records.jsonl"
@@ -44,5 +44,31 @@ def read_inputs(config: LoopConfig) -> Inputs:
         raise BadInputError(
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
+    check_sealed(config, tickets, splits, seeds)
     first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
     return Inputs(tickets, set_aside, splits, first)
+
+
+def check_sealed(
+    config: LoopConfig, tickets: Sequence[Ticket], splits: Mapping[str, Splits], seeds: Mapping[str, Guidance]
+) -> None:
+    """Refuse guidance whose rules were learnt from tickets that this run's split keeps for val or test.
+
+    Raises ``BadInputError`` with the rules and the remedy.
+    """
+    bad = []
+    for name in splits.keys() & seeds.keys():
+        sealed = {tickets[i].key: split for split in SPLITS[1:] for i in splits[name].of(split)}
+        for rule in seeds[name].rules:
+            sources, seed = rule.metadata.get("sources"), rule.metadata.get(SPLIT_SEED)
+            seen = (
+                next((key for key in sources if isinstance(key, str) and key in sealed), None)
+                if isinstance(sources, list)
+                else None
+            )
+            if seen is not None:
+                what = f"rule {rule.key} of mission {name!r} was learnt from {seen}, which is kept for {sealed[seen]} here"
+                known = f"--split.seed {seed}" if isinstance(seed, int) else "the split.seed that it was learnt by"
+                bad.append(BadLine(str(config.guidance.path), 0, what, f"give {known}, or tickets that it has not seen"))
+    if bad:
+        raise BadInputError("rules in guidance.path", sorted(bad, key=str))

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.gate.betting import smallest, spend
+from stageb.guidance.gate.betting import next_level, smallest
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import Round, Schedule
 from stageb.guidance.state import State, Tally
@@ -77,7 +77,7 @@ class Progress:
         if config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
-            level = spend(config.gate.alpha / len(inputs.splits))
+            level = next_level(config.gate.alpha / len(inputs.splits))
             for name, splits in inputs.splits.items():
                 train = len(splits.train)
                 pool = min(config.gate.pool_size, max(0, len(splits.tested) - config.reflection.batch_size))
@@ -142,7 +142,7 @@ def _outcome(row: Mapping[str, Any]) -> str:
     """What became of a row of reflection.jsonl, in one line."""
     if row["gate"] is None:
         return "an edit applied untested" if row["applied"] else row["why_not"] or "no usable edit"
-    tried = row["gate"]["contenders"]
+    tried = row["gate"]["edits"]
     if not tried:
         return row.get("why_not") or "no usable edit"
     what = "rules" if "credits" in row else "edits"
@@ -154,4 +154,4 @@ def _outcome(row: Mapping[str, Any]) -> str:
         return f"{len(tried)} edit{'s' * (len(tried) > 1)} tried{why}"
     test = next(each["test"] for each in tried if each["outcome"] == "accepted")
     gain = f"mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets"
-    return f"one of {len(tried)} edits accepted, {gain}" if what == "edits" else f"one of {len(tried)} rules goes, {gain}"
+    return f"one of {len(tried)} edits accepted, {gain}" if what == "edits" else f"one of {len(tried)} rules let go, {gain}"

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from stageb import engines
-from stageb.config import ModelConfig
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout

@@ -28,12 +28,14 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
     console.print(table(journal, config, guidance))
     counts = {mission: accepted(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
-        edits = f"{counts[mission]} accepted edit{'s' if counts[mission] != 1 else ''}"
+        count, gone = counts[mission]
+        edits = f"{count} accepted edit{'s' if count != 1 else ''}"
+        edits += f", {gone} rule{'s' if gone != 1 else ''} let go" if gone else ""
         console.print(f"\n{mission}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
     console.print("")
-    for line in spending(state, sum(counts.values())):
+    for line in spending(state, sum(count for count, _ in counts.values())):
         console.print(line)
     if not config.jump_reflection:
         console.print(
@@ -76,11 +78,13 @@ def figures(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
     return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
 
 
-def accepted(journal: Journal, guidance: Guidance) -> int:
-    """Edits that the run accepted on the way to ``guidance``; those of an earlier run, which it may have started from, are
-    not counted."""
+def accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
+    """Edits that the run accepted on the way to ``guidance``, and rules that it let go; those of an earlier run, which it
+    may have started from, are not counted."""
     rows = journal.rows(f"{folder(guidance.mission)}/reflection.jsonl")
-    return sum(row["applied"] and row["guidance_step_after"] <= guidance.step for row in rows)
+    applied = [row for row in rows if row["applied"] and row["guidance_step_after"] <= guidance.step]
+    gone = sum("credits" in row for row in applied)
+    return len(applied) - gone, gone
 
 
 def spending(state: State, edits: int) -> list[str]:

@@ -21,10 +21,19 @@ VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
 """The verdict alone, greedily: the first line of an answer."""
 
 
+WORTHWHILE = 16
+"""Tickets that are worth reading together: fewer at once take longer."""
+
+
 def group_size(round_size: int, per_rank: int, micro_batch_size: int) -> int:
-    """Tickets per group: at most ``micro_batch_size``, a divisor of ``per_rank``, and the same for all world sizes that
-    divide both 12 and the round."""
-    share = round_size // math.gcd(round_size, 12)
+    """Tickets per group: at most ``micro_batch_size``, and a divisor of ``per_rank``, so that whole groups fill every rank.
+
+    The same for all world sizes that divide 24 and the round: a group divides round / gcd(round, 24), and that divides a
+    rank's share at each of them. Where an eighth of the round is less than ``micro_batch_size`` and fewer tickets than are
+    worthwhile, the same goes for 12 alone, and groups stay larger.
+    """
+    ways = 24 if round_size >= 8 * min(micro_batch_size, WORTHWHILE) else 12
+    share = round_size // math.gcd(round_size, ways)
     largest = max(size for size in range(1, min(share, micro_batch_size) + 1) if share % size == 0)
     return math.gcd(largest, per_rank)
 

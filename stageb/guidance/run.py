@@ -14,8 +14,10 @@ from stageb.guidance import learning, report
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import is_finished, open_journal
+from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.inputs import Inputs
-from stageb.guidance.learning import Tools, Tried
+from stageb.guidance.learning import Learnt, Tools
 from stageb.guidance.progress import Progress, finished_already
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.schedule import Place, Round, Schedule
@@ -23,6 +25,7 @@ from stageb.guidance.selection import latest_of_the_best, select
 from stageb.guidance.state import (
     Choice,
     MissionState,
+    Spent,
     State,
     Tally,
     from_plain,
@@ -50,6 +53,7 @@ class Run:
         self.ranks = ranks
         self.schedule = Schedule(inputs.splits, config, ranks.round_size)
         self._yaml = resolved_yaml
+        self._pools: dict[str, Pool] = {}  # made when a mission first needs its own
         self._began = self._since = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -94,7 +98,9 @@ class Run:
         config, tickets = self.config, self.inputs.tickets
         if self.journal.state is None:
             share = config.gate.alpha / len(self.inputs.guidance) if config.gate != "none" else 0.0
-            self.state = State({name: MissionState(guidance, share) for name, guidance in self.inputs.guidance.items()})
+            allowance = Allowance(config.gate.removal_margin, share) if config.gate != "none" else NO_REMOVALS
+            guidance = self.inputs.guidance.items()
+            self.state = State({name: MissionState(first, share, allowance) for name, first in guidance})
             return
         missions = {}
         for name, splits in self.inputs.splits.items():
@@ -231,41 +237,41 @@ class Run:
         self.progress.says(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.records)} records'}")
         answered = learning.reflect_on(bundle, mission.guidance, tools)
         self.progress.says(f"{name}: trying what {len(answered.proposals)} answers propose")
-        tried = learning.try_edits(mission, bundle, answered.proposals, tools)
-        mission = learning.settle(mission, tried, tools)
-        if tried.decision.winner and self.config.gate != "none":
-            mission = learning.look_again(mission, bundle, tried, tools)
+        learnt = learning.try_edits(mission, bundle, answered.proposals, tools)
+        mission = learning.settle(mission, learnt, tools)
+        if learnt.decision.winner and self.config.gate != "none":
+            mission = learning.look_again(mission, bundle, learnt, tools)
         artifacts.write_refused(self.journal, name, bundle.name, answered.proposals)
         row = artifacts.reflection_row(name, bundle, answered.proposals)
         spent = self.state.spent.plus(reflections=len(answered.proposals), tokens=answered.tokens)
-        self._settled(row, before, mission, tried, replace(self.state, spent=spent))
+        self._settled(row, mission, learnt, spent)
 
     def _prune(self, name: str) -> None:
-        before, gate = self.state.missions[name], self.config.gate
-        assert gate != "none"  # may_prune has looked
+        before, tools = self.state.missions[name], self._tools(name)
         self.progress.says(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
-        tried, contenders, credit = learning.try_without(before, gate, self._tools(name))
-        mission = learning.settle(before, tried, self._tools(name))
-        if tried.decision.winner is None:
-            mission = replace(mission, pruned_step=mission.guidance.step)
-        row = artifacts.pruning_row(before.guidance, credit, contenders)
-        self._settled(row, before, mission, tried, self.state)
+        removal, learnt = learning.try_without(before, tools)
+        mission = learning.settle_removal(before, removal, learnt, tools)
+        self._settled(artifacts.removal_row(before, removal), mission, learnt, self.state.spent)
 
-    def _settled(self, row: artifacts.Row, before: MissionState, mission: MissionState, tried: Tried, state: State) -> None:
+    def _settled(self, row: artifacts.Row, mission: MissionState, learnt: Learnt, spent: Spent) -> None:
         """Write down, show and commit what became of edits."""
         name, gated = mission.guidance.mission, self.config.gate != "none"
-        row |= artifacts.outcome_row(before, mission.guidance, tried, gated)
+        before = self.state.missions[name]
+        row |= artifacts.outcome_row(before, mission.guidance, learnt, gated)
         artifacts.write_reflection(self.journal, name, row)
-        if tried.decision.winner:
+        if learnt.decision.winner:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.learnt(name, row, before.guidance, mission.guidance)
-        spent = state.spent.plus(judged=tried.judged, tokens=tried.tokens)
-        self._commit(replace(state.with_mission(mission), spent=spent))
+        spent = spent.plus(judged=learnt.judged, tokens=learnt.tokens)
+        self._commit(replace(self.state.with_mission(mission), spent=spent))
 
     def _tools(self, name: str) -> Tools:
+        config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
+        if name not in self._pools:
+            most = config.gate.pool_size if config.gate != "none" else 0
+            self._pools[name] = Pool(whole_groups(splits.tested, tickets), tickets, most)
         look = max(LOOK, self.ranks.round_size // 2)
-        splits, engine = self.inputs.splits[name], self.ranks.reflection_engine()
-        return Tools(self.config, self.inputs.tickets, splits, engine, self.ranks.judge, look)
+        return Tools(config, tickets, splits, self._pools[name], self.ranks.reflection_engine(), self.ranks.judge, look)
 
     def _ended(self, state: State) -> State:
         """The state, marked where learning has reached the end of a budget."""

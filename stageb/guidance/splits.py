@@ -14,6 +14,7 @@ from stageb.guidance.types import Split, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+SPLIT_SEED = "split_seed"  # in a rule's metadata: what named the split that it was learnt by
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +34,15 @@ class Splits:
         return {"train": self.train, "val": self.val, "test": self.test}[split]
 
 
+def split_seed(config: LoopConfig) -> int:
+    """What names the split."""
+    return config.seed if config.split.seed is None else config.split.seed
+
+
 def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, Splits]:
     """Every mission's splits, missions in order of first appearance."""
     parts: dict[str, dict[Split, list[int]]] = {m: {split: [] for split in SPLITS} for m in missions_of(tickets)}
-    seed = config.seed if config.split.seed is None else config.split.seed
+    seed = split_seed(config)
     for i in sorted(range(len(tickets)), key=lambda i: tickets[i].key):
         ticket = tickets[i]
         parts[ticket.mission][split_of(seed, ticket.mission, ticket.group_id, config.split)].append(i)

@@ -8,6 +8,7 @@ from math import sqrt
 from typing import Any
 
 from stageb.guidance.files.guidance_file import from_json, to_json
+from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.schedule import NOWHERE, Place
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket
 
@@ -110,14 +111,16 @@ class MissionState:
 
     guidance: Guidance
     left: float = 0.0  # of the mission's equal share in the run's false-acceptance budget
+    allowance: Allowance = NO_REMOVALS  # for rules that go
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
     again: tuple[Record, ...] = ()  # the last bundle, where it taught something, as the present guidance judges it
+    bundle: tuple[str, ...] = ()  # ticket_keys of all that the bundle held which ``again`` comes from
     unsolved: tuple[Record, ...] = ()  # wrong ones of earlier bundles, under the present guidance: further cases
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
     merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
-    failed: tuple[str, ...] = ()  # the rules of edits that failed a test under the present guidance: not tried again
+    failed: tuple[str, ...] = ()  # digests of edited guidance that failed a test under the present one: not tried again
     pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
@@ -163,7 +166,9 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
         "choices": [[to_json(choice.guidance), choice.right, choice.n] for choice in mission.choices],
+        "bundle": list(mission.bundle),
         "failed": list(mission.failed),
+        "allowance": asdict(mission.allowance),
         **{name: getattr(mission, name) for name in _AS_IT_IS},
     }
 
@@ -178,7 +183,9 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], right, n) for plain, right, n in body["choices"]),
+        bundle=tuple(body["bundle"]),
         failed=tuple(body["failed"]),
+        allowance=Allowance(**body["allowance"]),
         **{field: body[field] for field in _AS_IT_IS},
     )
 

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stageb.config import ModelConfig
 from stageb.engines import Decode, Engine, Prompt, Request, build
+from stageb.engines.config import ModelConfig
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import WORDS, reflection_prompt, rollout_prompt
 from stageb.guidance.reflection.proposals import parse_proposal

@@ -100,6 +100,25 @@ def test_vllm_is_given_the_same_tokens(tmp_path: Path, monkeypatch: pytest.Monke
     assert (keyed["greedy_equal"], plain["greedy_equal"]) == (None, None)  # it has random weights of its own
 
 
+def test_random_weights_in_half_precision_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    assert bench("rollout", "--engines", "ours", "--dtype", "bfloat16", "--check", "2", "--json", str(file)) == 0
+    (row,) = json.loads(file.read_text())["engines"]
+    assert (row["greedy_equal"], row["greedy_first_difference"]) == (None, None)
+    assert "greedy = -: not compared" in capsys.readouterr().out
+
+
+def test_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    assert main(["precision", "--tickets", "4", "--new-tokens", "6", "--json", str(file)]) == 0
+    ways = {(row["way"], row["dtype"]): row for row in json.loads(file.read_text())["ways"]}
+    assert set(ways) == {("ours", "float32"), ("ours", "bfloat16"), ("generate", "bfloat16")}
+    ours = ways["ours", "float32"]
+    assert (ours["as_generate"], ours["as_float32"]) == (1.0, 1.0)
+    assert ours["lead_most"] < 1e-4 < ways["ours", "bfloat16"]["lead_mean"] < 1
+    assert "stageb-tiny: 4 tickets" in capsys.readouterr().out
+
+
 def test_gate(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert bench("gate", "--json", str(file)) == 0
@@ -130,6 +149,8 @@ def test_scale_over_two_ranks(tmp_path: Path) -> None:
         ["rollout", "--engines", "ours:9999"],
         ["rollout", "--repeats", "0"],
         ["rollout", "--workload", "demo-cpu", "--shared-tokens", "5"],
+        ["precision", "--checkpoint", "/no/such/folder"],
+        ["precision", "--checkpoint", "/no/such/file.gguf"],
     ],
 )
 def test_bad_input(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.bench.learning import figures, power, statistics
+from stageb.bench.learning import figures, power, simulated, statistics
+from stageb.seeds import stream
 
 
 def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **changes: Any) -> dict[str, Any]:
@@ -143,7 +144,15 @@ def test_the_sequential_test_keeps_its_level_and_stops_early_on_a_clear_gain() -
 
 
 def test_power_prints_and_writes_a_row_per_edit_and_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert power.main(["--runs", "3", "--tickets", "64", "--out", str(tmp_path)]) == 0
+    assert power.main(["--runs", "3", "--tickets", "64", "--worlds", "1", "--out", str(tmp_path)]) == 0
     text = (tmp_path / "table.md").read_text()
     assert text in capsys.readouterr().out
-    assert len(text.splitlines()) == 2 + 2 * (len(power.BROKEN) + 1)
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 3 * 2 + 2 * (len(power.BROKEN) + 1) + len(power.TRAIN) + len(power.RULES)
+
+
+def test_what_is_worthless_is_seldom_accepted_after_a_good_edit_either() -> None:
+    ran = [simulated.after_a_first_acceptance(stream("seldom", run), 600, 12) for run in range(8)]
+    assert sum(good for good, _, _ in ran) >= 6
+    assert sum(tested for _, _, tested in ran) > 8  # they look good enough to be tested
+    assert sum(worthless for _, worthless, _ in ran) <= 1

@@ -6,8 +6,9 @@ As strict as the real one about names: an argument that vLLM 0.22 does not take 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -71,7 +72,16 @@ class Core:
 
 @dataclass
 class LegacyEngine:
+    """vLLM's engine, which finishes the requests that it was given one a step."""
+
     engine_core: Core = field(default_factory=Core)
+    waiting: list[Callable[[], RequestOutput]] = field(default_factory=list)
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.waiting)
+
+    def step(self) -> list[RequestOutput]:
+        return [self.waiting.pop(0)()]
 
 
 class LLM:
@@ -121,8 +131,12 @@ class LLM:
         self, prompts: Sequence[dict[str, list[int]]], sampling_params: Sequence[SamplingParams], *, use_tqdm: bool = True
     ) -> list[RequestOutput]:
         assert self.llm_engine.engine_core.running
-        pairs = zip(prompts, sampling_params, strict=True)
-        return [self._answer(prompt["prompt_token_ids"], params) for prompt, params in pairs]
+        for prompt, params in zip(prompts, sampling_params, strict=True):
+            self.llm_engine.waiting.append(partial(self._answer, prompt["prompt_token_ids"], params))
+        outputs = []
+        while self.llm_engine.has_unfinished_requests():
+            outputs += self.llm_engine.step()
+        return outputs
 
     def _answer(self, prompt: list[int], params: SamplingParams) -> RequestOutput:
         if len(prompt) + 1 > LONGEST:

@@ -7,11 +7,12 @@ import tiny_models
 import torch
 from torch import nn
 
+from stageb import pulse
 from stageb.engines import decoding
 from stageb.engines.attention import one_step
 from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
-from stageb.engines.rows import Answer, Row
+from stageb.engines.rows import Answer, Choice, Row
 from stageb.errors import EngineError
 
 VOCABULARY = 300
@@ -123,6 +124,32 @@ def test_a_batch_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -
     assert "going on with 10" in caplog.text
     with pytest.raises(EngineError, match="does not fit"):
         short_of_memory(0).answers(SHARED, asked)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "mistral"])  # the latter reads padded
+def test_every_step_is_a_sign_of_life(kind: str) -> None:
+    engine, asked = decoder(kind), rows(6)
+    engine.answers(SHARED, asked)
+    before = pulse.now().count
+    engine.answers(SHARED, [replace(row, decode=replace(DECODE, max_new_tokens=30)) for row in asked])
+    assert 30 <= pulse.now().count - before <= 40
+    before = pulse.now().count
+    engine.scores(SHARED, [Choice(row.own, ((5, 6), (5, 7))) for row in asked])
+    assert pulse.now().count > before
+
+
+def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def refuse(engine: Decoder, shared: Any, given: list[Row]) -> list[Answer]:
+        seen.append(pulse.now().count)
+        if len(given) > 2:
+            raise torch.cuda.OutOfMemoryError("no memory left")
+        return [Answer((1,), "length")] * len(given)
+
+    monkeypatch.setattr(Decoder, "_answered", refuse)
+    decoder().answers(SHARED, rows(8))
+    assert seen[0] < seen[1] < seen[2]
 
 
 @pytest.mark.parametrize("samples", [None, 1, 3, 6])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,10 +22,10 @@ import tiny_models
 from contract import check_contract, requests
 from test_scripted import babble
 
-from stageb import engines
-from stageb.config import ModelConfig
+from stageb import engines, pulse
 from stageb.engines import Completion, Decode, Prompt, Request
 from stageb.engines import openai as engine
+from stageb.engines.config import ModelConfig
 from stageb.engines.openai import ATTEMPTS, OpenAIEngine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
@@ -351,6 +353,71 @@ def test_an_error_ends_the_wait_for_the_others(server: Server) -> None:
         time.sleep(0.05)
 
 
+def when_ticked(times: int) -> Behave:
+    """Answers once so many more signs of life have been given; never, where there are none."""
+
+    def waits(handler: Handler, body: dict[str, Any]) -> None:
+        before = pulse.now().count
+        for _ in range(2000):
+            if pulse.now().count >= before + times:
+                return well(handler, body)
+            time.sleep(0.01)
+        return handler.reply(b"no sign of life", 400)
+
+    return waits
+
+
+def test_a_slow_answer_gives_signs_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOOK_S", 0.01)
+    server.next.append(when_ticked(3))
+    assert ask(server) == ask(server)
+
+
+def test_so_does_a_pause_between_attempts(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOOK_S", 0.01)
+    counts: list[int] = []
+
+    def refuses(handler: Handler, body: dict[str, Any]) -> None:
+        handler.reply(b"", 429, {"Retry-After": "2"})
+        for _ in range(2):
+            time.sleep(0.7)  # longer than an attempt may take
+            counts.append(pulse.now().count)
+
+    server.next.append(refuses)
+    ask(server, timeout_s=0.3)
+    assert counts[0] < counts[1]
+
+
+def test_each_answer_is_a_sign_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LOOK_S", 100.0)
+    before = pulse.now().count
+    connect(server, concurrency=1).generate([replace(ASKED, keys=tuple(range(5)))])
+    assert before + 1 <= pulse.now().count <= before + 5
+
+
+def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_none(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else would end it."""
+    monkeypatch.setattr(engine, "LOOK_S", 0.01)
+    counts: list[int] = []
+
+    def trickles(handler: Handler, body: dict[str, Any]) -> None:
+        answer = json.dumps(chat("Verdict: pass", "stop", 4)).encode()
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(answer) + 20))
+        handler.end_headers()
+        for _ in range(20):
+            handler.wfile.write(b" ")
+            handler.wfile.flush()
+            counts.append(pulse.now().count)
+            time.sleep(0.1)
+        handler.wfile.write(answer)
+
+    server.next.append(trickles)
+    assert ask(server, timeout_s=1.0).text == "Verdict: pass"
+    assert counts[0] < counts[5]
+    assert counts[-1] == counts[-5]
+
+
 def test_lengths_are_estimated_without_a_tokenizer(server: Server) -> None:
     one = connect(server)
     assert one.count_tokens([Prompt("", ""), Prompt("abc", "abcd"), Prompt("阀门", "")]) == [16, 19, 18]
@@ -362,6 +429,30 @@ def test_lengths_are_exact_with_a_tokenizer(server: Server, tmp_path: Any) -> No
     prompts = [request.prompt for request in requests()]
     theirs = engines.build(ModelConfig(model_name_or_path=folder), "cpu")
     assert connect(server, tokenizer=folder).count_tokens(prompts) == theirs.count_tokens(prompts)
+
+
+def test_measuring_a_prompt_that_is_too_long_says_nothing(
+    server: Server, tmp_path: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Prompts are measured in order to be cut or set aside: the tokenizer's warning would be about nothing."""
+    folder = tiny_models.save(tmp_path, "qwen3", model_max_length=64)
+    long = [Prompt("rules " * 100, "a red valve"), Prompt("", "word " * 100)]
+    for one in (connect(server, tokenizer=folder), engines.build(ModelConfig(model_name_or_path=folder), "cpu")):
+        capfd.readouterr()
+        with noise_heard(caplog):
+            assert min(one.count_tokens(long)) > 64
+        assert (caplog.text, *capfd.readouterr()) == ("", "", "")
+
+
+@contextmanager
+def noise_heard(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """transformers' logger hands nothing on by itself."""
+    logger = logging.getLogger("transformers")
+    logger.addHandler(caplog.handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(caplog.handler)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import tiny_models
 import torch
 import transformers
 
+from stageb import pulse
 from stageb.engines import decoding, packed
 from stageb.engines.decoding import Decoder
 from stageb.engines.packed import Packed
@@ -197,6 +198,100 @@ def test_batches_hold_what_memory_holds_and_keep_prompts_together(monkeypatch: p
     assert 1 < len(list(engine.batches(asked))) < 30
     monkeypatch.setattr(engine, "_free_bytes", lambda: 1)
     assert [len(batch) for batch in engine.batches(asked)] == [1] * 30
+
+
+class Card:
+    """A GPU's memory, as torch tells of it, on a machine without one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, total: int) -> None:
+        self.total = total
+        self.used = 0
+        self.cached = 0  # held by torch for later use
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (total - self.used - self.cached, total))
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: vars(self).update(cached=0))
+
+
+def planned(engine: Packed, asked: list[Row]) -> list[int]:
+    """How many rows each batch gets on a GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "_device", torch.device("cuda", 0))
+        return [len(batch) for batch in engine.batches(asked)]
+
+
+def test_what_another_model_holds_is_planned_around_from_the_next_call_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = decoder()._packed
+    assert engine is not None
+    asked = rows(30)
+    card = Card(monkeypatch, total=400_000)
+    assert planned(engine, asked) == [30]
+    card.used = 300_000
+    cut = planned(engine, asked)
+    assert sum(cut) == 30
+    row_bytes = 9 * 2 * 2 * engine._like[0, :, 0].nbytes + 6 * VOCABULARY  # new tokens in two layers, and logits
+    assert 50_000 < max(cut) * row_bytes < 100_000
+
+
+def test_what_models_keep_for_later_use_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = decoder()._packed
+    assert engine is not None
+    card = Card(monkeypatch, total=400_000)
+    card.cached = 390_000
+    assert planned(engine, rows(30)) == [30]
+
+
+def test_a_little_that_is_kept_does_not_move_the_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = decoder()._packed
+    assert engine is not None
+    card = Card(monkeypatch, total=320_000)
+    cuts = []
+    for used in (260_001, 265_000, 269_999):  # of the same 32nd of the memory
+        card.used = used
+        cuts.append(planned(engine, rows(60)))
+    assert cuts[0] == cuts[1] == cuts[2]
+    assert len(cuts[0]) > 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_two_models_share_a_gpu_without_running_out_of_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second comes after the first has answered, as a model for reflection does, and takes half of the memory."""
+    monkeypatch.setattr(packed, "FUSE_FROM", 1 << 62)
+    made = transformers.LlamaConfig(
+        **(SMALL | {"num_hidden_layers": 8, "max_position_embeddings": 1 << 15}),
+        hidden_size=512, num_attention_heads=8, num_key_value_heads=8, head_dim=128,
+    )  # fmt: skip
+    first, second = (transformers.AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16).cuda() for _ in range(2))
+    total = torch.cuda.get_device_properties(0).total_memory
+    per_row = 8 * 2 * 8 * 128 * 2 * 8192
+    asked = rows(int(0.8 * total) // per_row, replace(DECODE, max_new_tokens=8192))
+    closing = frozenset(range(1, VOCABULARY))  # answers end at once; room is made for the whole of them
+    with caplog.at_level(logging.WARNING):
+        one = Decoder(first.eval(), closing, text_of)
+        one.answers(SHARED, asked)
+        second.ballast = torch.nn.Parameter(torch.empty(total // 2, dtype=torch.uint8, device="cuda"), requires_grad=False)
+        other = Decoder(second.eval(), closing, text_of)
+        for engine in (other, one, other, one):
+            assert len(engine.answers(SHARED, asked)) == len(asked)
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("stageb")] == []
+
+
+def test_every_look_is_a_sign_of_life() -> None:
+    engine, asked = decoder(), rows(6, replace(DECODE, max_new_tokens=41))
+    engine.answers(SHARED, asked)
+    before = pulse.now().count
+    engine.answers(SHARED, asked)
+    assert 10 <= pulse.now().count - before <= 13
+
+
+def test_so_is_every_chunk_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, asked = decoder(), rows(20, replace(DECODE, max_new_tokens=1))
+    engine.answers(SHARED, asked)
+    monkeypatch.setattr(packed, "CHUNK_WHOLE", 5)
+    before = pulse.now().count
+    engine.answers(SHARED, asked)
+    assert pulse.now().count - before >= 5
 
 
 def test_many_samples_of_one_prompt() -> None:

@@ -5,8 +5,8 @@ import pytest
 from contract import check_contract
 
 from stageb import seeds
-from stageb.config import ModelConfig
 from stageb.engines import Completion, Decode, Prompt, Request, build
+from stageb.engines.config import ModelConfig
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError
 

@@ -12,14 +12,14 @@ from torch import nn
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
 from stageb import seeds
-from stageb.config import ModelConfig
 from stageb.engines import Decode, Engine, Prompt, Question, Request, Scorer, build, decoding
+from stageb.engines.config import ModelConfig
 from stageb.engines.products import halve, halved
 from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
 KINDS = ("qwen3", "llama", "mistral", "qwen3_vl")
-HALVES = bool(torch.cpu._is_avx512_bf16_supported())  # where such products are ones of bfloat16
+HALVES = bool(torch.cpu._is_amx_tile_supported())  # where such products are ones of bfloat16
 ANSWER = "Verdict: 不通过\nReason: 阀门 öffen 🙂"
 
 

@@ -17,10 +17,10 @@ import tiny_models
 import torch
 from contract import check_contract, check_scorer, requests
 
-from stageb import launching
-from stageb.config import ModelConfig
+from stageb import launching, pulse
 from stageb.engines import Decode, Engine, Prompt, Question, Request, build
 from stageb.engines import vllm as engine
+from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError, EngineError
 
 
@@ -68,6 +68,13 @@ def test_a_score_is_that_of_the_answer_behind_its_prompt(folder: str) -> None:
     assert one.score([Question(prompt, (greedy.text, *others))])[0][0] == max(
         one.score([Question(prompt, (greedy.text, *others))])[0]
     )
+
+
+def test_every_step_is_a_sign_of_life(folder: str) -> None:
+    one = load(folder)
+    before = pulse.now().count
+    one.generate([Request(Prompt("rules", "a red valve"), Decode(max_new_tokens=2), tuple(range(5)))])
+    assert pulse.now().count == before + 5
 
 
 def test_equal_requests_are_asked_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

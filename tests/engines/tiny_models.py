@@ -75,9 +75,10 @@ def model(kind: str, vocabulary: int, seed: int = 0) -> Any:
     return transformers.AutoModelForCausalLM.from_config(made).eval()
 
 
-def save(folder: Path, kind: str, template: str | None = CHATML) -> str:
+def save(folder: Path, kind: str, template: str | None = CHATML, model_max_length: int | None = None) -> str:
     """A checkpoint of one ``kind`` in ``folder``: safetensors, tokenizer, config. Returns the folder's name."""
     tokenizer = bpe(template=template)
+    tokenizer.model_max_length = model_max_length or tokenizer.model_max_length
     model(kind, len(tokenizer)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)

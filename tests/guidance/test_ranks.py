@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from stageb.config import FabricConfig, ModelConfig
+from stageb.config import FabricConfig
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig

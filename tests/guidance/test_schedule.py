@@ -218,9 +218,8 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     pool = splits.tested[:pool_size]
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
     edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
-    jury = world.jury(gate)
-    look = data.draw(st.sampled_from([1, 32, 999]))
-    decide(edits, jury, world.join, splits.raced, lambda _: pool, 0.5, look, gate.race_chunk)
+    tried_with = world.gate(splits.raced, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
+    decide(edits, tried_with, world.join, 0.5)
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
-    assert jury.judged <= expected.judged
+    assert tried_with.judge.judged <= expected.judged

@@ -6,10 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from hypothesis import strategies as st
+
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.decide import Contender, Jury, Pool, unseen
+from stageb.guidance.gate.decide import Edit, Gate
+from stageb.guidance.gate.judge import Judge
+from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
+MERIT = st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])
 PRESENT = Guidance("m", 3, (Rule("G0", "the headline"),), 1)
 TOKENS = 7  # of one judgement
 
@@ -28,26 +33,34 @@ class World:
     table: dict[str, Sequence[float]] = field(default_factory=dict)  # an edit's rules -> merits
     asked: Counter[tuple[str, int]] = field(default_factory=Counter)  # (rules, position) -> how often
 
-    def edit(self, name: str, merits: Sequence[float], evidence: Sequence[int] = ()) -> Contender:
-        """A contender that adds the rule ``name`` and judges as ``merits`` says."""
+    def edit(self, name: str, merits: Sequence[float], evidence: Sequence[int] = ()) -> Edit:
+        """An edit that adds the rule ``name`` and judges as ``merits`` says."""
         guidance = replace(PRESENT, step=4, rules=(*PRESENT.rules, Rule("G1", name)), next_number=2)
         self.table[rules(guidance)] = merits
-        return Contender((Proposal(len(self.table), "", (), ()),), 1, guidance, tuple(evidence))
+        return Edit((Proposal(len(self.table), "", (), ()),), 1, guidance, tuple(evidence))
 
-    def join(self, one: Contender, other: Contender) -> Contender:
+    def join(self, one: Edit, other: Edit) -> Edit:
         """Both edits at once: what either makes of a ticket, the better or, where neither is better, the worse."""
-        names = [rule.text for contender in (one, other) for rule in contender.guidance.rules[1:]]
-        both = [self.table[rules(contender.guidance)] for contender in (one, other)]
+        names = [rule.text for edit in (one, other) for rule in edit.guidance.rules[1:]]
+        both = [self.table[rules(edit.guidance)] for edit in (one, other)]
         merits = [max(a, b) if max(a, b) > now else min(a, b) for a, b, now in zip(*both, self.present, strict=True)]
         made = self.edit(" and ".join(names), merits, (*one.evidence, *other.evidence))
         return replace(made, proposals=(*one.proposals, *other.proposals), shown=(*one.shown, *other.shown))
 
-    def pool_of(self, others: Sequence[int]) -> Pool:
-        """What a contender may be tested on, of ``others``."""
-        return lambda contender: unseen(others, contender.shown, self.tickets)
+    def gate(
+        self,
+        race_on: Sequence[int],
+        others: Sequence[int],
+        config: GateConfig | None = None,
+        look: int = 16,
+        race_chunk: int = 16,
+    ) -> Gate:
+        """A gate that tests on ``others``."""
+        pool = Pool(whole_groups(others, self.tickets), self.tickets, len(others))
+        return Gate(self.judge(config), race_on, race_chunk, pool, look)
 
     def ask(self, questions: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
-        """What a jury asks."""
+        """What a judge asks."""
         assert questions
         assert all(positions for _, positions in questions)
         for guidance, positions in questions:
@@ -55,15 +68,34 @@ class World:
         known = {rules(PRESENT): self.present, **self.table}
         return [[Judgement(known[rules(guidance)][i], TOKENS) for i in positions] for guidance, positions in questions]
 
-    def jury(self, config: GateConfig | None = None, present: Guidance = PRESENT) -> Jury:
-        """A jury of this world."""
-        return Jury(self.ask, self.tickets, config or GateConfig(), present, {})
+    def judge(self, config: GateConfig | None = None, present: Guidance = PRESENT) -> Judge:
+        """A judge of this world."""
+        return Judge(self.ask, self.tickets, config or GateConfig(), present, {})
 
-    def seen_by(self, contender: Contender) -> set[int]:
-        """The tickets that were judged under a contender."""
-        return {i for text, i in self.asked if text == rules(contender.guidance)}
+    def seen_by(self, edit: Edit) -> set[int]:
+        """The tickets that were judged under an edit."""
+        return {i for text, i in self.asked if text == rules(edit.guidance)}
 
 
 def rules(guidance: Guidance) -> str:
     """What tells guidances apart."""
     return " / ".join(rule.text for rule in guidance.rules)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[World, list[Edit], list[int], list[int]]:
+    """A world, edits of all kinds, and the tickets to race and to test on."""
+    count = draw(st.integers(2, 60))
+    merits = st.lists(MERIT, min_size=count, max_size=count)
+    world = World(numbered(count), draw(merits))
+    cut = draw(st.integers(1, count))
+    edits = []
+    for name in range(draw(st.integers(0, 6))):
+        better, worse = draw(st.sets(st.integers(0, count - 1))), draw(st.sets(st.integers(0, count - 1), max_size=4))
+        reached = draw(st.sampled_from([0.4, 0.9, 1.0, 1.0]))
+        after = [
+            max(merit, reached) if i in better else 0.0 if i in worse else merit for i, merit in enumerate(world.present)
+        ]
+        evidence = draw(st.lists(st.integers(0, cut - 1), max_size=4, unique=True))
+        edits.append(world.edit(f"edit {name}", after, evidence))
+    return world, edits, list(range(cut)), list(range(cut, count))

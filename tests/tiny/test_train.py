@@ -7,8 +7,8 @@ from importlib import resources
 import pytest
 import torch
 
-from stageb.config import ModelConfig
 from stageb.engines import Decode, Request, build
+from stageb.engines.config import ModelConfig
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt
 from stageb.guidance.types import Guidance, Rule, Ticket
 from stageb.tiny.evaluate import plain_row, verdict_accuracy

@@ -18,7 +18,7 @@ from stageb import disk, engines
 from stageb.bench.learning import data
 from stageb.bench.learning.method import DTYPE, LANGUAGE, Judge, Learnt, Method, Task
 from stageb.bench.learning.proposer import idle
-from stageb.config import ModelConfig
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Engine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import StagebError

@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb.bench.learning import data
 from stageb.bench.learning.method import DTYPE, Learnt, Point, Task
-from stageb.cli import command_parser, parse
+from stageb.cli import parse
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
@@ -62,7 +62,7 @@ def learn(task: Task) -> Learnt:
 
 def measuring(task: Task, words: Sequence[str]) -> int:
     """Rollouts that judge test before anything is learnt: the loop's budget counts them, this benchmark does not."""
-    config: LoopConfig = parse(command_parser(LoopConfig, "stageb fit", ""), LoopConfig, words)[0]
+    config: LoopConfig = parse(words).config
     return len(task.parts["test"]) * config.sampler.samples_per_decode * len(config.sampler.grid)
 
 
@@ -89,7 +89,7 @@ def read(place: Path, task: Task) -> Learnt:
         points,
         rollouts=spent,
         reflections=sum(len(row["proposals"]) for row in decisions if "eligible" in row),
-        accepted=sum(row["applied"] for row in decisions),
+        accepted=sum(row["applied"] for row in decisions if "eligible" in row),
     )
 
 

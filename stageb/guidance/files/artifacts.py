@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from stageb.guidance.files.guidance_file import to_json
-from stageb.guidance.gate.decide import Contender, Decision, Trial
-from stageb.guidance.learning import Bundle, Tried
+from stageb.guidance.gate.decide import Decision, Tried
+from stageb.guidance.gate.pruning import Removal
+from stageb.guidance.learning import Bundle, Learnt
 from stageb.guidance.prompts import answer_text, rollout_prompt
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState, Tally
@@ -184,21 +185,23 @@ def reflection_row(mission: str, bundle: Bundle, proposals: Sequence[Proposal]) 
     }
 
 
-def pruning_row(guidance: Guidance, earned: Mapping[str, float], contenders: Sequence[Contender]) -> Row:
-    """What each rule earns, and what was tried without it."""
+def removal_row(before: MissionState, removal: Removal) -> Row:
+    """What each rule earns, what was tried without it, and what removals may still cost."""
     return {
-        "mission": guidance.mission,
-        "reflection_id": f"P{guidance.step}",
-        "credits": dict(earned),
-        "proposals": [proposal_row(proposal) for each in contenders for proposal in each.proposals],
+        "mission": before.guidance.mission,
+        "reflection_id": f"P{before.guidance.step}",
+        "credits": dict(removal.credits),
+        "margin_before": round(before.allowance.margin, 6),
+        "margin_after": round(removal.left.margin, 6),
+        "proposals": [proposal_row(proposal) for each in removal.tried for proposal in each.edit.proposals],
     }
 
 
-def outcome_row(before: MissionState, after: Guidance, tried: Tried, gated: bool) -> Row:
+def outcome_row(before: MissionState, after: Guidance, learnt: Learnt, gated: bool) -> Row:
     """What became of the edits that were tried."""
-    winner = tried.decision.winner
+    winner = learnt.decision.winner
     return {
-        "gate": gate_row(tried.decision, tried.judged, before.left) if gated else None,
+        "gate": gate_row(learnt.decision, learnt.judged, before.left) if gated else None,
         "applied": winner is not None,
         "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
         "guidance_step_before": before.guidance.step,
@@ -212,29 +215,30 @@ def gate_row(decision: Decision, judged: int, left: float) -> dict[str, Any]:
         "judged": judged,
         "budget_before": left,
         "budget_after": decision.left,
-        "contenders": [_trial(trial) for trial in decision.trials],
+        "edits": [_tried(tried) for tried in decision.tried],
     }
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
-    contender, form, test = trial.contender, trial.form, trial.test
+def _tried(tried: Tried) -> dict[str, Any]:
+    edit, score, test = tried.edit, tried.score, tried.test
     return {
-        "proposals": [proposal.index for proposal in contender.proposals],
-        "proposed_times": contender.times,
-        "rules_traded": list(contender.traded),
-        "outcome": trial.outcome,
-        "evidence": {"tickets": len(contender.evidence), "turned": trial.turned},
+        "proposals": [proposal.index for proposal in edit.proposals],
+        "proposed_times": edit.times,
+        "rules_traded": list(edit.traded),
+        "outcome": tried.outcome,
+        "evidence": {"tickets": len(edit.evidence), "turned": tried.turned},
         "race": {
-            "tickets": form.seen,
-            "won": round(form.won, 6),
-            "lost": round(form.lost, 6),
+            "tickets": score.seen,
+            "won": round(score.won, 6),
+            "lost": round(score.lost, 6),
         },
         "test": test
         and {
             "level": test.level,
-            "tickets": test.gain.tickets,
+            "tickets": test.tickets,
+            "groups": test.wealth.bets,
             "mean_gain": round(test.mean, 6),
-            "log_wealth": round(test.gain.log, 6),
+            "log_wealth": round(test.wealth.log, 6),
         },
     }
 

@@ -1,27 +1,32 @@
 """How sure a gain is, looked at as often as one likes: betting against "this edit is not better".
 
-A *gain* is a number in [-1, 1] per ticket: how much more probable the right verdict is under the edited guidance than under
-the present one. Whoever doubts the edit says that its mean is at most ``margin``. We start with a wealth of 1 and bet on
-every ticket; if the doubter is right, wealth is no more likely than ``level`` ever to reach ``1 / level``, whenever one
-stops (Ville 1939). So a test may look after each chunk, end early, and still keep its level. Bets on the mean of bounded
-variables: Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting" (JRSS B 2024), section 4.
+A *gain* is a number in [-1, 1]: how much more probable the right verdict is under the edited guidance than under the present
+one. There is one bet for each group of tickets, on the mean of its tickets' gains: tickets of one group may gain or lose as
+one, and would count twice. Whoever doubts the edit says that the mean over groups is at most ``margin``. We start with a
+wealth of 1 and bet on every group; if the doubter is right, and groups are drawn independently, wealth is no more likely
+than ``level`` ever to reach ``1 / level``, whenever one stops (Ville 1939). So a test may look after each chunk, end early,
+and still keep its level. Bets on the mean of bounded variables: Waudby-Smith & Ramdas, "Estimating means of bounded random
+variables by betting" (JRSS B 2024), section 4.
 
 Which stake grows fastest depends on what the edit does: all of it where an edit only mends, little where it also breaks.
 Half of the wealth is put on the stake that an earlier look at other tickets suggests, half is spread over fixed stakes: at
 most log(2 x their number) is lost against the best of them. Unlike stakes that learn on the way, this does not depend on the
-order of the tickets.
+order of the groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log, log1p
+from typing import Self
 
 STAKES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.99)
-SHARE = 1 / 8  # of what is left of the budget, for the next test
-FIRST = 96  # tickets to see before an edit is given up
+SHARE = 1 / 8  # of what is left of a budget, for the next test
+FIRST = 96  # groups to see before an edit is given up
 HOPE = 3.0
+MISSED = 1.0  # groups that may be lost, on balance, where a rule goes
+STEPS = 12  # of the search for the least margin: to a four-thousandth of what is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +35,17 @@ class Wealth:
 
     margin: float = 0.0
     favourite: float = 0.5  # the stake that holds half of the wealth, above 0 and below 1
-    tickets: int = 0  # bet on so far
+    bets: int = 0  # made so far
     logs: tuple[float, ...] = (0.0,) * (len(STAKES) + 1)  # natural log of what became of 1: the favourite's, then STAKES'
 
     def plus(self, gains: Sequence[float]) -> Wealth:
-        """The wealth after further tickets, each gain in [-1, 1]."""
+        """The wealth after further bets, each gain in [-1, 1]."""
         scaled = [(gain - self.margin) / (1 + self.margin) for gain in gains]
         logs = tuple(
             before + sum(log1p(stake * x) for x in scaled)
             for stake, before in zip((self.favourite, *STAKES), self.logs, strict=True)
         )
-        return Wealth(self.margin, self.favourite, self.tickets + len(gains), logs)
+        return Wealth(self.margin, self.favourite, self.bets + len(gains), logs)
 
     @property
     def log(self) -> float:
@@ -53,13 +58,13 @@ class Wealth:
         """Whether the doubt is refuted at ``level``."""
         return self.log >= -log(level)
 
-    def grown(self, tickets: int) -> float:
-        """The log that ``tickets`` tickets would bring, all in all, if they went as these did; 0 where there were none."""
-        return max(0.0, *self.logs) / self.tickets * tickets if self.tickets else 0.0
+    def grown(self, bets: int) -> float:
+        """The log that so many ``bets`` would bring, all in all, if they went as these did; 0 where there were none."""
+        return max(0.0, *self.logs) / self.bets * bets if self.bets else 0.0
 
 
 def favourite(won: float, lost: float) -> float:
-    """A stake for an edit by which of each ticket ``won`` seemed to be won outright and ``lost`` to be lost.
+    """A stake for an edit by which of each group ``won`` seemed to be won outright and ``lost`` to be lost.
 
     Four fifths of the one that would grow fastest (Kelly, "A new interpretation of information rate", 1956), since losses
     are easily overlooked; at least the smallest of ``STAKES``.
@@ -69,56 +74,102 @@ def favourite(won: float, lost: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A sequential test of one edit: goes on until the edit is proven, is given up, or the tickets end."""
+    """A sequential test of one edit: goes on until the edit is proven, is given up, or the groups end."""
 
     level: float  # the chance of accepting an edit that is no better
-    tickets: int  # that there are to look at
-    gain: Wealth = Wealth()
-    total: float = 0.0  # sum of the gains
+    groups: int  # that there are to look at
+    wealth: Wealth = Wealth()
+    gains: tuple[float, ...] = ()  # of the groups seen
+    tickets: int = 0  # in them
 
-    def plus(self, gains: Sequence[float]) -> Test:
-        """The test after further tickets."""
-        return Test(self.level, self.tickets, self.gain.plus(gains), self.total + sum(gains))
+    def plus(self, groups: Sequence[Sequence[float]]) -> Self:
+        """The test after further groups, each given by the gains of its tickets, one at the least."""
+        gains = [sum(group) / len(group) for group in groups]
+        tickets = self.tickets + sum(map(len, groups))
+        return replace(self, wealth=self.wealth.plus(gains), gains=(*self.gains, *gains), tickets=tickets)
 
     @property
     def accepts(self) -> bool:
         """Whether the edit is proven better than the margin."""
-        return self.gain.proves(self.level)
+        return self.wealth.proves(self.level)
 
     @property
     def futile(self) -> bool:
-        """Whether the tickets that are left would not do even if they brought ``HOPE`` times what those before did.
+        """Whether the groups that are left would not do even if they brought ``HOPE`` times what those before did.
 
         Giving up costs no validity, since nothing is accepted, and a little power: of edits that mend 15 % of the errors, 3
         in 100 where one ticket in three is judged wrong.
         """
-        seen, grown = self.gain.tickets, max(0.0, *self.gain.logs)
-        left = max(0, self.tickets - seen)
+        seen, grown = self.wealth.bets, max(0.0, *self.wealth.logs)
+        left = max(0, self.groups - seen)
         return seen >= FIRST and grown + HOPE * left * grown / seen < -log(self.level)
 
     @property
+    def decided(self) -> bool:
+        """Whether there is nothing more to look at for."""
+        return self.accepts or self.futile
+
+    @property
     def mean(self) -> float:
-        """The mean gain so far; 0 before the first ticket."""
-        return self.total / self.gain.tickets if self.gain.tickets else 0.0
+        """The mean gain so far; 0 before the first group."""
+        return sum(self.gains) / len(self.gains) if self.gains else 0.0
 
 
-def projected(won: float, lost: float, tickets: int) -> float:
-    """The log of the wealth that ``tickets`` tickets would bring under the best stake, where of each ``won`` is won outright
+@dataclass(frozen=True, slots=True)
+class RemovalTest(Test):
+    """A test of guidance without a rule: goes on to the end, since what it cannot rule out is what the removal may cost.
+
+    ``wealth`` bets against "more than the whole margin is lost", ``Wealth(-margin)``.
+    """
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it is proven that less than the margin is lost, and hardly anything was seen to be lost, so that no rule
+        which earns a little goes while the margin is wide."""
+        return self.wealth.proves(self.level) and sum(self.gains) >= -MISSED
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is nothing more to look at for."""
+        return self.futile
+
+    @property
+    def bound(self) -> float:
+        """What may be lost at most, as a mean gain: the least margin, from 0 to the whole one, that the groups seen prove.
+
+        A true loss is larger with a chance of at most ``level``: then the doubt that "this much is lost, or more" is right,
+        and refuted all the same, for whoever refutes a smaller loss refutes a larger one as well. 1 where the whole margin
+        is not proven.
+        """
+        if not self.wealth.proves(self.level):
+            return 1.0
+        low, high = 0.0, -self.wealth.margin
+        if Wealth(0.0, self.wealth.favourite).plus(self.gains).proves(self.level):
+            return low
+        for _ in range(STEPS):
+            middle = (low + high) / 2
+            proven = Wealth(-middle, self.wealth.favourite).plus(self.gains).proves(self.level)
+            low, high = (low, middle) if proven else (middle, high)
+        return high
+
+
+def projected(won: float, lost: float, groups: int) -> float:
+    """The log of the wealth that so many ``groups`` would bring under the best stake, where of each ``won`` is won outright
     and ``lost`` is lost, on the average; at least 0."""
-    return max(0.0, *(tickets * (won * log1p(stake) + lost * log1p(-stake)) for stake in STAKES))
+    return max(0.0, *(groups * (won * log1p(stake) + lost * log1p(-stake)) for stake in STAKES))
 
 
-def smallest(level: float, tickets: int) -> float:
-    """The smallest mean gain that ``tickets`` tickets can prove at ``level``, where nothing is lost: the share of them that
+def smallest(level: float, groups: int) -> float:
+    """The smallest mean gain that so many ``groups`` can prove at ``level``, where nothing is lost: the share of them that
     must be won outright. Above 1 where even that would not do."""
-    return (log(2) - log(level)) / (log(2) * tickets) if tickets else 2.0
+    return (log(2) - log(level)) / (log(2) * groups) if groups else 2.0
 
 
-def spend(left: float) -> float:
-    """The level of the next test out of a false-acceptance budget that has ``left`` left.
+def next_level(left: float) -> float:
+    """The level of the next test out of a budget that has ``left`` left: a chance of going wrong, spent in geometric shares.
 
-    What a test was given is spent where it accepts nothing and comes back where it accepts; so the levels spent on edits
-    that are no better add up to no more than the budget, and with them the chance of ever accepting one (the fallback
-    procedure of Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4, with geometric shares).
+    What an edit's test was given is spent where it accepts nothing and comes back where it accepts; so the levels spent on
+    edits that are no better add up to no more than the budget, and with them the chance of ever accepting one (the fallback
+    procedure of Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4).
     """
     return left * SHARE

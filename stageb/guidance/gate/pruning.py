@@ -2,13 +2,30 @@
 
 A rule's *credit* is causal: what the guidance loses in merit when that rule alone is left out. How often a rule is quoted in
 reasons says nothing of the kind, since two rules may do the same work.
+
+Nothing proves that an idle rule costs nothing, only that letting go of it costs little. So removals are no edits that must
+be better, and have an allowance of their own: all removals of a mission together cost no more than ``gate.removal_margin``
+of its accuracy, but for a chance of ``gate.alpha`` over all missions of the run. Each removal is tested on further tickets,
+and what these cannot rule out that it costs, at the test's level (``betting.RemovalTest.bound``), is taken from the margin;
+one that could cost more than what is left of it is not made. The levels of all such tests, passed or not, add up to no more
+than the mission's equal part of ``gate.alpha``; so with that confidence every removal costs at most its bound, and the
+bounds add up to no more than the margin. Accuracy is what the gate weighs: by ``gate.fp_weight`` and ``gate.fn_weight``,
+each group of tickets once.
+
+Tickets come again here too. Those that let a rule in are asked whether it may go, and are likelier than others to miss it;
+those that let one rule go are asked about the next, and there the guarantee rests on removals being few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log
 
-from stageb.guidance.gate.decide import Contender, Jury
+from stageb.guidance.gate.betting import STAKES, RemovalTest, Wealth, next_level
+from stageb.guidance.gate.decide import Edit, Gate, Tried, run_test, said
+from stageb.guidance.gate.judge import Judge
+from stageb.guidance.gate.race import Score
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.texts import alike
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
@@ -16,7 +33,52 @@ from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, R
 NEARLY_THE_SAME = 0.8  # share of common words above which two rules are proposed for merging
 
 
-def lighter(guidance: Guidance, reflection_id: str) -> list[Contender]:
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the removals of a mission may still cost."""
+
+    margin: float = 0.0  # accuracy that they may cost together
+    chance: float = 0.0  # of their costing more
+
+
+NO_REMOVALS = Allowance()
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What became of one search for a rule that can go."""
+
+    tried: tuple[Tried, ...]
+    credits: Mapping[str, float]  # rule -> what it earns
+    left: Allowance
+    winner: Edit | None = None
+
+
+def prune(guidance: Guidance, reflection_id: str, gate: Gate, allowance: Allowance) -> Removal:
+    """Which rule of the present ``guidance`` can go, if any: the one that is missed least on the race tickets, where what it
+    may cost at most is proven to be within the ``allowance``."""
+    edits = lighter(guidance, reflection_id)
+    kinds = gate.judge.kinds(gate.race_on)
+    gained = gate.judge.gains([(each.guidance, gate.race_on) for each in edits])
+    tried = [Tried(each, score=Score().plus(kinds, gains)) for each, gains in zip(edits, gained, strict=True)]
+    earns = earned(guidance, gate.judge, gate.race_on)
+    best = max(range(len(tried)), key=lambda i: tried[i].score.mean, default=None)
+    if best is None or tried[best].score.mean <= -allowance.margin:
+        return Removal(tuple(tried), earns, allowance)
+    level, groups = next_level(allowance.chance), gate.pool.without(())
+    wealth = Wealth(-allowance.margin, STAKES[-1])  # an idle rule loses nothing, so all on that
+    if wealth.plus(gained[best]).grown(len(groups)) < -log(level):
+        tried[best] = replace(tried[best], outcome="unpromising")
+        return Removal(tuple(tried), earns, allowance)
+    edit = tried[best].edit
+    test = run_test(RemovalTest(level, len(groups), wealth), edit.guidance, gate, groups)
+    tried[best] = replace(tried[best], outcome=said(test), test=test)
+    spent = test.bound if test.accepts else 0.0
+    left = Allowance(allowance.margin - spent, allowance.chance - level)
+    return Removal(tuple(tried), earns, left, edit if test.accepts else None)
+
+
+def lighter(guidance: Guidance, reflection_id: str) -> list[Edit]:
     """``guidance`` without one rule, for each rule but the headline, and with two that are nearly the same made one."""
     operations = [Operation("remove", rule.key, (), "", "it earns nothing", ()) for rule in _rules(guidance)]
     operations += [
@@ -26,15 +88,15 @@ def lighter(guidance: Guidance, reflection_id: str) -> list[Contender]:
         if alike(one.text, other.text) > NEARLY_THE_SAME
     ]
     return [
-        Contender((Proposal(index, "", (operation,), ()),), 1, apply(guidance, [operation], reflection_id))
+        Edit((Proposal(index, "", (operation,), ()),), 1, apply(guidance, [operation], reflection_id))
         for index, operation in enumerate(operations)
     ]
 
 
-def earned(guidance: Guidance, jury: Jury, positions: Sequence[int]) -> dict[str, float]:
+def earned(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> dict[str, float]:
     """What each rule but the headline earns: the mean weighed merit that leaving it out would cost on ``positions``."""
     without = [(apply(guidance, [Operation("remove", rule.key, (), "", "", ())]), positions) for rule in _rules(guidance)]
-    gains = jury.gains(without)
+    gains = judge.gains(without)
     return {
         rule.key: round(0.0 - sum(each) / len(positions), 6) if positions else 0.0  # and not -0.0
         for rule, each in zip(_rules(guidance), gains, strict=True)

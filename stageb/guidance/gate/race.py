@@ -1,6 +1,6 @@
 """The race: which of a bundle's edits is worth a test. Shared tickets, losers dropped early.
 
-Most proposed edits are hopeless, and judging tickets is what costs. So the contenders see the same tickets chunk by chunk,
+Most proposed edits are hopeless, and judging tickets is what costs. So the edits see the same tickets chunk by chunk,
 and after each chunk the less promising half goes. Every chunk is half of tickets that the present guidance judges wrong and
 half of tickets that it judges right, most of the latter with the other label: where faults pass, a new rule against them
 threatens the tickets that pass rightly, and those that fail already tell nothing. What an edit did on tickets of one kind is
@@ -19,30 +19,30 @@ from dataclasses import dataclass, field
 from stageb.guidance.types import Verdict
 
 LAPS = 6  # chunks of a race at most
-FEWEST = 4  # contenders that see all tickets, where so many expect a gain
+FEWEST = 4  # edits that see all tickets, where so many expect a gain
 LUCK = 0.5  # tickets won in a race that its best are not believed
-LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when contenders are ranked
+LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when edits are ranked
 LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
 
 Kind = tuple[Verdict, bool]
 """A ticket's label, and whether the present guidance judges it right."""
 
 Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Sequence[Sequence[float]]]
-"""(contender, positions) pairs in; for each position the contender's gain."""
+"""(edit, positions) pairs in, an edit by its number; for each position what the edit gains there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stratum:
-    """What one contender won and lost on tickets of one kind."""
+class KindScore:
+    """What one edit won and lost on tickets of one kind."""
 
     seen: int = 0
     won: float = 0.0
     lost: float = 0.0
 
-    def plus(self, gains: Sequence[float]) -> Stratum:
+    def plus(self, gains: Sequence[float]) -> KindScore:
         """The sums with further tickets."""
         won, lost = sum(gain for gain in gains if gain > 0), -sum(gain for gain in gains if gain < 0)
-        return Stratum(self.seen + len(gains), self.won + won, self.lost + lost)
+        return KindScore(self.seen + len(gains), self.won + won, self.lost + lost)
 
     def expected(self, tickets: int, price: float) -> float:
         """Won, less ``price`` times lost, of ``tickets`` tickets of this kind at the rates so far."""
@@ -50,42 +50,44 @@ class Stratum:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How one contender has done so far."""
+class Score:
+    """How one edit has done so far."""
 
-    strata: Mapping[Kind, Stratum] = field(default_factory=dict)
+    by_kind: Mapping[Kind, KindScore] = field(default_factory=dict)
 
-    def plus(self, kinds: Sequence[Kind], gains: Sequence[float]) -> Form:
-        """The form with further tickets."""
+    def plus(self, kinds: Sequence[Kind], gains: Sequence[float]) -> Score:
+        """The score with further tickets."""
         new: dict[Kind, list[float]] = {}
         for kind, gain in zip(kinds, gains, strict=True):
             new.setdefault(kind, []).append(gain)
-        return Form({**self.strata, **{kind: self.strata.get(kind, Stratum()).plus(seen) for kind, seen in new.items()}})
+        return Score(
+            {**self.by_kind, **{kind: self.by_kind.get(kind, KindScore()).plus(seen) for kind, seen in new.items()}}
+        )
 
     def expected(self, pool: Mapping[Kind, int], price: float = 1.0) -> float:
         """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates so far."""
-        return sum(stratum.expected(pool[kind], price) for kind, stratum in self.strata.items())
+        return sum(each.expected(pool[kind], price) for kind, each in self.by_kind.items())
 
     def rates(self, pool: Mapping[Kind, int]) -> tuple[float, float]:
         """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
-        kinds = [(stratum, pool[kind] / stratum.seen / sum(pool.values())) for kind, stratum in self.strata.items()]
-        won = sum(share * max(0.0, stratum.won - LUCK) for stratum, share in kinds)
-        return won, sum(share * stratum.lost for stratum, share in kinds)
+        kinds = [(each, pool[kind] / each.seen / sum(pool.values())) for kind, each in self.by_kind.items()]
+        won = sum(share * max(0.0, each.won - LUCK) for each, share in kinds)
+        return won, sum(share * each.lost for each, share in kinds)
 
     @property
     def won(self) -> float:
         """The sum of what was gained."""
-        return sum(stratum.won for stratum in self.strata.values())
+        return sum(each.won for each in self.by_kind.values())
 
     @property
     def lost(self) -> float:
         """The sum of what was lost."""
-        return sum(stratum.lost for stratum in self.strata.values())
+        return sum(each.lost for each in self.by_kind.values())
 
     @property
     def seen(self) -> int:
         """Tickets seen."""
-        return sum(stratum.seen for stratum in self.strata.values())
+        return sum(each.seen for each in self.by_kind.values())
 
     @property
     def mean(self) -> float:
@@ -95,9 +97,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """How the contenders fared."""
+    """How the edits fared."""
 
-    forms: tuple[Form, ...]  # one per contender
+    scores: tuple[Score, ...]  # one per edit
     ranked: tuple[int, ...]  # those that saw all tickets and expect a gain, the most careful first
     leader: int | None  # of these, the one of most gain
     positions: tuple[int, ...]  # of those tickets
@@ -125,32 +127,32 @@ def chunks(kinds: Sequence[Kind], size: int) -> list[list[int]]:
     return cut
 
 
-def survivors(forms: Sequence[Form], pool: Mapping[Kind, int]) -> list[int]:
-    """Which contenders go on after a chunk, best first: of those that expect a gain, the better half, but
+def survivors(scores: Sequence[Score], pool: Mapping[Kind, int]) -> list[int]:
+    """Which edits go on after a chunk, best first: of those that expect a gain, the better half, but
     ``FEWEST`` as long as there are so many.
 
     Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the next one, while what a
     broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
     still had where no careful one passes. Ties keep the order given.
     """
-    hopeful = [i for i, form in enumerate(forms) if form.expected(pool) > 0]
-    ranked = sorted(hopeful, key=lambda i: -forms[i].expected(pool, LOSS_PRICE))
-    kept = ranked[: max(FEWEST, -(-len(forms) // 2))]
-    leader = max(ranked, key=lambda i: forms[i].expected(pool), default=None)
+    hopeful = [i for i, score in enumerate(scores) if score.expected(pool) > 0]
+    ranked = sorted(hopeful, key=lambda i: -scores[i].expected(pool, LOSS_PRICE))
+    kept = ranked[: max(FEWEST, -(-len(scores) // 2))]
+    leader = max(ranked, key=lambda i: scores[i].expected(pool), default=None)
     return kept if leader is None or leader in kept else [*kept[:-1], leader]
 
 
-def race(kinds: Sequence[Kind], contenders: int, gains: Gains, chunk: int) -> Race:
-    """Race ``contenders`` edits over tickets of these ``kinds``, ``chunk`` of them between two cuts."""
+def race(kinds: Sequence[Kind], edits: int, gains: Gains, chunk: int) -> Race:
+    """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts."""
     pool = Counter(kinds)
-    forms = [Form() for _ in range(contenders)]
+    scores = [Score() for _ in range(edits)]
     laps = chunks(kinds, chunk)[:LAPS]
-    running = list(range(contenders)) if laps else []  # without a ticket there is nothing to expect
+    running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
     for positions in laps:
         for one, seen in zip(running, gains([(one, positions) for one in running]), strict=True):
-            forms[one] = forms[one].plus([kinds[i] for i in positions], seen)
-        running = [running[i] for i in survivors([forms[one] for one in running], pool)]
+            scores[one] = scores[one].plus([kinds[i] for i in positions], seen)
+        running = [running[i] for i in survivors([scores[one] for one in running], pool)]
         if not running:
             break
-    leader = max(running, key=lambda one: forms[one].expected(pool), default=None)
-    return Race(tuple(forms), tuple(running), leader, tuple(i for positions in laps for i in positions))
+    leader = max(running, key=lambda one: scores[one].expected(pool), default=None)
+    return Race(tuple(scores), tuple(running), leader, tuple(i for positions in laps for i in positions))

@@ -6,7 +6,7 @@ answer should turn. Records that were set aside teach nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stageb.engines.protocol import Decode, Engine, Request
@@ -101,19 +101,22 @@ def requests(
     ]
 
 
-def judged_again(bundle: Sequence[Record], merits: Mapping[str, float]) -> list[Record]:
-    """The records of ``bundle`` as an edited guidance judges them, ``merits`` by ticket_key: what was turned is right now.
+def judged_again(cases: Sequence[Record], merits: Mapping[str, float], bundle: Collection[str]) -> list[Record]:
+    """What of ``cases`` can be shown once more as an edited guidance judges them, ``merits`` by ticket_key: what was turned
+    is right now. ``bundle`` holds the ticket_keys of the bundle, whose tickets no edit made from them is tested on.
 
     The reason of a wrong record stays true as long as it stays wrong. What the edit has broken is left out: why, its next
-    rollout will say. So is what has no merit yet.
+    rollout will say. So is what has no merit yet; and what is right now but not of the bundle: it is a case because it was
+    judged wrong, and if answers saw it, edits would be tested on too few of the tickets that the last one mended.
     """
     again = []
-    for record in bundle:
-        right = merits.get(record.ticket.key, 0.0) > 0.5
+    for record in cases:
+        key = record.ticket.key
+        right = merits.get(key, 0.0) > 0.5
         if right and not is_right(record):
             turned = replace(record.selection, verdict=record.ticket.label, label_match=True, low_agreement=False)
             record = replace(record, selection=turned)
-        if right == is_right(record) and record.ticket.key in merits:
+        if key in merits and right == is_right(record) and (key in bundle or not right):
             again.append(record)
     return again
 

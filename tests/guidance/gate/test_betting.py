@@ -1,12 +1,30 @@
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil, exp, log1p
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.gate.betting import FIRST, STAKES, Test, Wealth, favourite, projected, smallest, spend
+from stageb.guidance.gate.betting import (
+    FIRST,
+    MISSED,
+    STAKES,
+    STEPS,
+    RemovalTest,
+    Test,
+    Wealth,
+    favourite,
+    next_level,
+    projected,
+    smallest,
+)
+
+
+def alone(gains: Sequence[float]) -> list[list[float]]:
+    """Each of a group of its own."""
+    return [[gain] for gain in gains]
+
 
 Test.__test__ = False  # type: ignore[attr-defined]  # no test class for pytest
 
@@ -87,7 +105,7 @@ def test_the_order_of_tickets_and_the_cuts_between_them_make_no_difference(
     other, cut = data.draw(st.permutations(gains)), data.draw(st.integers(0, len(gains)))
     whole = Wealth(margin).plus(gains)
     parts = Wealth(margin).plus(other[:cut]).plus(other[cut:])
-    assert (whole.tickets, parts.tickets) == (len(gains), len(gains))
+    assert (whole.bets, parts.bets) == (len(gains), len(gains))
     assert parts.logs == pytest.approx(whole.logs)
     assert parts.log == pytest.approx(whole.log)
 
@@ -171,32 +189,32 @@ def test_a_test_tells_the_same_whatever_the_cuts(
     level: float, margin: float, pool: int, gains: list[float], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(gains)))
-    whole = Test(level, pool, Wealth(margin)).plus(gains)
-    parts = Test(level, pool, Wealth(margin)).plus(gains[:cut]).plus(gains[cut:])
+    whole = Test(level, pool, Wealth(margin)).plus(alone(gains))
+    parts = Test(level, pool, Wealth(margin)).plus(alone(gains[:cut])).plus(alone(gains[cut:]))
     assert (whole.mean, parts.mean) == pytest.approx((sum(gains) / len(gains) if gains else 0.0,) * 2)
-    assert parts.gain.log == pytest.approx(whole.gain.log)
+    assert parts.wealth.log == pytest.approx(whole.wealth.log)
     assert whole.accepts == Wealth(margin).plus(gains).proves(level)
 
 
 @given(LEVEL)
 def test_what_wins_every_ticket_is_accepted_with_the_fewest(level: float) -> None:
     fewest = ceil(1.1 * smallest(level, 1) + 1)
-    assert Test(level, 1000, Wealth(favourite=favourite(1.0, 0.0))).plus([1.0] * fewest).accepts
+    assert Test(level, 1000, Wealth(favourite=favourite(1.0, 0.0))).plus(alone([1.0] * fewest)).accepts
 
 
 @pytest.mark.parametrize("gains", [[0.0] * 4, [-1.0, 0.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0]])
 def test_what_gains_nothing_is_given_up_as_soon_as_enough_is_seen(gains: list[float]) -> None:
-    test = Test(0.00625, 1000).plus(gains * (FIRST // 4 - 1))
+    test = Test(0.00625, 1000).plus(alone(gains * (FIRST // 4 - 1)))
     assert (test.futile, test.accepts) == (False, False)
-    assert test.plus(gains).futile
+    assert test.plus(alone(gains)).futile
 
 
 @given(LEVEL, st.integers(FIRST, 900), st.lists(GAIN, min_size=FIRST, max_size=FIRST))
 def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(level: float, pool: int, gains: list[float]) -> None:
-    test = Test(level, pool).plus(gains)
+    test = Test(level, pool).plus(alone(gains))
     if test.futile:
         rest = (gains * (pool // len(gains) + 1))[: pool - len(gains)]
-        assert not test.plus(rest).accepts
+        assert not test.plus(alone(rest)).accepts
 
 
 def test_giving_up_costs_little_power() -> None:
@@ -204,27 +222,95 @@ def test_giving_up_costs_little_power() -> None:
     proven = given_up = 0
     for run in range(150):
         chance, test, futile = random.Random(f"power {run}"), Test(0.00625, 1024), False
-        while test.gain.tickets < 1024 and not test.accepts:
+        while test.wealth.bets < 1024 and not test.accepts:
             futile |= test.futile
-            test = test.plus([float(chance.random() < 0.15 / 3) for _ in range(32)])
+            test = test.plus([[float(chance.random() < 0.15 / 3)] for _ in range(32)])
         proven += test.accepts
         given_up += test.accepts and futile
     assert proven > 145
     assert given_up <= 12  # 5 expected
 
 
-def test_a_rule_that_earns_nothing_is_proven_to_cost_less_than_the_margin_where_there_are_tickets() -> None:
-    idle = Test(0.00625, 1024, Wealth(-0.02)).plus([0.0] * 1024)
+@given(LEVEL, st.lists(st.lists(GAIN, min_size=1, max_size=3), max_size=40))
+def test_a_group_counts_once_however_many_tickets_it_has(level: float, groups: list[list[float]]) -> None:
+    test, means = Test(level, 100).plus(groups), [sum(group) / len(group) for group in groups]
+    assert test.wealth.log == pytest.approx(Wealth().plus(means).log)
+    assert (test.tickets, test.wealth.bets) == (sum(map(len, groups)), len(groups))
+    assert test.mean == pytest.approx(sum(means) / len(means) if means else 0.0)
+    twins = [[gain, gain] for gain in means]
+    assert Test(level, 100).plus(twins).wealth == Test(level, 100).plus(alone(means)).wealth
+
+
+@pytest.mark.parametrize("shape", [symmetric, after_a_win])
+def test_groups_that_gain_or_lose_as_one_are_accepted_as_rarely_as_the_level_says(
+    shape: Callable[[random.Random, float], float],
+) -> None:
+    level, runs, accepted = 0.02, 2000, 0
+    for run in range(runs):
+        chance, gain, test = random.Random(f"twins {shape.__name__} {run}"), 0.0, Test(level, 64)
+        while test.wealth.bets < 64 and not test.accepts:
+            test = test.plus([[gain := shape(chance, gain)] * 4 for _ in range(4)])
+        accepted += test.accepts
+    assert accepted <= runs * (level + 3 * (level * (1 - level) / runs) ** 0.5)
+
+
+# Rules that go
+
+
+def removed(level: float, groups: int, gains: Sequence[float], margin: float = 0.02) -> RemovalTest:
+    return RemovalTest(level, groups, Wealth(-margin, STAKES[-1])).plus(alone(gains))
+
+
+@given(LEVEL, st.floats(0.001, 0.5), st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.0, 0.1, -0.1, -1.0]), max_size=200))
+def test_the_bound_is_the_least_loss_that_is_refuted(level: float, margin: float, gains: list[float]) -> None:
+    test = removed(level, 999, gains, margin)
+    bound, stake = test.bound, STAKES[-1]
+    if not test.wealth.proves(level):
+        assert bound == 1
+        return
+    assert 0 <= bound <= margin
+    assert Wealth(-bound, stake).plus(gains).proves(level)
+    least = bound - margin / 2**STEPS
+    assert least <= 0 or not Wealth(-least + 1e-9, stake).plus(gains).proves(level)
+
+
+@pytest.mark.parametrize("cost", [0.002, 0.01, 0.05])
+def test_what_a_removal_costs_is_above_its_bound_as_rarely_as_the_level_says(cost: float) -> None:
+    """With the whole of a wide margin left, so that nearly every test has a bound."""
+    level, runs, above = 0.1, 400, 0
+    for run in range(runs):
+        chance = random.Random(f"bound {cost} {run}")
+        gains = [-1.0 if chance.random() < 2 * cost else 1.0 if chance.random() < cost else 0.0 for _ in range(300)]
+        above += removed(level, 300, gains, 0.4).bound < 2 * cost - (1 - 2 * cost) * cost
+    assert above <= runs * (level + 3 * (level * (1 - level) / runs) ** 0.5)
+
+
+def test_a_rule_that_earns_nothing_can_go_where_there_are_tickets() -> None:
+    idle = removed(0.00625, 1024, [0.0] * 1024)
     assert (idle.accepts, idle.futile) == (True, False)
-    assert not Test(0.00625, 100, Wealth(-0.02)).plus([0.0] * 100).accepts
-    assert not Test(0.00625, 1024, Wealth(-0.02)).plus(([0.0] * 45 + [-1.0]) * 22).accepts
+    assert idle.bound == pytest.approx(0.0056, abs=2e-4)
+    assert not removed(0.00625, 100, [0.0] * 100).accepts
+    assert removed(0.00625, 1024, ([1.0] + [0.0] * 49) * 20).bound == 0  # a rule that does harm
+
+
+def test_a_rule_that_earns_half_a_per_cent_stays_however_wide_the_margin_is() -> None:
+    gains = ([0.0] * 199 + [-1.0]) * 5
+    test = removed(0.00625, 1000, gains, 0.1)
+    assert test.wealth.proves(0.00625)
+    assert sum(gains) < -MISSED
+    assert not test.accepts
+
+
+def test_a_removal_is_tested_to_the_end_unless_it_is_hopeless() -> None:
+    assert not removed(0.00625, 1024, [0.0] * 512).decided
+    assert removed(0.00625, 1024, [0.0, -1.0] * FIRST).decided
 
 
 @given(st.floats(0.001, 0.5), st.lists(st.booleans(), max_size=200))
 def test_levels_spent_in_vain_never_add_up_to_more_than_the_budget(budget: float, accepted: list[bool]) -> None:
     left, spent = budget, 0.0
     for comes_back in accepted:
-        level = spend(left)
+        level = next_level(left)
         assert 0 < level <= left
         if not comes_back:
             left, spent = left - level, spent + level

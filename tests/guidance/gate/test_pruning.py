@@ -1,15 +1,21 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+import pytest
 from guidance.made import guidances
 from guidance.trials import PRESENT, World, numbered, rules
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.bench.learning import simulated
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.pruning import earned, lighter, traded
+from stageb.guidance.gate.betting import next_level
+from stageb.guidance.gate.pruning import Allowance, Removal, earned, lighter, prune, traded
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Rule
+from stageb.seeds import stream
 
+ALLOWED = Allowance(0.02, 0.05)
 TWO = Guidance("m", 5, (Rule("G0", "headline"), Rule("G2", "Fail if a is b."), Rule("G7", "Pass if e is f.")), 9)
 
 
@@ -39,16 +45,12 @@ def at_most(count: int) -> Callable[[Guidance], bool]:
 @given(guidances())
 def test_each_rule_but_the_headline_is_left_out_once(guidance: Guidance) -> None:
     texts = [rule.text for rule in guidance.rules]
-    without = [
-        contender.guidance for contender in lighter(guidance, "P4") if contender.proposals[0].operations[0].op == "remove"
-    ]
+    without = [edit.guidance for edit in lighter(guidance, "P4") if edit.proposals[0].operations[0].op == "remove"]
     assert [[rule.text for rule in each.rules] for each in without] == [
         texts[:place] + texts[place + 1 :] for place in range(1, len(texts))
     ]
     assert all(each.step == guidance.step + 1 for each in without)
-    assert [contender.proposals[0].index for contender in lighter(guidance, "P4")] == list(
-        range(len(lighter(guidance, "P4")))
-    )
+    assert [edit.proposals[0].index for edit in lighter(guidance, "P4")] == list(range(len(lighter(guidance, "P4"))))
 
 
 def test_rules_that_say_nearly_the_same_are_made_one() -> None:
@@ -66,11 +68,94 @@ def test_a_rule_earns_what_leaving_it_out_would_cost() -> None:
     world.table["headline / Fail if a is b. / Pass if e is f."] = world.present
     world.table["headline / Pass if e is f."] = [0.5, 0.0] + [1.0] * 2 + [0.0] * 4  # without G2: a mean of 1.5 / 8 less
     world.table["headline / Fail if a is b."] = [1.0] * 5 + [0.0] * 3  # without G7: 1 / 8 more
-    assert earned(TWO, world.jury(present=TWO), range(8)) == {"G2": 0.1875, "G7": -0.125}
-    assert earned(TWO, world.jury(GateConfig(fn_weight=2), TWO), [0, 1]) == {"G2": 0.5 * (0.5 + 0.5 * 1.0), "G7": 0.0}
-    assert earned(TWO, world.jury(present=TWO), []) == {"G2": 0.0, "G7": 0.0}
-    assert earned(PRESENT, world.jury(), [0, 1]) == {}
+    assert earned(TWO, world.judge(present=TWO), range(8)) == {"G2": 0.1875, "G7": -0.125}
+    assert earned(TWO, world.judge(GateConfig(fn_weight=2), TWO), [0, 1]) == {"G2": 0.5 * (0.5 + 0.5 * 1.0), "G7": 0.0}
+    assert earned(TWO, world.judge(present=TWO), []) == {"G2": 0.0, "G7": 0.0}
+    assert earned(PRESENT, world.judge(), [0, 1]) == {}
     assert rules(TWO) in {text for text, _ in world.asked}
+
+
+# Which rule can go
+
+
+def pruned(
+    merits: Mapping[str, Sequence[float]], present: Sequence[float], allowance: Allowance = ALLOWED, tested: int = 900
+) -> Removal:
+    """A search among rules, by what is made of each ticket without them; the last so many tickets are tested on."""
+    world = World(numbered(len(present)), present)
+    rules_ = (*PRESENT.rules, *(Rule(f"G{n}", name) for n, name in enumerate(merits, 1)))
+    guidance = Guidance("m", 3, rules_, len(rules_))
+    world.table[rules(guidance)] = present
+    for name, without in merits.items():
+        world.table[" / ".join(["the headline", *(other for other in merits if other != name)])] = without
+    cut = max(0, len(present) - tested)
+    race_on, pool = range(cut), range(cut, len(present))
+    gate = replace(world.gate(race_on, pool, look=64), judge=world.judge(present=guidance))
+    return prune(guidance, "P3", gate, allowance)
+
+
+def gone(removal: Removal) -> list[str]:
+    """Keys of the rules that went."""
+    return (
+        [operation.key or "" for each in removal.winner.proposals for operation in each.operations] if removal.winner else []
+    )
+
+
+def test_the_rule_that_earns_nothing_goes_and_what_it_may_cost_is_taken_from_the_margin() -> None:
+    present = [1.0] * 1000
+    removal = pruned({"used": [float(i % 5 > 0) for i in range(1000)], "idle": present}, present)
+    assert gone(removal) == ["G2"]
+    assert [each.outcome for each in removal.tried] == ["dropped", "accepted"]
+    assert removal.credits == {"G1": 0.2, "G2": 0.0}
+    assert 0.005 < ALLOWED.margin - removal.left.margin < 0.007
+    assert removal.left.chance == ALLOWED.chance - next_level(ALLOWED.chance)
+
+
+def test_a_rule_that_does_harm_goes_at_no_cost_even_where_nothing_is_left_of_the_margin() -> None:
+    present = [float(i % 3 > 0) for i in range(400)]
+    removal = pruned({"harmful": [1.0] * 400, "idle": present}, present, Allowance(0.0, 0.05), 300)
+    assert gone(removal) == ["G1"]
+    assert removal.left.margin == 0
+
+
+def test_rules_that_earn_their_place_stay_and_cost_nothing() -> None:
+    present = [1.0] * 1200
+    removal = pruned({f"{n}": [float(i % 20 != n) for i in range(1200)] for n in range(2)}, present)
+    assert gone(removal) == []
+    assert removal.left == ALLOWED
+    assert {each.outcome for each in removal.tried} == {"dropped"}
+
+
+def test_where_the_pool_is_too_small_no_rule_goes() -> None:
+    present = [1.0] * 80
+    removal = pruned({"idle": present}, present, tested=60)
+    assert (gone(removal), removal.left) == ([], ALLOWED)
+    assert [each.outcome for each in removal.tried] == ["unpromising"]
+    assert pruned({}, present, tested=60).tried == ()
+
+
+def test_a_rule_that_the_race_tickets_do_not_miss_but_others_do_stays_and_spends_its_level_alone() -> None:
+    present = [1.0] * 1000
+    removal = pruned({"missed later": [1.0 if i < 100 else float(i % 10 > 0) for i in range(1000)]}, present)
+    assert gone(removal) == []
+    assert [each.outcome for each in removal.tried] == ["futile"]
+    assert removal.left == Allowance(ALLOWED.margin, ALLOWED.chance - next_level(ALLOWED.chance))
+
+
+@pytest.mark.parametrize(("cost", "rarely"), [(0.005, 0.15), (0.01, 0.02)])
+def test_a_rule_that_earns_a_little_seldom_goes(cost: float, rarely: float) -> None:
+    runs = 30
+    went = sum(simulated.removals(stream("little", cost, run), 1024, cost, 0.0, searches=1)[0] for run in range(runs))
+    assert went <= runs * rarely
+
+
+def test_all_that_go_over_a_run_cost_no_more_than_the_margin() -> None:
+    """Many rules that earn a little each, sought again and again."""
+    for run in range(4):
+        _, went, cost = simulated.removals(stream("many", run), 1024, 0.002, 0.0)
+        assert cost <= simulated.CONFIG.removal_margin
+    _, went, cost = simulated.removals(stream("idle"), 1024, 0.0, 0.0)
+    assert went >= 3
 
 
 # Room for new rules

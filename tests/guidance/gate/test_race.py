@@ -11,10 +11,10 @@ from stageb.guidance.gate.race import (
     LEAST,
     LOSS_PRICE,
     LUCK,
-    Form,
     Kind,
+    KindScore,
     Race,
-    Stratum,
+    Score,
     chunks,
     race,
     survivors,
@@ -28,13 +28,13 @@ KINDS: st.SearchStrategy[list[Kind]] = st.lists(
 )
 SIZES = st.integers(1, 40)
 GAIN = st.sampled_from([-1.0, -0.5, 0.0, 0.0, 0.25, 1.0])
-STRATA = st.builds(Stratum, st.integers(1, 30), st.floats(0, 9), st.floats(0, 9))
-FORMS = st.builds(lambda wrong, right: Form({WRONG: wrong, RIGHT: right}), STRATA, STRATA)
+KIND_SCORES = st.builds(KindScore, st.integers(1, 30), st.floats(0, 9), st.floats(0, 9))
+SCORES = st.builds(lambda wrong, right: Score({WRONG: wrong, RIGHT: right}), KIND_SCORES, KIND_SCORES)
 
 
 @st.composite
 def races(draw: st.DrawFn, most: int = 9) -> tuple[list[Kind], list[list[float]]]:
-    """The tickets' kinds, and each contender's gains."""
+    """The tickets' kinds, and each edit's gains."""
     kinds = draw(KINDS)
     gains = st.lists(GAIN, min_size=len(kinds), max_size=len(kinds))
     return kinds, draw(st.lists(gains, min_size=1, max_size=most))
@@ -52,13 +52,13 @@ def run(kinds: Sequence[Kind], gains: Sequence[Sequence[float]], chunk: int = CH
     return race(kinds, len(gains), told(gains), chunk)
 
 
-def formed(seen: int, won: float, lost: float) -> Form:
+def scored(seen: int, won: float, lost: float) -> Score:
     """Won on tickets judged wrong, lost on others, so many seen of either."""
-    return Form({WRONG: Stratum(seen, won), RIGHT: Stratum(seen, 0.0, lost)})
+    return Score({WRONG: KindScore(seen, won), RIGHT: KindScore(seen, 0.0, lost)})
 
 
-def whole(kinds: Sequence[Kind], gains: Sequence[float]) -> Form:
-    return Form().plus(kinds, gains)
+def whole(kinds: Sequence[Kind], gains: Sequence[float]) -> Score:
+    return Score().plus(kinds, gains)
 
 
 # Chunks
@@ -92,64 +92,64 @@ def test_what_an_edit_threatens_is_most_of_what_is_judged_right(passing: int, ex
         assert [kinds[i] for i in chunk].count(("fail", True)) == 8 * (1 - expected)
 
 
-# Forms
+# Scores
 
 
 @given(races(most=1), st.integers(0, 90))
-def test_a_form_adds_up(made: tuple[list[Kind], list[list[float]]], cut: int) -> None:
+def test_a_score_adds_up(made: tuple[list[Kind], list[list[float]]], cut: int) -> None:
     kinds, (gains,) = made
-    form = whole(kinds, gains)
-    parts = Form().plus(kinds[:cut], gains[:cut]).plus(kinds[cut:], gains[cut:])
-    assert parts == form
-    assert form.seen == len(gains)
-    assert form.mean == pytest.approx(sum(gains) / len(gains))
-    won, lost = form.rates(Counter(kinds))
-    assert won - lost <= form.mean + 1e-9
+    score = whole(kinds, gains)
+    parts = Score().plus(kinds[:cut], gains[:cut]).plus(kinds[cut:], gains[cut:])
+    assert parts == score
+    assert score.seen == len(gains)
+    assert score.mean == pytest.approx(sum(gains) / len(gains))
+    won, lost = score.rates(Counter(kinds))
+    assert won - lost <= score.mean + 1e-9
     assert lost == pytest.approx(-sum(gain for gain in gains if gain < 0) / len(gains))
-    assert form.expected(Counter(kinds)) == pytest.approx(sum(gains))
+    assert score.expected(Counter(kinds)) == pytest.approx(sum(gains))
     lost = -sum(gain for gain in gains if gain < 0)
-    assert form.expected(Counter(kinds), LOSS_PRICE) == pytest.approx(sum(gains) - (LOSS_PRICE - 1) * lost)
+    assert score.expected(Counter(kinds), LOSS_PRICE) == pytest.approx(sum(gains) - (LOSS_PRICE - 1) * lost)
 
 
 def test_rates_are_weighed_by_the_tickets_at_hand_and_not_by_the_chunk() -> None:
     """A chunk is half wrong, half right; where most tickets are judged right already, losses weigh more."""
-    form = formed(32, 8.0, 2.0)
+    score = scored(32, 8.0, 2.0)
     mostly_right, even = {WRONG: 64, RIGHT: 448}, {WRONG: 256, RIGHT: 256}
-    assert form.expected(mostly_right) == 64 * 8 / 32 - 448 * 2 / 32
-    assert survivors([form], mostly_right) == []
-    assert survivors([form], even) == [0]
-    assert form.rates(mostly_right) == (64 / 512 * (8 - LUCK) / 32, 448 / 512 * 2 / 32)
-    assert formed(32, LUCK / 2, 0.0).rates(mostly_right) == (0, 0)
-    assert Form().expected(mostly_right) == 0
+    assert score.expected(mostly_right) == 64 * 8 / 32 - 448 * 2 / 32
+    assert survivors([score], mostly_right) == []
+    assert survivors([score], even) == [0]
+    assert score.rates(mostly_right) == (64 / 512 * (8 - LUCK) / 32, 448 / 512 * 2 / 32)
+    assert scored(32, LUCK / 2, 0.0).rates(mostly_right) == (0, 0)
+    assert Score().expected(mostly_right) == 0
 
 
 # Who goes on
 
 
-@given(st.lists(FORMS, max_size=12), st.integers(0, 200), st.integers(0, 200))
-def test_the_better_half_goes_on_with_the_one_of_most_gain(forms: list[Form], wrong: int, right: int) -> None:
+@given(st.lists(SCORES, max_size=12), st.integers(0, 200), st.integers(0, 200))
+def test_the_better_half_goes_on_with_the_one_of_most_gain(scores: list[Score], wrong: int, right: int) -> None:
     pool = {WRONG: wrong, RIGHT: right}
-    kept = survivors(forms, pool)
-    hopeful = [i for i, form in enumerate(forms) if form.expected(pool) > 0]
+    kept = survivors(scores, pool)
+    hopeful = [i for i, score in enumerate(scores) if score.expected(pool) > 0]
     assert set(kept) <= set(hopeful)
-    assert len(set(kept)) == len(kept) == min(len(hopeful), max(FEWEST, -(-len(forms) // 2)))
+    assert len(set(kept)) == len(kept) == min(len(hopeful), max(FEWEST, -(-len(scores) // 2)))
     if hopeful:
-        most = max(forms[i].expected(pool) for i in hopeful)
-        assert most in {forms[i].expected(pool) for i in kept}
-    careful = [forms[i].expected(pool, LOSS_PRICE) for i in kept]
+        most = max(scores[i].expected(pool) for i in hopeful)
+        assert most in {scores[i].expected(pool) for i in kept}
+    careful = [scores[i].expected(pool, LOSS_PRICE) for i in kept]
     assert careful[:-1] == sorted(careful[:-1], reverse=True)
-    dropped = [forms[i].expected(pool, LOSS_PRICE) for i in hopeful if i not in kept]
+    dropped = [scores[i].expected(pool, LOSS_PRICE) for i in hopeful if i not in kept]
     assert all(each <= min(careful[:-1], default=float("inf")) for each in dropped)
 
 
 def test_ties_keep_their_order_and_the_hopeless_go_however_few_are_left() -> None:
-    forms = [formed(10, won, lost) for won, lost in [(3, 0), (9, 1), (0, 0), (9, 1), (2, 5)]]
-    assert survivors(forms, {WRONG: 100, RIGHT: 100}) == [1, 3, 0]
-    assert survivors(forms[2:3], {WRONG: 100, RIGHT: 100}) == []
+    scores = [scored(10, won, lost) for won, lost in [(3, 0), (9, 1), (0, 0), (9, 1), (2, 5)]]
+    assert survivors(scores, {WRONG: 100, RIGHT: 100}) == [1, 3, 0]
+    assert survivors(scores[2:3], {WRONG: 100, RIGHT: 100}) == []
 
 
 def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
-    assert survivors([*[formed(32, 4.0, 0.0)] * 4, formed(32, 20.0, 10.0)], {WRONG: 50, RIGHT: 50}) == [0, 1, 2, 4]
+    assert survivors([*[scored(32, 4.0, 0.0)] * 4, scored(32, 20.0, 10.0)], {WRONG: 50, RIGHT: 50}) == [0, 1, 2, 4]
 
 
 # The race
@@ -163,14 +163,14 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
     outcome = run(kinds, gains, chunk)
     pool, seen = Counter(kinds), outcome.positions
     assert len(seen) == len(set(seen)) == min(len(kinds), LAPS * chunk)
-    assert len(outcome.forms) == len(gains)
+    assert len(outcome.scores) == len(gains)
     for one in outcome.ranked:
-        assert outcome.forms[one] == whole([kinds[i] for i in seen], [gains[one][i] for i in seen])
-        assert outcome.forms[one].expected(pool) > 0
+        assert outcome.scores[one] == whole([kinds[i] for i in seen], [gains[one][i] for i in seen])
+        assert outcome.scores[one].expected(pool) > 0
     if outcome.ranked:
-        most = max(outcome.forms[one].expected(pool) for one in outcome.ranked)
+        most = max(outcome.scores[one].expected(pool) for one in outcome.ranked)
         assert outcome.leader in outcome.ranked
-        assert outcome.forms[outcome.leader].expected(pool) == most
+        assert outcome.scores[outcome.leader].expected(pool) == most
     else:
         assert outcome.leader is None
 
@@ -179,7 +179,7 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
 def test_what_a_race_costs_is_bounded(made: tuple[list[Kind], list[list[float]]], size: int) -> None:
     """Halved after each chunk, rounding up, down to ``FEWEST``."""
     kinds, gains = made
-    seen = [form.seen for form in run(kinds, gains, size).forms]
+    seen = [score.seen for score in run(kinds, gains, size).scores]
     most, begun = len(gains), 0
     assert max(seen) <= LAPS * size
     for chunk in chunks(kinds, size)[:LAPS]:
@@ -195,11 +195,11 @@ def test_an_edit_that_changes_nothing_is_never_ranked(made: tuple[list[Kind], li
 
 
 def test_without_a_ticket_nobody_is_ranked() -> None:
-    assert run([], [[], []]) == Race((Form(), Form()), (), None, ())
+    assert run([], [[], []]) == Race((Score(), Score()), (), None, ())
 
 
 def test_a_race_ends_where_enough_is_seen() -> None:
-    assert run([WRONG, RIGHT] * 200, [[1.0, 0.0] * 200]).forms[0].seen == LAPS * CHUNK
+    assert run([WRONG, RIGHT] * 200, [[1.0, 0.0] * 200]).scores[0].seen == LAPS * CHUNK
 
 
 def test_losers_are_dropped_early() -> None:
@@ -208,7 +208,7 @@ def test_losers_are_dropped_early() -> None:
     better = [1.0, 0.0] * (2 * CHUNK)
     outcome = run(kinds, [idle, worse, idle, better, worse, idle])
     assert (outcome.ranked, outcome.leader) == ((3,), 3)
-    assert [form.seen for form in outcome.forms] == [CHUNK, CHUNK, CHUNK, len(kinds), CHUNK, CHUNK]
+    assert [score.seen for score in outcome.scores] == [CHUNK, CHUNK, CHUNK, len(kinds), CHUNK, CHUNK]
 
 
 def test_the_most_careful_comes_first_and_the_one_of_most_gain_leads() -> None:

@@ -171,14 +171,16 @@ def test_equal_edits_are_one_whatever_their_reasons_and_order() -> None:
 
 
 @given(RECORDS, st.data())
-def test_what_an_edit_turned_is_right_and_what_it_broke_or_nobody_judged_is_left_out(
+def test_cases_are_shown_again_as_they_are_judged_now_but_for_what_was_broken_and_what_would_tell_of_other_bundles(
     records: list[Record], data: st.DataObject
 ) -> None:
     keys = sorted({each.ticket.key for each in records})
     merits = {key: data.draw(st.sampled_from([0.0, 0.4, 0.5, 0.6, 1.0])) for key in keys if data.draw(st.booleans())}
-    again = judged_again(records, merits)
+    bundle = {key for key in keys if data.draw(st.booleans())}
+    again = judged_again(records, merits, bundle)
     kept = {each.ticket.key for each in again}
-    assert {key for key, merit in merits.items() if merit > 0.5} <= kept <= set(merits)
+    assert {key for key, merit in merits.items() if merit > 0.5 and key in bundle} <= kept <= set(merits)
+    assert all(key in bundle or merits[key] <= 0.5 for key in kept)
     assert [is_right(each) for each in again] == [merits[each.ticket.key] > 0.5 for each in again]
     for each in records:
         right = merits.get(each.ticket.key, 0.0) > 0.5

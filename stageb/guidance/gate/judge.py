@@ -1,0 +1,74 @@
+"""How tickets are judged under some guidance: asked of the model once, and weighed by the price of errors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+from stageb.guidance.config import GateConfig
+from stageb.guidance.gate.race import Kind
+from stageb.guidance.prompts import rule_lines
+from stageb.guidance.types import Guidance, Judgement, Ticket
+
+Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]
+"""Guidance and positions of tickets in; for each position how it is judged."""
+
+
+def digest(guidance: Guidance) -> str:
+    """16 hex digits for what a model sees of a guidance: its rules and their keys, not its step or its metadata."""
+    return hashlib.blake2b(rule_lines(guidance).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class Judge:
+    """Asks how tickets are judged, each at most once, and weighs the answers: what an edit gains on a ticket.
+
+    ``known`` holds merits under the ``present`` guidance, by position; ``tickets`` says what stands at a position.
+    """
+
+    def __init__(
+        self, ask: Ask, tickets: Sequence[Ticket], config: GateConfig, present: Guidance, known: Mapping[int, float]
+    ):
+        self._ask = ask
+        self._tickets = tickets
+        most = max(config.fp_weight, config.fn_weight)
+        self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
+        self._present = present
+        self._merits: dict[str, dict[int, float]] = {rule_lines(present): dict(known)}  # equal rules, judged alike
+        self.judged = 0  # tickets judged
+        self.tokens = 0  # that this cost
+
+    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[float]]:
+        """For each guidance and its positions, the merits; all that is not known is asked for in one call."""
+        unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
+        for guidance, positions in asked:
+            known = self.known(guidance)
+            missing = dict.fromkeys(i for i in positions if i not in known)
+            if missing:
+                unknown.setdefault(rule_lines(guidance), (guidance, {}))[1].update(missing)
+        questions = [(guidance, list(missing)) for guidance, missing in unknown.values()]
+        for (guidance, positions), judged in zip(questions, self._ask(questions) if questions else (), strict=True):
+            self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
+            self.judged += len(judged)
+            self.tokens += sum(each.tokens for each in judged)
+        return [[self.known(guidance)[i] for i in positions] for guidance, positions in asked]
+
+    def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[float]]:
+        """For each edited guidance and its positions: merit gained over the present guidance, weighed, each in [-1, 1]."""
+        pairs = [pair for guidance, positions in asked for pair in ((guidance, positions), (self._present, positions))]
+        merits = iter(self.merits(pairs))
+        return [
+            [
+                self._weights[self._tickets[i].label] * (new - old)
+                for i, new, old in zip(positions, after, before, strict=True)
+            ]
+            for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
+        ]
+
+    def kinds(self, positions: Sequence[int]) -> list[Kind]:
+        """For each its label, and whether the present guidance is more likely right than wrong."""
+        (merits,) = self.merits([(self._present, positions)])
+        return [(self._tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
+
+    def known(self, guidance: Guidance) -> dict[int, float]:
+        """The merits known under ``guidance``, by position."""
+        return self._merits.setdefault(rule_lines(guidance), {})

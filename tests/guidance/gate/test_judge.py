@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+from guidance.trials import PRESENT, TOKENS, World, numbered, rules, worlds
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.config import GateConfig
+from stageb.guidance.gate.decide import Edit
+from stageb.guidance.gate.judge import digest
+from stageb.guidance.types import Guidance
+
+
+@given(worlds(), st.data())
+def test_a_judge_asks_once_for_each_text_and_ticket_and_counts_it(
+    made: tuple[World, list[Edit], list[int], list[int]], data: st.DataObject
+) -> None:
+    world, edits, *_ = made
+    judge, position = world.judge(), st.sampled_from(range(len(world.tickets)))
+    guidances = [PRESENT, *(edit.guidance for edit in edits), replace(PRESENT, step=9)]  # the last one reads as the first
+    questions = st.lists(st.tuples(st.sampled_from(guidances), st.lists(position, max_size=9)), max_size=4)
+    for asked in data.draw(st.lists(questions, max_size=3)):
+        merits = judge.merits(asked)
+        known = {rules(PRESENT): world.present, **world.table}
+        assert merits == [[known[rules(guidance)][i] for i in positions] for guidance, positions in asked]
+    assert set(world.asked.values()) <= {1}
+    assert (judge.judged, judge.tokens) == (len(world.asked), TOKENS * len(world.asked))
+
+
+def test_what_is_known_already_is_not_asked_for() -> None:
+    world = World(numbered(4), [0.0, 1.0, 0.0, 1.0])
+    judge = world.judge()
+    judge.known(PRESENT).update({0: 0.6, 1: 1.0, 2: 0.5})
+    assert [right for _, right in judge.kinds([0, 1, 2, 3])] == [True, True, False, True]
+    assert dict(world.asked) == {(rules(PRESENT), 3): 1}
+
+
+def test_gains_are_weighed_by_the_price_of_each_error() -> None:
+    world = World(numbered(2), [0.0, 0.0])  # labelled pass, fail: answered fail, pass
+    edit = world.edit("mends both", [1.0, 1.0])
+    for config, gains in [
+        (GateConfig(), [1.0, 1.0]),
+        (GateConfig(fp_weight=4.0), [0.25, 1.0]),
+        (GateConfig(fn_weight=2.0), [1.0, 0.5]),
+        (GateConfig(fp_weight=2.0, fn_weight=8.0), [1.0, 0.25]),
+    ]:
+        assert world.judge(config).gains([(edit.guidance, [0, 1])]) == [gains]
+
+
+def test_a_guidance_is_known_by_what_a_model_sees_of_it() -> None:
+    """Step and metadata make no difference to a verdict, a rule's key does."""
+    world = World(numbered(3), [1.0, 0.0, 1.0])
+    judge = world.judge()
+    judge.merits([(PRESENT, [0, 1, 2])])
+    again = Guidance("m", 8, tuple(replace(rule, metadata={"sources": ["x"]}) for rule in PRESENT.rules), 9)
+    assert judge.known(again) == {0: 1.0, 1: 0.0, 2: 1.0}
+    assert judge.known(replace(PRESENT, rules=(replace(PRESENT.rules[0], key="G7"),))) == {}
+
+
+@given(worlds())
+def test_a_digest_tells_apart_what_a_model_sees(made: tuple[World, list[Edit], list[int], list[int]]) -> None:
+    _, edits, *_ = made
+    names = {rules(edit.guidance): digest(edit.guidance) for edit in edits}
+    assert len(set(names.values())) == len(names)
+    assert all(len(name) == 16 and int(name, 16) >= 0 for name in names.values())
+    assert digest(replace(PRESENT, step=9)) == digest(PRESENT) != digest(replace(PRESENT, rules=()))
