@@ -77,7 +77,7 @@ def main(world: World, config: RegressionConfig, resolved_yaml: str, fresh: bool
         optimizer.step()
         optimizer.zero_grad()
         world.lead(keeper.keep, step, float(total), network.state_dict())
-    world.lead(keeper.end)
+    world.lead(lambda: keeper.journal.close())
     return 0
 
 
@@ -88,10 +88,8 @@ class Keeper:
 
     def begin(self, config: RegressionConfig, resolved_yaml: str, fresh: bool) -> tuple[int, dict[str, Tensor] | None]:
         """Steps done, and the weights that came of them; None before the first."""
-        output = config.output
-        self.journal = Journal.open(
-            output.root, output.run_name, asdict(config), fresh=fresh, ignored=("fabric.", "output.")
-        )
+        root, name = config.output.root, config.output.run_name
+        self.journal = Journal.open(root, name, asdict(config), fresh=fresh, ignored=("fabric.", "output."))
         if self.journal.number == 0:
             self.journal.replace("config.yaml", resolved_yaml)
         path = self.journal.path(WEIGHTS)
@@ -102,10 +100,6 @@ class Keeper:
         self.journal.append("metrics.jsonl", [{"step": step, "loss": loss}])
         self.journal.put(WEIGHTS, lambda path: save_file(weights, path))
         self.journal.commit({"step": step})
-
-    def end(self) -> None:
-        """Nothing is left to do."""
-        self.journal.close()
 
 
 def network_of(seed: int) -> nn.Module:
