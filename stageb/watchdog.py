@@ -41,6 +41,7 @@ from stageb.pulse import Pulse
 MEET_S = 60.0  # for all ranks to find rank 0, once they have met
 LOOK_S = 0.25  # between two looks at who is silent or stuck
 LAST_S = 0.5  # for other ranks to leave by themselves
+HELLO_S = 5.0  # for whoever connects to say the word
 
 Address = tuple[str, int, str]  # host, port, and the word that only ranks of this job know
 
@@ -121,8 +122,8 @@ class Watchdog:
             raise RankError(self._rank, "launch", f"the ranks did not find together: {error}") from error
         if self._server:
             self._server.close()
-        launching.before_end(self._end_others)
         self._everyone = list(self._peers.values())
+        launching.before_end(self._end_others)
         if self._rank:
             pulse.listen(lambda now: self._peers[0].send("pulse", asdict(now)))
         self._thread.start()
@@ -133,12 +134,15 @@ class Watchdog:
         accepted, _ = self._server.accept()
         accepted.settimeout(None)
         connection = Connection(accepted.detach())
-        said, rank, *place = json.loads(connection.recv_bytes(10_000))
-        if not hmac.compare_digest(str(said), word):
+        said: Any = None
+        with contextlib.suppress(OSError, EOFError, ValueError):
+            said = json.loads(connection.recv_bytes(10_000)) if connection.poll(HELLO_S) else None
+        first = str(said[0]) if isinstance(said, list) and said else ""
+        if not hmac.compare_digest(first.encode(errors="replace"), word.encode()):
             connection.close()
             return
         connection.send_bytes(json.dumps([launching.machine(), os.getpid()]).encode())
-        self._peers[rank] = _Peer(connection=connection, process=self._near(place))
+        self._peers[said[1]] = _Peer(connection=connection, process=self._near(said[2:]))
 
     @staticmethod
     def _near(place: list[Any]) -> int | None:
@@ -158,7 +162,8 @@ class Watchdog:
         raise AssertionError
 
     def close(self) -> None:
-        """In good order: from now on other ranks may end. Returns when all have come so far; rank 0 parts last."""
+        """In good order: from now on other ranks may end. Returns when all have come so far; rank 0 parts last, and until
+        then shows signs of life and looks at those that still work."""
         pulse.listen(None)
         self._closing = True
         if self._rank:
@@ -171,11 +176,11 @@ class Watchdog:
     def _end_others(self, code: int) -> None:
         """A last act: rank 0 ends the others with the same code, and any rank kills those near it that do not go: a stopped
         or locked-up rank would stay, or hold up torchrun's agent for half a minute."""
-        for peer in self._peers.values():
+        for peer in self._everyone:
             if self._rank == 0:
                 peer.send("end", code)
         deadline = time.monotonic() + LAST_S
-        near = [peer.process for peer in self._peers.values() if peer.process is not None] if self._speaks else []
+        near = [peer.process for peer in self._everyone if peer.process is not None] if self._speaks else []
         while near and time.monotonic() < deadline:
             time.sleep(0.02)
             near = [process for process in near if _runs(process)]
@@ -192,13 +197,13 @@ class Watchdog:
 
     def _watch(self) -> None:
         beat = 0.0
-        while self._peers:
+        while self._peers or not self._closing:
             for ready in wait([peer.connection for peer in self._peers.values()], min(LOOK_S, self._beat_s)):
                 self._hear(next(rank for rank, peer in self._peers.items() if peer.connection is ready))
             now = time.monotonic()
             if now - beat >= self._beat_s:
                 beat = now
-                for peer in self._peers.values():
+                for peer in self._everyone:
                     peer.send("pulse", asdict(pulse.now()))
             self._look(now)
 
@@ -226,12 +231,12 @@ class Watchdog:
         for rank, peer in self._peers.items():
             if now - peer.heard >= self._patience:
                 self._lost(rank, f"no sign of life for {self._patience:g} s")
-        if self._rank or self._closing:
+        if self._rank:
             return
         self._own.got(pulse.now())
         if self._early and self._own.pulse.kind == "waiting":
             end_with(self._early)
-        ranks: dict[int, _Seen] = {0: self._own, **self._peers}
+        ranks: dict[int, _Seen] = {**({} if self._closing else {0: self._own}), **self._peers}
         stuck = {rank: seen.pulse for rank, seen in ranks.items() if now - seen.since > self._patience}
         for rank, at in stuck.items():
             if at.kind == "working":

@@ -15,7 +15,8 @@ together in a handful of collectives, all ranks in the same order:
 
 - ``broadcast`` is ``fabric.broadcast``, ``gather`` is ``fabric.all_gather``: of lengths first, then of padded bytes, since
   Fabric would pass text through ungathered and dies of unequal shapes. Loops that learn weights use ``world.fabric`` beside
-  them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order.
+  them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so that a rank that waits
+  there for another is not taken for the one that hangs.
 - In ``lead`` rank 0 works alone, and the others answer what it asks for by ``map`` until it is done. So what rank 0 decides,
   with other ranks' help or without, needs no agreement on hash orders or last bits: there is one source of truth.
 - Item i of a share is rank ``i % world_size``'s, by the items alone; what ``map`` hands over and brings back passes through
@@ -75,14 +76,14 @@ class World:
         """Rank 0's ``value``, on every rank."""
         if self.world_size == 1:
             return value
-        with self._together("broadcast"):
+        with self.together("broadcast"):
             return self.fabric.broadcast(value)
 
     def gather(self, data: bytes) -> list[bytes]:
         """The ``data`` of every rank, by rank, on every rank."""
         if self.world_size == 1:
             return [data]
-        with self._together("gather"):
+        with self.together("gather"):
             lengths = torch.as_tensor(self.fabric.all_gather(torch.tensor([len(data)]))).flatten().tolist()
             if not max(lengths):
                 return [b""] * self.world_size
@@ -90,6 +91,20 @@ class World:
             padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
             rows = torch.as_tensor(self.fabric.all_gather(padded)).cpu()
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
+
+    @contextmanager
+    def together(self, what: str) -> Iterator[None]:
+        """In collectives of Fabric's own, such as ``fabric.backward``: a wait for the other ranks, not work of this one.
+
+        They break where a rank is gone; the watchdog knows which, and ends this process. Raises RankError.
+        """
+        try:
+            with pulse.waiting(what):
+                yield
+        except RuntimeError as error:
+            if self.world_size > 1:
+                time.sleep(SETTLE_S)
+            raise rank_error(self.rank, error, what) from error
 
     def agree(self, what: str, value: str) -> None:
         """Raise the same InputError on every rank unless all of them hold an equal ``value``, say a digest of the inputs."""
@@ -176,16 +191,6 @@ class World:
         threads = torch.get_num_threads()
         return {"device": self.device, "device_name": name, "world_size": self.world_size, "torch_threads": threads}
 
-    @contextmanager
-    def _together(self, what: str) -> Iterator[None]:
-        """In a collective. It breaks where a rank is gone: the watchdog knows which, and ends this process."""
-        try:
-            with pulse.waiting(what):
-                yield
-        except RuntimeError as error:
-            time.sleep(SETTLE_S)
-            raise rank_error(self.rank, error, what) from error
-
 
 def encode(value: Json) -> bytes:
     """``value`` as JSON bytes. Escaped to ASCII, so text with lone surrogates, which models do produce, survives."""
@@ -233,7 +238,7 @@ def _watched(world: World, settings: FabricConfig, children: placing.Children, m
     children.hand_over()
     try:
         code = main(world)
-        with world._together("the end"):
+        with world.together("the end"):
             world.fabric.barrier()
         with pulse.at("parting"):
             torch.distributed.destroy_process_group()

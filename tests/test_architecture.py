@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -19,8 +20,8 @@ THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
     "stageb/draft": {"yaml"},
     "stageb/strict_yaml": {"yaml"},
-    "stageb/runtime": {"lightning", "torch"},
-    "stageb/links": {"torch"},
+    "stageb/world": {"lightning", "torch"},
+    "stageb/placing": {"lightning", "torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/*/progress": {"rich"},
     "stageb/*/report": {"rich"},
@@ -64,7 +65,7 @@ LIGHT = {
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
 STAGES = (
-    "rollout selection prompts texts reflection/reflect reflection/proposals reflection/edits "
+    "rollout selection prompts texts learning schedule splits reflection/reflect reflection/proposals reflection/edits "
     "gate/betting gate/race gate/decide gate/pruning"
 ).split()
 WORLDLY = {
@@ -80,18 +81,24 @@ WORLDLY = {
     "time",
     "torch",
 }
-WORLDLY_HERE = {"stageb/runtime", "stageb/links", "stageb/launching", "stageb/journal"}
+WORLDLY_HERE = {f"stageb/{name}" for name in ("world", "placing", "watchdog", "launching", "journal")}
 
 
-def imports(module: str) -> Iterator[tuple[str, int]]:
-    """What ``module`` imports, as dotted names with lines; names behind ``if TYPE_CHECKING`` are left out."""
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+def tree_of(module: str) -> ast.Module:
+    """The source, read."""
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def imports(module: str, at_once: bool = False) -> Iterator[tuple[str, int]]:
+    """What ``module`` imports, as dotted names with lines; names behind ``if TYPE_CHECKING`` are left out. ``at_once``: only
+    what it imports as it is imported itself, rather than later, in a function."""
+    tree = tree_of(module)
+    later = (ast.FunctionDef, ast.AsyncFunctionDef) if at_once else ()
     skipped = {
         inner
         for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        for statement in node.body
-        for inner in ast.walk(statement)
+        if isinstance(node, later) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        for inner in ast.walk(node)
     }
     for node in ast.walk(tree):
         if node in skipped:
@@ -133,9 +140,28 @@ def test_a_stage_is_a_function_of_its_arguments(module: str) -> None:
     for name, line in imports(module):
         assert name.partition(".")[0] not in WORLDLY, f"{module}:{line} imports {name}"
         assert module_of(name) not in WORLDLY_HERE, f"{module}:{line} imports {name}"
-    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(module)):
         called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
         assert called not in ("open", "print", "input"), f"{module} calls {called}"
+
+
+def test_imports_go_one_way() -> None:
+    """No module needs, as it is imported, one that needs it: what stands low knows nothing of what stands above."""
+    graph = {
+        module: {found for name, _ in imports(module, at_once=True) if (found := module_of(name)) and found != module}
+        for module in MODULES
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which shows the circle
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_fabrics_collectives_of_data_are_called_in_one_place(module: str) -> None:
+    """They pass text through ungathered, and die of unequal shapes; ``World`` knows how to use them, and is watched."""
+    if module == "stageb/world":
+        return
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Attribute) and node.attr in ("broadcast", "all_gather"):
+            assert not ast.unparse(node.value).endswith("fabric"), f"{module}:{node.lineno} calls {ast.unparse(node)}"
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -14,14 +14,28 @@ def guidance(root: Path, world_size: int, **keys: object) -> list[str]:
     return small.arguments(small.write(root / "tickets.jsonl", "valves"), root, world_size, {"distill.size": 5, **keys})
 
 
+def regression(root: Path, world_size: int, raises_on: int = -1) -> list[str]:
+    place = [f"--output.root={root}", "--fabric.accelerator=cpu", f"--fabric.devices={world_size}"]
+    return ["fit", "--loop=regression", f"--raises_on={raises_on}", *place]
+
+
 LOOPS = [
     Loop(
         name="guidance",
+        module="stageb",
         arguments=guidance,
         raising=lambda root, world_size, rank: guidance(
             root, world_size, **{"model.model_name_or_path": f"programs.models:raising_on_{rank}"}
         ),
         says=r"rank {rank} failed at ticket g-\d+::(pass|fail) of mission valves: ValueError: the lamp went out",
+    ),
+    Loop(
+        name="regression",
+        module="programs.regression",
+        arguments=regression,
+        raising=lambda root, world_size, rank: regression(root, world_size, raises_on=rank),
+        says="rank {rank} failed at step 3: ValueError: the slope is gone",
+        tolerance=1e-5,
     ),
 ]
 
@@ -38,6 +52,11 @@ def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @every
 def test_equal_bytes_at_every_world_size(bench: Bench, world_size: int) -> None:
     conformance.check_world_size(bench, world_size)
+
+
+@every
+def test_collectives_come_in_one_order(bench: Bench, world_size: int) -> None:
+    conformance.check_collectives(bench, world_size)
 
 
 @every

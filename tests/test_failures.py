@@ -106,6 +106,16 @@ def cases() -> list[Case]:
                     quick=own and rank == 1,
                 ),
             ]
+            found.append(
+                Case(
+                    f"stuck in torch's teardown, rank {rank}",
+                    launcher,
+                    "at_the_end",
+                    on=rank,
+                    timeout_s=3,
+                    says=f"rank {rank} failed at parting: {HUNG}",
+                )
+            )
         found += [
             Case(
                 "raise in lead, rank 0",
@@ -125,6 +135,14 @@ def cases() -> list[Case]:
                 on=1,
                 codes=(2,),
                 says="inputs differs between ranks: 'same' on rank 0, 'other' on rank 1",
+            ),
+            Case(
+                "ranks that part ways",
+                launcher,
+                "parted",
+                on=1,
+                timeout_s=3,
+                says="every rank waits for the others: rank 1 at gather; they ran different code",
             ),
             Case("os._exit(0), rank 1", launcher, "vanish", on=1, says="rank 1 failed at square item 1: its"),
             Case("os._exit(0), rank 0", launcher, "vanish", on=0, says="rank 0 failed at leading: its", codes=(0,)),

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -33,6 +34,7 @@ class Ended:
     out: str
     err: str
     operations: tuple[tuple[str, ...], ...]  # of each rank, in order: "open /the/path"
+    collectives: tuple[tuple[str, ...], ...]  # of each rank, in order: what it waited in for the others
     seconds: float
 
 
@@ -84,8 +86,11 @@ class Forks:
         for process in self.ranks:
             process.join()
         codes = tuple(128 - code if (code := process.exitcode or 0) < 0 else code for process in self.ranks)
-        notes = tuple(tuple(self._text(f"operations.{rank}").splitlines()) for rank in range(len(self.ranks)))
-        return Ended(codes, self._text("out"), self._text("err"), notes, took)
+        operations, collectives = self._notes("operations"), self._notes("collectives")
+        return Ended(codes, self._text("out"), self._text("err"), operations, collectives, took)
+
+    def _notes(self, what: str) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(self._text(f"{what}.{rank}").splitlines()) for rank in range(len(self.ranks)))
 
     def _text(self, name: str) -> str:
         path = self.folder / name
@@ -114,10 +119,26 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
         done += 1
         os.write(notes, f"{what} {path}\n".encode())
 
+    import programs.regression  # noqa: F401 - its loop is in the registry from now on
+
     from stageb.__main__ import main
 
+    _note_waits(os.open(f"{folder}/collectives.{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
     watch(note)
     code = main(arguments)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _note_waits(notes: int) -> None:
+    """Have this process note what it waits in for other ranks."""
+    from stageb import pulse
+
+    waiting = pulse.waiting
+
+    def noted(label: str) -> AbstractContextManager[None]:
+        os.write(notes, f"{label}\n".encode())
+        return waiting(label)
+
+    pulse.waiting = noted

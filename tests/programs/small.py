@@ -9,7 +9,7 @@ from typing import Any
 
 from stageb.seeds import stream, uniform
 
-ROUND = 12  # tickets of one round, at every world size
+ROUND = 24  # tickets of one round, at every world size
 PARTS, STATES, COLOURS = ("hose", "valve", "seal"), ("new", "worn", "torn"), ("red", "blue")
 SMALL = {
     "model.engine": "scripted",

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from stageb.guidance.crew import TOGETHER, Crew
-from stageb.runtime import Runtime, run
-
 from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.ranks import TOGETHER, Ranks
+from stageb.world import World, run
 
 
 def echo(prompt: Prompt, decode: Decode, key: int) -> str:
@@ -22,25 +21,25 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
     count = 2 * TOGETHER + 1
     requests = [Request(Prompt("s", f"u{i}"), decode, (2**64 - i, i)) for i in range(count)]
     config = LoopConfig(stage_a_paths=["none"], model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"))
-    crew = Crew(config, [])
     parts: list[int] = []
     given: list[tuple[Completion, ...]] = []
 
-    def handlers(runtime: Runtime) -> dict[str, Any]:
-        named = dict(crew.handlers(runtime))
-        generate = named["generate"]
+    def main(world: World) -> int:
+        ranks = Ranks(config, [], world)
+        ranks.load()
 
         def counting(common: Any, item: Any) -> Any:
             parts.append(len(item))
-            return generate(common, item)
+            return ranks._generate(common, item)
 
-        return named | {"generate": counting}
+        def lead() -> None:
+            given.extend(ranks.reflection_engine().generate(requests))
+            assert ranks.reflection_engine().generate([]) == []
 
-    def lead(runtime: Runtime) -> None:
-        crew.lead(runtime)
-        given.extend(crew.reflection_engine().generate(requests))
-        assert crew.reflection_engine().generate([]) == []
+        world.offer({"generate": counting})
+        world.lead(lead)
+        return 0
 
-    run(FabricConfig(accelerator="cpu"), handlers, lead)
+    assert run(FabricConfig(accelerator="cpu"), main) == 0
     assert given == ScriptedEngine(echo).generate(requests)
     assert parts == [TOGETHER, TOGETHER, 1], "a rank's share is a whole part, so parts must be small for all to get one"

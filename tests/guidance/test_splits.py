@@ -1,0 +1,96 @@
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from guidance.made import tickets
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
+from stageb.guidance.splits import SPLITS, missions_of, split_tickets
+from stageb.guidance.types import Split, Ticket
+
+CONFIG = LoopConfig(stage_a_paths=["t.jsonl"])
+ALL_TRAIN = replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0))
+WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
+
+
+def numbered(groups: int) -> list[Ticket]:
+    return [Ticket("m", f"group-{n}", "pass", (("image_1", "a: b"),)) for n in range(groups)]
+
+
+def split_by_key(world: Sequence[Ticket], config: LoopConfig = CONFIG) -> dict[tuple[str, str], Split]:
+    """The split of every ticket, by mission and key."""
+    found = split_tickets(world, config)
+    return {(mission, world[i].key): split for mission, own in found.items() for split in SPLITS for i in own.of(split)}
+
+
+@given(WORLDS)
+def test_splits_partition_a_missions_tickets(world: list[Ticket]) -> None:
+    found = split_tickets(world, CONFIG)
+    assert list(found) == missions_of(world)
+    for mission, splits in found.items():
+        own = [i for i, ticket in enumerate(world) if ticket.mission == mission]
+        assert sorted(splits.train + splits.val + splits.test) == own
+        assert sorted(splits.raced + splits.studied) == sorted(splits.train)
+        assert sorted(splits.tested) == sorted(splits.studied)
+        assert splits.by_key == {world[i].key: i for i in splits.train}
+
+
+@given(WORLDS, WORLDS)
+def test_further_tickets_move_none_of_the_others(world: list[Ticket], more: list[Ticket]) -> None:
+    known = {(ticket.mission, ticket.key) for ticket in world}
+    before = split_by_key(world)
+    after = split_by_key(world + [t for t in more if (t.mission, t.key) not in known])
+    assert {ticket: after[ticket] for ticket in before} == before
+
+
+@given(tickets())
+def test_a_resubmitted_group_stays_in_its_split(world: list[Ticket]) -> None:
+    both = [replace(ticket, label=label) for ticket in world for label in ("pass", "fail")]
+    found = split_by_key(list(dict.fromkeys(both)))
+    assert all(found["m", f"{ticket.group_id}::pass"] == found["m", f"{ticket.group_id}::fail"] for ticket in world)
+
+
+@given(tickets(), st.data())
+def test_the_order_of_lines_makes_no_difference(world: list[Ticket], data: st.DataObject) -> None:
+    other = data.draw(st.permutations(world))
+    found, again = split_tickets(world, CONFIG), split_tickets(other, CONFIG)
+    for mission, splits in found.items():
+        for name in ("train", "val", "test", "raced", "studied", "tested"):
+            assert [world[i] for i in getattr(splits, name)] == [other[i] for i in getattr(again[mission], name)]
+
+
+def test_shares_are_as_configured_and_the_seed_draws_them() -> None:
+    world = numbered(4000)
+    config = replace(CONFIG, split=SplitConfig(0.5, 0.2, 0.3))
+    found = split_by_key(world, config)
+    drawn = Counter(found.values())
+    assert drawn["train"] / 4000 == pytest.approx(0.5, abs=0.03)
+    assert drawn["val"] / 4000 == pytest.approx(0.2, abs=0.03)
+    assert found != split_by_key(world, replace(config, seed=18))
+    kept = replace(config, split=replace(config.split, seed=config.seed), seed=18)
+    assert found == split_by_key(world, kept), "split.seed keeps the split of a run that had another seed"
+
+
+# What edits are raced on
+
+
+@given(WORLDS, st.integers(1, 9))
+def test_tickets_to_race_on_are_whole_groups_of_train_and_no_more_than_a_third_of_them(
+    world: list[Ticket], race_size: int
+) -> None:
+    config = replace(CONFIG, gate=GateConfig(race_size=race_size))
+    for splits in split_tickets(world, config).values():
+        groups = {world[i].group_id for i in splits.raced}
+        assert set(splits.raced) == {i for i in splits.train if world[i].group_id in groups}
+        assert len(groups) <= min(race_size, len(splits.train) // 3)
+        assert bool(groups) == (len(splits.train) >= 3)
+    assert not any(splits.raced for splits in split_tickets(world, replace(config, gate="none")).values())
+
+
+def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
+    one, other = (split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].raced for seed in (1, 2))
+    assert list(one) != sorted(one)
+    assert set(one) != set(other)

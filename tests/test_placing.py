@@ -1,0 +1,87 @@
+"""What Fabric is told under each launcher."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stageb import launching
+from stageb.config import FabricConfig
+from stageb.errors import ConfigError
+from stageb.placing import _place, _threads_are_given
+
+LAUNCHERS: dict[str, dict[str, str]] = {
+    "own": {},
+    "torchrun": {"TORCHELASTIC_RUN_ID": "none", "RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"},
+    "slurm": {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "fit"},
+    "salloc": {"SLURM_NTASKS": "4", "SLURM_NNODES": "2", "SLURM_PROCID": "0", "SLURM_JOB_NAME": "interactive"},
+}
+LAUNCHERS["fabric"] = {**LAUNCHERS["torchrun"], "LT_CLI_USED": "1", "LT_DEVICES": "2", "LT_ACCELERATOR": "cpu"}
+LAUNCHERS["fabric with a strategy"] = {**LAUNCHERS["fabric"], "LT_STRATEGY": "ddp"}
+
+
+@pytest.fixture
+def under(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Set the environment of a launcher."""
+
+    def choose(name: str) -> None:
+        for key in {key for environment in LAUNCHERS.values() for key in environment} | {"OMP_NUM_THREADS"}:
+            monkeypatch.delenv(key, raising=False)
+        for key, value in LAUNCHERS[name].items():
+            monkeypatch.setenv(key, value)
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    ("launcher", "world_size", "arguments"),
+    [
+        ("own", None, {"accelerator": "auto", "strategy": "auto", "devices": "auto", "num_nodes": 1}),
+        ("salloc", None, {"accelerator": "auto", "strategy": "auto", "devices": "auto", "num_nodes": 1}),
+        ("torchrun", 4, {"accelerator": "auto", "strategy": "ddp", "devices": 2, "num_nodes": 2}),
+        ("slurm", 4, {"accelerator": "auto", "strategy": "ddp", "devices": 2, "num_nodes": 2}),
+        ("fabric", 4, {"accelerator": "cpu", "strategy": "ddp"}),
+        ("fabric with a strategy", 4, {"accelerator": "cpu", "strategy": "ddp"}),
+    ],
+)
+def test_what_fabric_is_told(under: Any, launcher: str, world_size: int | None, arguments: dict[str, object]) -> None:
+    under(launcher)
+    place = _place(FabricConfig())
+    assert (place.world_size, place.arguments) == (world_size, arguments)
+    assert launching.leads() == (launcher in ("own", "salloc", "slurm"))
+    assert "LT_STRATEGY" not in os.environ, "Fabric refuses a strategy object beside a strategy by environment"
+
+
+def test_a_strategy_that_was_named_is_kept(under: Any) -> None:
+    under("slurm")
+    assert _place(FabricConfig(strategy="fsdp")).arguments["strategy"] == "fsdp"
+
+
+def test_devices_must_fit_the_processes_that_exist(under: Any) -> None:
+    under("slurm")
+    assert _place(FabricConfig(devices=[4, 5])).arguments["devices"] == [4, 5]
+    with pytest.raises(ConfigError, match="say 2, or auto"):
+        _place(FabricConfig(devices=3))
+
+
+def test_threads_that_were_given_are_left_alone(under: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stageb.placing._cores", lambda: 8)
+    under("own")
+    assert not _threads_are_given()
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert _threads_are_given()
+    under("fabric")
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")  # what `fabric run` gives every rank
+    assert not _threads_are_given()
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert _threads_are_given()
+
+
+def test_a_process_that_was_not_launched_may_outlive_its_parent(under: Any) -> None:
+    under("own")
+    launching.die_with_launcher()
+    assert launching._launcher is None
+    assert Path("/proc/self").exists() == ("/" in launching.machine())

@@ -1,0 +1,227 @@
+"""The watchdog over real sockets between forked processes: who is told to be lost, and how a job ends in good order.
+
+Whole jobs under every launcher are in ``test_failures.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from programs.processes import child
+
+from stageb import pulse
+from stageb.errors import ConfigError, RankError
+from stageb.watchdog import Address, Watchdog
+
+TIMEOUT_S = 1.0
+FOREVER_S = 60.0
+Act = Callable[[int, Watchdog], None]  # what a rank does once all have met; it ends in good order where this returns
+
+
+def job(folder: Path, world_size: int, act: Act, meddle: Callable[[Address], None] | None = None) -> tuple[list[int], str]:
+    """Each rank's exit code, as shells see it, and what was said. ``meddle`` goes to rank 0's door before any rank."""
+    said = folder / "err"
+    said.write_text("")
+    first = Watchdog(0, world_size, TIMEOUT_S)
+    address = first.listen("127.0.0.1")
+
+    def on_rank(rank: int) -> None:
+        os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
+        dog = first if rank == 0 else Watchdog(rank, world_size, TIMEOUT_S)
+        dog.meet(address)
+        act(rank, dog)
+        dog.close()
+
+    if meddle:
+        meddle(address)
+    ranks = [child(lambda rank=rank: on_rank(rank)) for rank in range(world_size)]  # type: ignore[misc]
+    assert first._server is not None
+    first._server.close()
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
+    return [128 - code if code < 0 else code for code in codes], said.read_text()
+
+
+def ends_with(tmp_path: Path, act: Act, message: str, world_size: int = 2) -> list[int]:
+    """Whether a job says ``message`` once and nothing else; its ranks' codes."""
+    began = time.monotonic()
+    codes, said = job(tmp_path, world_size, act)
+    assert said == f"{message}\n"
+    assert time.monotonic() - began < FOREVER_S / 2
+    return codes
+
+
+def sleep(rank: int = -1, dog: Watchdog | None = None) -> None:
+    time.sleep(FOREVER_S)
+
+
+def work(label: str) -> None:
+    with pulse.at(label):
+        sleep()
+
+
+def wait(label: str) -> None:
+    with pulse.waiting(label):
+        sleep()
+
+
+# --- Good order ------------------------------------------------------------------------------------------------------
+
+
+def test_a_bye_never_looks_like_a_loss(tmp_path: Path) -> None:
+    """Whichever rank comes to its end first, and however close together."""
+
+    def act(rank: int, dog: Watchdog) -> None:
+        with pulse.at("parting"):
+            time.sleep(random.Random(10 * turn + rank).choice([0.0, 0.0, 0.001, 0.01, 0.1]))
+
+    for turn in range(50):
+        assert job(tmp_path, 3, act) == ([0, 0, 0], ""), turn
+
+
+def test_signs_of_life_and_waits_for_the_busy_are_no_failure(tmp_path: Path) -> None:
+    """For three times the timeout: work that ticks on rank 1, rank 2 waits for it, rank 0 does what nobody watches."""
+
+    def act(rank: int, dog: Watchdog) -> None:
+        if rank == 0:
+            time.sleep(3 * TIMEOUT_S)
+        elif rank == 1:
+            with pulse.at("asking the server"):
+                for _ in range(30):
+                    time.sleep(0.1 * TIMEOUT_S)
+                    pulse.tick()
+        else:
+            with pulse.waiting("gather"):
+                time.sleep(3 * TIMEOUT_S)
+
+    assert job(tmp_path, 3, act) == ([0, 0, 0], "")
+
+
+def test_a_rank_may_be_done_long_before_the_others(tmp_path: Path) -> None:
+    assert job(tmp_path, 3, lambda rank, dog: time.sleep(2 * TIMEOUT_S * (rank == 0))) == ([0, 0, 0], "")
+
+
+# --- Meeting ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b'["guess", 1, "here", 1]', b"GET / HTTP/1.1", b'{"a": 1}', b"[]", b"x" * 20_000, None],
+    ids=["another word", "no JSON", "no list", "nothing in it", "too long", "nothing at all"],
+)
+def test_a_stranger_is_sent_away(tmp_path: Path, message: bytes | None) -> None:
+    strangers = []
+
+    def meddle(address: Address) -> None:
+        stranger = Connection(socket.create_connection(address[:2]).detach())
+        strangers.append(stranger)
+        if message is not None:
+            stranger.send_bytes(message)
+        else:
+            stranger.close()
+
+    assert job(tmp_path, 2, lambda rank, dog: None, meddle) == ([0, 0], "")
+
+
+# --- Bad order -------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_said_by_rank_0(tmp_path: Path) -> None:
+    def act(rank: int, dog: Watchdog) -> None:
+        if rank == 2:
+            dog.fail(RankError(2, "ticket 7", "out of memory"))
+        sleep()
+
+    assert ends_with(tmp_path, act, "rank 2 failed at ticket 7: out of memory", 3) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("rank_0_too", [True, False])
+def test_bad_input_is_said_by_rank_0_in_its_own_words_if_it_has_them(tmp_path: Path, rank_0_too: bool) -> None:
+    error = ConfigError("seed", "x", "a whole number")
+
+    def act(rank: int, dog: Watchdog) -> None:
+        pulse.name("reading")
+        if rank == 1:
+            dog.fail(error)
+        time.sleep(0.7 * TIMEOUT_S)
+        if rank_0_too:
+            dog.fail(error)
+        wait("gather")
+
+    said = str(error) if rank_0_too else f"rank 1 failed at reading: {error}"
+    assert ends_with(tmp_path, act, said) == [2 if rank_0_too else 1] * 2
+
+
+def test_a_closed_connection(tmp_path: Path) -> None:
+    def act(rank: int, dog: Watchdog) -> None:
+        pulse.name("square item 3")
+        time.sleep(0.3)
+        if rank == 1:
+            os._exit(0)
+        sleep()
+
+    assert ends_with(tmp_path, act, "rank 1 failed at square item 3: its connection closed", 3) == [1, 0, 1]
+
+
+def test_silence(tmp_path: Path) -> None:
+    def act(rank: int, dog: Watchdog) -> None:
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        sleep()
+
+    assert ends_with(tmp_path, act, f"rank 1 failed at start: no sign of life for {TIMEOUT_S:g} s", 3) == [1, 137, 1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_progress(tmp_path: Path, rank: int) -> None:
+    def act(mine: int, dog: Watchdog) -> None:
+        work("rollout group 3") if mine == rank else wait("gather")
+
+    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): taken for hung"
+    assert ends_with(tmp_path, act, f"rank {rank} failed at rollout group 3: {cause}") == [1, 1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_does_not_come_to_its_end_after_the_others(tmp_path: Path, rank: int) -> None:
+    """The others are in ``close`` already."""
+
+    def act(mine: int, dog: Watchdog) -> None:
+        if mine == rank:
+            work("parting")
+
+    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): taken for hung"
+    assert ends_with(tmp_path, act, f"rank {rank} failed at parting: {cause}") == [1, 1]
+
+
+def test_ranks_that_all_wait_never_meet(tmp_path: Path) -> None:
+    said = "every rank waits for the others: rank 1 at gather; rank 2 at broadcast; they ran different code"
+    codes = ends_with(
+        tmp_path,
+        lambda rank, dog: wait("gather" if rank == 1 else "broadcast"),
+        f"rank 0 failed at broadcast: {said}",
+        3,
+    )
+    assert codes == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("mishap", "why"),
+    [(os._exit, "its connection closed"), (os.kill, f"no sign of life for {1.5 * TIMEOUT_S:g} s")],
+    ids=["gone", "stopped"],
+)
+def test_rank_1_speaks_where_rank_0_is_lost(tmp_path: Path, mishap: Callable[..., None], why: str) -> None:
+    def act(rank: int, dog: Watchdog) -> None:
+        time.sleep(0.3)
+        if rank == 0:
+            mishap(0) if mishap is os._exit else mishap(os.getpid(), signal.SIGSTOP)
+        sleep()
+
+    codes = ends_with(tmp_path, act, f"rank 0 failed at leading: {why}, as rank 1 sees it", 3)
+    assert codes[1:] == [1, 1]
