@@ -494,6 +494,15 @@ def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(fit: Fit, m
     assert trained(fit) == {1, 2, 3, 4}
 
 
+def test_a_rule_that_goes_is_no_accepted_edit_and_keeps_no_mission_learning(fit: Fit, model: Model) -> None:
+    rules = {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if a is b.", "G2": "Fail if c is d."}
+    keys = {"guidance__path": seed_file(fit, {"valves": rules}), "gate__removal_margin": 0.3, "early_stop__patience": 1}
+    assert fit(model__model_name_or_path=model(models.idle)[0], runner__epochs=4, **keys) == 0
+    assert len(fit.guidance().rules) == 2
+    assert trained(fit) == {1}
+    assert "valves, after 0 accepted edits, 1 rule let go:" in fit.out
+
+
 def test_an_accepted_edit_starts_the_count_of_idle_epochs_anew(fit: Fit) -> None:
     assert fit(runner__epochs=4, early_stop__patience=1) == 0
     accepted = {row["guidance_step_after"] for row in fit.rows("reflection") if row["applied"]}

@@ -6,6 +6,7 @@ from guidance.made import LINE, VERDICT, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.gate.pruning import Allowance
 from stageb.guidance.state import (
     Choice,
     MissionState,
@@ -52,6 +53,8 @@ def states(draw: st.DrawFn) -> tuple[State, dict[tuple[str, str], Ticket]]:
         missions[mission] = MissionState(
             guidance=draw(guidance),
             left=draw(st.floats(0, 0.5)),
+            allowance=Allowance(draw(st.floats(0, 1)), draw(st.floats(0, 0.5))),
+            bundle=tuple(draw(st.lists(LINE, max_size=2))),
             tally=draw(TALLIES),
             judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES), max_size=1)),
             merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),

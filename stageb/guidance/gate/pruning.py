@@ -9,8 +9,8 @@ of its accuracy, but for a chance of ``gate.alpha`` over all missions of the run
 and what these cannot rule out that it costs, at the test's level (``betting.RemovalTest.bound``), is taken from the margin;
 one that could cost more than what is left of it is not made. The levels of all such tests, passed or not, add up to no more
 than the mission's equal part of ``gate.alpha``; so with that confidence every removal costs at most its bound, and the
-bounds add up to no more than the margin. Accuracy is what the gate weighs: by ``gate.fp_weight`` and ``gate.fn_weight``,
-each group of tickets once.
+bounds add up to no more than the margin. What a removal costs is meant against the guidance of its time, in what the gate
+weighs: merit, by ``gate.fp_weight`` and ``gate.fn_weight``, each group of tickets once.
 
 Tickets come again here too. Those that let a rule in are asked whether it may go, and are likelier than others to miss it;
 those that let one rule go are asked about the next, and there the guarantee rests on removals being few.
