@@ -16,6 +16,7 @@ from stageb.guidance.state import (
     answers_from_plain,
     from_plain,
     interval,
+    mission_from_plain,
     mission_to_plain,
     share,
     to_plain,
@@ -35,13 +36,13 @@ RECORDS = ("pending", "again", "unsolved")
 
 
 @st.composite
-def states(draw: st.DrawFn) -> tuple[State, dict[tuple[str, str], Ticket]]:
-    """A state, and the tickets that it was made of."""
+def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
+    """A state, and the tickets that it was made of, by mission and key."""
     missions: dict[str, MissionState] = {}
-    known: dict[tuple[str, str], Ticket] = {}
+    known: dict[str, dict[str, Ticket]] = {}
     for mission in draw(st.lists(LINE, max_size=2, unique=True)):
         own = draw(tickets(mission, max_size=3))
-        known |= {(mission, ticket.key): ticket for ticket in own}
+        known[mission] = {ticket.key: ticket for ticket in own}
         made: dict[str, object] = {
             name: tuple(
                 Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own
@@ -63,20 +64,22 @@ def states(draw: st.DrawFn) -> tuple[State, dict[tuple[str, str], Ticket]]:
             choices=tuple(draw(st.lists(st.builds(Choice, guidance, COUNT, COUNT), max_size=1))),
             **made,  # type: ignore[arg-type]
         )
-    return State(draw(COUNT), missions, draw(SPENT), draw(LINE)), known
+    done = draw(st.tuples(COUNT, COUNT, COUNT, COUNT))
+    return State(missions, done, draw(SPENT), draw(LINE), draw(st.booleans())), known
 
 
 @given(states())
-def test_a_state_comes_back_from_json(made: tuple[State, dict[tuple[str, str], Ticket]]) -> None:
+def test_a_state_comes_back_from_json(made: tuple[State, dict[str, dict[str, Ticket]]]) -> None:
     state, known = made
-    parts = {name: json.dumps(mission_to_plain(mission)) for name, mission in state.missions.items()}
-    back = from_plain(json.loads(json.dumps(to_plain(state))), lambda name: json.loads(parts[name]), known)
+    parts = {name: json.loads(json.dumps(mission_to_plain(mission))) for name, mission in state.missions.items()}
+    missions = {name: mission_from_plain(name, part, known[name]) for name, part in parts.items()}
+    back = from_plain(json.loads(json.dumps(to_plain(state))), missions)
     assert back == state
     assert list(back.missions) == list(state.missions)
 
 
 @given(states())
-def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[tuple[str, str], Ticket]]) -> None:
+def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[str, dict[str, Ticket]]]) -> None:
     """A commit is written after every round: it names tickets, and what they say stays in the ticket files."""
     for mission in map(mission_to_plain, made[0].missions.values()):
         assert all(isinstance(record["ticket"], str) for name in RECORDS for record in mission[name])
@@ -89,15 +92,15 @@ def test_answers_come_back_from_json(answers: Answers) -> None:
 
 @given(states(), guidances())
 def test_with_mission_replaces_one_and_leaves_the_given_state(
-    made: tuple[State, dict[tuple[str, str], Ticket]], guidance: Guidance
+    made: tuple[State, dict[str, dict[str, Ticket]]], guidance: Guidance
 ) -> None:
     state, _ = made
     before = dict(state.missions)
     mission = MissionState(guidance)
-    after = state.with_mission("new", mission)
-    assert after.missions == {**before, "new": mission}
+    after = state.with_mission(mission)
+    assert after.missions == {**before, guidance.mission: mission}
     assert state.missions == before
-    assert (after.cursor, after.spent, after.ended) == (state.cursor, state.spent, state.ended)
+    assert (after.done, after.spent, after.ended) == (state.done, state.spent, state.ended)
 
 
 # Tallies
