@@ -144,9 +144,9 @@ def _ask_kernel() -> None:
 def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.25)
-    if under_torchrun():
-        end(1, "the launcher of this job ended, and the job with it; run the same command to go on" if leads() else "")
-    time.sleep(1.0)  # the parent was rank 0: let the link to it end this process, with a message
+    if under_torchrun() and leads():
+        end(1, "the launcher of this job ended, and the job with it; run the same command to go on")
+    time.sleep(1.0)  # rank 0 speaks, or where it was the parent, rank 1: let the watchdog end this process
     end(1)
 
 

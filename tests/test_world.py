@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from programs.jobs import run_job
 from programs.ranks import Raised, on_ranks
 
-from stageb import launching
+from stageb import launching, pulse
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, EngineError, RankError, at
 from stageb.world import World, decode, encode, run
@@ -67,6 +67,16 @@ def test_ranks_that_disagree_raise_the_same_everywhere() -> None:
     found = on_ranks(3, lambda world: world.agree("inputs", "other" if world.rank == 2 else "same"))
     said = "inputs differs between ranks: 'same' on rank 0, 'other' on rank 2; give every rank the same inputs"
     assert found == [Raised("InputError", said)] * 3
+
+
+def test_a_collective_of_fabrics_own_is_a_wait_and_breaks_under_its_name() -> None:
+    def main(world: World) -> int:
+        with world.at("step 3"), world.together("gradients"):
+            assert (pulse.now().label, pulse.now().kind) == ("gradients", "waiting")
+            raise RuntimeError("Connection closed by peer")
+
+    with pytest.raises(RankError, match="rank 0 failed at gradients: RuntimeError: Connection closed by peer"):
+        run(ONE, main)
 
 
 # --- Work ------------------------------------------------------------------------------------------------------------

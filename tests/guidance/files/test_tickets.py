@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
 from stageb.guidance.config import SplitConfig
-from stageb.guidance.files.tickets import BadRecord, digest, read, split_of
+from stageb.guidance.files.tickets import BadRecord, digest, read
+from stageb.guidance.splits import split_of
 from stageb.guidance.types import Ticket
 
 GOOD = {"mission": "valves", "group_id": "g1", "label": "pass", "per_image": {"image_1": "a: b"}}
