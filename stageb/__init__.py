@@ -9,9 +9,11 @@ The map:
 - ``errors``, ``seeds``, ``config``: the tree of errors, random streams from names, the config that all loops share
 - ``loops``: the registry of loops: what ``loop:`` in a config may say
 - ``strict_yaml``, ``draft``, ``cli``, ``__main__``: from a command line to a frozen config; the command table
+- ``strict_json``: JSON that others wrote
 - ``world``: a job's ranks on Lightning Fabric, and the collectives that a loop may use
 - ``placing``, ``launching``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended together
-- ``journal``: a run's folder: lock, atomic files, append-only records, weights, commits, resume
+- ``journal``, ``commits``, ``versions``, ``disk``: a run's folder: lock, atomic files, append-only records, weights,
+  commits, resume
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
 - ``tiny``: the language model that ships with the package, and how it was made

@@ -32,7 +32,7 @@ class FabricConfig:
     precision: str | None = None
     """Fabric's precision plugin for modules that it sets up; frozen models take model.torch_dtype instead."""
     timeout_s: float = 600.0
-    """Seconds without a sign of life (a finished micro-batch, a heartbeat) after which a rank is taken for hung."""
+    """Seconds without a sign of life (a step of decoding, a request under way) after which a rank is taken for hung."""
 
     def __post_init__(self) -> None:
         require(self.num_nodes >= 1, "fabric.num_nodes", self.num_nodes, "at least 1")

@@ -160,19 +160,23 @@ def test_set_up_says_which_python_it_needs(checkout: Path) -> None:
     assert "Python 3.11 or later" in done.stderr
 
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
 
 
-def test_the_readmes_keys_exist() -> None:
+def test_the_keys_that_pages_list_exist() -> None:
     known = dict(dotted(LoopConfig))
-    rows = README.split("### Keys")[1].split("###")[0].splitlines()
-    named = [key for row in rows if row.startswith("| `") for key in re.findall(r"`([\w.]+)`", row.split("|")[1])]
-    assert len(named) > 10
+    sections = [part for page in PAGES.values() for part in re.split(r"^#+ ", page, flags=re.M) if part.startswith("Keys\n")]
+    rows = [row for part in sections for row in part.splitlines() if row.startswith("| `")]
+    named = [key for row in rows for key in re.findall(r"`([\w.]+)`", row.split("|")[1])]
+    assert len(sections) == 2  # the README's and the whole table
+    assert len(named) > 30
     assert [key for key in named if key not in known] == []
 
 
-def test_the_readmes_python_runs() -> None:
-    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+def test_the_python_that_pages_show_runs() -> None:
+    blocks = [block for page in PAGES.values() for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+    assert blocks
+    for block in blocks:
         names: dict[str, Callable[[], None]] = {}
         exec(block, names)
         tests = [value for name, value in names.items() if name.startswith("test_")]
@@ -181,6 +185,7 @@ def test_the_readmes_python_runs() -> None:
             test()
 
 
-def test_the_readmes_files_are_in_the_checkout() -> None:
-    for name in set(re.findall(r"(?<![\w/])(?:bin|configs|stageb|\.ci)/[\w./-]+\w", README)):
-        assert (ROOT / name).exists(), name
+def test_the_files_that_pages_name_are_in_the_checkout() -> None:
+    for page in PAGES.values():
+        for name in set(re.findall(r"(?<![\w/])(?:bin|configs|stageb|tests|\.ci)/[\w./-]+\w", page)):
+            assert (ROOT / name).exists(), name
