@@ -16,9 +16,8 @@ The map:
   commits, resume
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
-- ``tiny``: the language model that ships with the package, and how it was made
-- ``demo``: the demo's tickets, and how they were made
-- ``bench``: what is measured, and how: ``python -m stageb.bench``
+- ``tiny``: the language model that ships with the package
+- ``demo``: the demo's tickets
 
 The names below are imported when they are first used, so that ``import stageb`` costs nothing.
 """

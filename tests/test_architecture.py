@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODULES = {str(path.relative_to(ROOT).with_suffix("")): path for path in sorted((ROOT / "stageb").rglob("*.py"))}
+MODULES = {
+    str(path.relative_to(ROOT).with_suffix("")): path
+    for package in ("lab", "stageb")
+    for path in sorted((ROOT / package).rglob("*.py"))
+}
 LOOPS = ("guidance", "two_channel", "snake", "growth")
 
-# The first pattern that fits a module names all that it may import beside stageb and the standard library.
+# The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
     "stageb/draft": {"yaml"},
@@ -33,12 +37,13 @@ THIRD_PARTY = {
     "stageb/engines/openai": {"transformers"},
     "stageb/engines/kernels": {"torch", "triton"},
     "stageb/engines/*": {"huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "transformers"},
-    "stageb/bench/__init__": set[str](),
-    "stageb/bench/__main__": set[str](),
-    "stageb/bench/learning/*": {"gepa", "matplotlib", "torch"},
-    "stageb/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
-    "stageb/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
     "stageb/*": set[str](),
+    "lab/bench/__init__": set[str](),
+    "lab/bench/__main__": set[str](),
+    "lab/bench/learning/*": {"gepa", "matplotlib", "torch"},
+    "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
+    "lab/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
+    "lab/*": set[str](),
 }
 
 # What the command line loads before it knows that there is work to do. They import one another and nothing else of stageb.
@@ -115,7 +120,7 @@ def imports(module: str, at_once: bool = False) -> Iterator[tuple[str, int]]:
 
 
 def module_of(dotted: str) -> str | None:
-    """The file of stageb that a dotted name means, or None."""
+    """The file of stageb or lab that a dotted name means, or None."""
     path = dotted.replace(".", "/")
     return next((name for name in (path, f"{path}/__init__") if name in MODULES), None)
 
@@ -125,7 +130,16 @@ def test_a_module_imports_only_what_its_place_allows(module: str) -> None:
     allowed = next(names for pattern, names in THIRD_PARTY.items() if fnmatch(module, pattern))
     for name, line in imports(module):
         top = name.partition(".")[0]
-        assert top == "stageb" or top in sys.stdlib_module_names or top in allowed, f"{module}:{line} imports {name}"
+        assert top in {"stageb", "lab", *sys.stdlib_module_names, *allowed}, f"{module}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("stageb/")])
+def test_what_is_installed_needs_nothing_that_stays_in_the_repository(module: str) -> None:
+    for name, line in imports(module):
+        assert name.partition(".")[0] != "lab", f"{module}:{line} imports {name}"
+    for node in ast.walk(tree_of(module)):  # "lab.module:function" would be imported by its name
+        named = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("lab.")
+        assert not named, f"{module}:{node.lineno} names {ast.unparse(node)}"
 
 
 @pytest.mark.parametrize("module", sorted(LIGHT))
@@ -177,4 +191,4 @@ def test_loops_do_not_know_each_other(module: str) -> None:
 def test_random_choices_come_from_seeds_alone() -> None:
     """The shipped model's training, which no run repeats, is the exception."""
     users = [module for module in MODULES for name, _ in imports(module) if name == "random"]
-    assert [module for module in users if not module.startswith("stageb/tiny/")] == []
+    assert [module for module in users if not module.startswith("lab/tiny/")] == []

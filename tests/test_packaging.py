@@ -35,9 +35,10 @@ def test_every_direct_dependency_has_a_tested_version() -> None:
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in pins.values())
 
 
-def test_the_wheel_holds_the_whole_package_and_runs(tmp_path: Path) -> None:
+def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(ROOT / "stageb", source / "stageb", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("lab", "stageb"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -45,9 +46,9 @@ def test_the_wheel_holds_the_whole_package_and_runs(tmp_path: Path) -> None:
     subprocess.run([*pip, "wheel", *offline, "--wheel-dir", str(tmp_path), str(source)], check=True)
     [wheel] = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
-    files = [path.relative_to(source) for path in (source / "stageb").rglob("*") if path.is_file()]
-    assert {path.as_posix() for path in files} <= held
-    assert "stageb/demo/tickets.jsonl" in held
+    files = [path.relative_to(source).as_posix() for path in (source / "stageb").rglob("*") if path.is_file()]
+    assert {name for name in held if ".dist-info/" not in name} == set(files)
+    assert {"stageb/py.typed", "stageb/demo/tickets.jsonl", "stageb/tiny/checkpoint/model.safetensors"} <= held
 
     site = tmp_path / "site"
     subprocess.run([*pip, "install", *offline, "--target", str(site), str(wheel)], check=True)

@@ -7,7 +7,6 @@ of a call are sorted by what they share.
 
 from __future__ import annotations
 
-import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from stageb.engines.products import halve
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
 from stageb.engines.rows import Answer, Choice, Ids, Row
 from stageb.errors import ConfigError, EngineError
+from stageb.tiny import CHECKPOINT
 
 TINY = "stageb-tiny"
 _KEY = "model.model_name_or_path"
@@ -117,10 +117,9 @@ def build(model: ModelConfig, device: str) -> Engine:
 def located(name: str) -> str:
     """The folder or hub name to load. A name that can only be a folder must be one."""
     if name == TINY:
-        folder = Path(str(importlib.resources.files("stageb.tiny") / "checkpoint"))
-        if not (folder / "config.json").is_file():
-            raise ConfigError(_KEY, name, f"the package's own model is missing from {folder}; install the package again")
-        return str(folder)
+        if not (CHECKPOINT / "config.json").is_file():
+            raise ConfigError(_KEY, name, f"the package's own model is missing from {CHECKPOINT}; install the package again")
+        return str(CHECKPOINT)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():

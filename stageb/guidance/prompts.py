@@ -7,7 +7,7 @@ group_id. The answer is two lines, ``Verdict: ...`` and ``Reason: ...``.
 Reflection: the cases of one kind of error beside rightly judged ones of the same answer, right ones first. Cases go by
 short names (T1, T2, ...), which stand for ticket_keys outside the prompt. The answer is one JSON object.
 
-The shipped model is trained on exactly these texts (``stageb/tiny``): a change here means training it again.
+The shipped model is trained on exactly these texts (``lab/tiny``): a change here means training it again.
 """
 
 from __future__ import annotations

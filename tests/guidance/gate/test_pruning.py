@@ -7,7 +7,7 @@ from guidance.trials import PRESENT, World, numbered, rules
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.bench.learning import simulated
+from lab.bench.learning import simulated
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.betting import next_level
 from stageb.guidance.gate.pruning import Allowance, Removal, earned, lighter, prune, traded

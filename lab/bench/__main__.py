@@ -1,0 +1,63 @@
+"""The table of benchmarks: ``python -m lab.bench NAME [options]``.
+
+A benchmark is a function of its arguments (a list of words) that returns an exit code; its module is imported when it is
+asked for. Fabric's own launcher runs this same command line once per further rank.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stageb import launching
+from stageb.errors import InputError, StagebError, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One line of the table."""
+
+    summary: str  # what --help says
+    entry: str  # "module:function", called with the arguments after the name; returns the exit code
+
+
+BENCHMARKS = {
+    "rollout": Benchmark("Rollouts per second of several engines on one workload.", "lab.bench.rollout:main"),
+    "scale": Benchmark("The same batch per rank on 1, 2, ... ranks.", "lab.bench.scale:main"),
+    "gate": Benchmark("Tickets per second judged by probabilities and by samples.", "lab.bench.gate:main"),
+    "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
+    "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
+    "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),
+    "power": Benchmark("What the gate's test can see, on simulated tickets.", "lab.bench.learning.power:main"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one benchmark and return its exit code: 0 done, 1 something broke, 2 bad input."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        if given and given[0] in BENCHMARKS:
+            module, _, function = BENCHMARKS[given[0]].entry.partition(":")
+            code: int = getattr(importlib.import_module(module), function)(given[1:])
+            return code
+        if given and given[0] in ("-h", "--help"):
+            print(usage())
+            return 0
+        what = f"there is no benchmark {shown(given[0], 60)}" if given else "no benchmark was named"
+        raise InputError(f"{what}\n{usage()}")
+    except StagebError as error:
+        if launching.leads():
+            print(f"lab.bench: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def usage() -> str:
+    """The table as text."""
+    lines = [f"  {name:<10}{benchmark.summary}" for name, benchmark in BENCHMARKS.items()]
+    return "\n".join(["usage: bin/bench NAME [options]; bin/bench NAME --help lists them", "", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

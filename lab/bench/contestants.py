@@ -1,0 +1,264 @@
+"""What is compared: ways to get the same answers from the same model, each behind the part of ``Engine`` that is timed.
+
+``ours`` and ``vllm`` are engines of the package. The others are what one would write with transformers alone; they read the
+very same token ids, since prompts are encoded here as the engines encode them.
+
+- ``generate``: ``model.generate`` with padding, one sample per row, 16 rows at a time.
+- ``generate-n``: the same with ``num_return_sequences``, 64 rows at a time.
+- ``continuous``: transformers' continuous batching.
+- ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples.
+
+The engines are asked for ``batch`` tickets at a time, as the loops ask them, the others for a rank's whole share. None of
+these has keys: their draws come from the global generator, seeded once per call, and depend on the batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from transformers import GenerationConfig
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+from lab.bench.workloads import (
+    CHAT_VARIABLES,
+    SHAPES,
+    Workload,
+    config_of,
+    folder_of,
+    model_of,
+    tokenizer_of,
+)
+from stageb import engines
+from stageb.engines import vllm
+from stageb.engines.chat import Chat
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Completion, Decode, Request
+from stageb.engines.transformers import TransformersEngine
+from stageb.engines.vllm import VllmEngine
+from stageb.errors import EngineError
+
+GENERATE_ROWS = 16
+GENERATE_N_ROWS = 64
+PAGE = 256  # tokens of a page of continuous batching's cache, by default
+
+
+class Answers(Protocol):
+    """The part of ``Engine`` that is timed."""
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """Answer every request."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One way to answer."""
+
+    load: Callable[[Workload, str], Answers]  # (workload, torch device string)
+    keyed: bool  # a sample depends on its key and not on the batch
+    in_batches: bool  # asked as the loops ask an engine; otherwise it gets a rank's whole share at once
+    own_weights: bool = False  # random weights of its own: its answers to made prompts are not those of the others
+
+
+class Generate:
+    """The usual loop over ``model.generate``: prompts padded on the left, ``rows`` answers at a time.
+
+    ``samples_share``: a prompt stands once and is repeated by ``num_return_sequences``.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, rows: int, samples_share: bool) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._chat = Chat(tokenizer, CHAT_VARIABLES)
+        self._rows = rows
+        self._samples_share = samples_share
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        samples = len(requests[0].keys)
+        each = samples if self._samples_share else 1
+        prompts = [joined(self._chat, request) for request in requests for _ in range(samples // each)]
+        torch.manual_seed(requests[0].keys[0])
+        step = max(1, self._rows // each)
+        found: list[Completion] = []
+        for start in range(0, len(prompts), step):
+            found += self._batch(prompts[start : start + step], requests[0], each)
+        return grouped(found, samples)
+
+    @torch.inference_mode()
+    def _batch(self, prompts: list[list[int]], like: Request, each: int) -> list[Completion]:
+        longest = max(map(len, prompts))
+        device = self._model.device
+        ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts], device=device)
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+        settings = generation_config(self._model, self._tokenizer, like, num_return_sequences=each)
+        whole = self._model.generate(ids, attention_mask=mask, generation_config=settings)
+        closing = set(settings.eos_token_id or ())
+        return [completion(self._tokenizer, row, closing) for row in whole[:, longest:].tolist()]
+
+
+class Continuous:
+    """transformers' continuous batching; every sample is a prompt of its own.
+
+    Its manager, with the cache that it reserves, is kept from call to call: making one takes seconds.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._chat = Chat(tokenizer, CHAT_VARIABLES)
+        self._kept_for: Decode | None = None
+        logging.getLogger("ContinuousBatchingLogger").setLevel(logging.CRITICAL)  # it warns of every call
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        samples = len(requests[0].keys)
+        prompts = [joined(self._chat, request) for request in requests for _ in range(samples)]
+        settings = generation_config(self._model, self._tokenizer, requests[0])
+        closing = set(settings.eos_token_id or ())
+        if requests[0].decode != self._kept_for:  # a manager keeps the settings that it was made with
+            self.close()
+            self._kept_for = requests[0].decode
+        torch.manual_seed(requests[0].keys[0])
+        results = self._model.generate_batch(
+            inputs=prompts,
+            generation_config=settings,
+            continuous_batching_config=self._cache(prompts, requests[0].decode.max_new_tokens),
+            progress_bar=False,
+            persistent_manager=True,
+        )
+        if len(results) != len(prompts):  # it logs what went wrong and returns what it has
+            raise EngineError(f"continuous batching returned {len(results)} answers to {len(prompts)} prompts")
+        found = [completion(self._tokenizer, list(result.generated_tokens), closing) for result in results.values()]
+        return grouped(found, samples)
+
+    def close(self) -> None:
+        """Give the manager's memory back."""
+        self._model.destroy_cached_continuous_batching_manager()
+
+    def _cache(self, prompts: list[list[int]], new: int) -> Any:
+        """On a GPU the library sees for itself how much memory there is; on a CPU it would take most of it."""
+        if self._model.device.type != "cpu":
+            return None
+        pages = sum(-(-(len(prompt) + new) // PAGE) for prompt in prompts)
+        return ContinuousBatchingConfig(num_blocks=pages, max_batch_tokens=1024)
+
+
+def forget(held: Answers) -> None:
+    """Have a contestant forget the tickets of earlier passes, which a run would never ask for again: vLLM's cache of
+    prefixes keeps all of them."""
+    engine = held.engine if isinstance(held, VllmN) else held
+    if isinstance(engine, VllmEngine):
+        engine.llm.reset_prefix_cache()
+
+
+class VllmN:
+    """vLLM without keys: one request per ticket, all its samples at once."""
+
+    def __init__(self, engine: VllmEngine, tokenizer: Any) -> None:
+        self.engine = engine
+        self._tokenizer = tokenizer
+        self._chat = Chat(tokenizer, CHAT_VARIABLES)
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
+        decode = requests[0].decode
+        params = self.engine.sampling_params(
+            n=len(requests[0].keys), temperature=decode.temperature, max_tokens=decode.max_new_tokens
+        )
+        prompts = [{"prompt_token_ids": joined(self._chat, request)} for request in requests]
+        outputs = self.engine.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
+        return [tuple(self._completion(one) for one in output.outputs) for output in outputs]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.engine.close()
+
+    def _completion(self, output: Any) -> Completion:
+        ids = list(output.token_ids)
+        text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return Completion(text, len(ids), output.finish_reason)
+
+
+def generation_config(model: Any, tokenizer: Any, like: Request, **more: Any) -> GenerationConfig:
+    """``like``'s decode in transformers' words; nothing is left to defaults, which cut at the 50 best tokens."""
+    named = model.generation_config.eos_token_id
+    several = named if isinstance(named, list) else [named]
+    closing = sorted({token for token in (*several, tokenizer.eos_token_id) if token is not None})
+    greedy = like.decode.temperature == 0
+    sampling = {} if greedy else {"temperature": like.decode.temperature, "top_k": 0, "top_p": 1.0}
+    return GenerationConfig(  # type: ignore[no-untyped-call]
+        do_sample=not greedy,
+        max_new_tokens=like.decode.max_new_tokens,
+        eos_token_id=closing or None,
+        pad_token_id=closing[0] if closing else 0,
+        **sampling,
+        **more,
+    )
+
+
+def joined(chat: Chat, request: Request) -> list[int]:
+    """The ids of a request's prompt."""
+    shared, own = chat.encode(request.prompt)
+    return [*shared, *own]
+
+
+def completion(tokenizer: Any, ids: list[int], closing: set[int]) -> Completion:
+    """The answer that ``ids`` hold, up to the first closing one."""
+    end = next((place for place, token in enumerate(ids, 1) if token in closing), None)
+    ids = ids[:end]
+    text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return Completion(text, len(ids), "stop" if end else "length")
+
+
+def grouped(found: Sequence[Completion], samples: int) -> list[tuple[Completion, ...]]:
+    """Answers in a row as one tuple per request."""
+    return [tuple(found[start : start + samples]) for start in range(0, len(found), samples)]
+
+
+def _ours(workload: Workload, device: str) -> Answers:
+    if workload.model in SHAPES:
+        return TransformersEngine(model_of(workload, device), tokenizer_of(workload), CHAT_VARIABLES)
+    return engines.build(ModelConfig(model_name_or_path=workload.model, torch_dtype=workload.dtype), device)
+
+
+def _generate(workload: Workload, device: str) -> Answers:
+    return Generate(model_of(workload, device), tokenizer_of(workload), GENERATE_ROWS, samples_share=False)
+
+
+def _generate_n(workload: Workload, device: str) -> Answers:
+    return Generate(model_of(workload, device), tokenizer_of(workload), GENERATE_N_ROWS, samples_share=True)
+
+
+def _continuous(workload: Workload, device: str) -> Answers:
+    return Continuous(model_of(workload, device), tokenizer_of(workload))
+
+
+def _vllm(workload: Workload, device: str) -> VllmEngine:
+    if workload.model not in SHAPES:
+        config = ModelConfig(engine="vllm", model_name_or_path=folder_of(workload.model), torch_dtype=workload.dtype)
+        return vllm.load(vllm.imported(), config.model_name_or_path, config, device)
+    folder = tempfile.mkdtemp(prefix="stageb-bench-")  # vLLM reads config and tokenizer from files, in its own process
+    config_of(workload).save_pretrained(folder)
+    tokenizer_of(workload).save_pretrained(folder)
+    config = ModelConfig(engine="vllm", model_name_or_path=folder, torch_dtype=workload.dtype)
+    return vllm.load(vllm.imported(), folder, config, device, load_format="dummy")
+
+
+def _vllm_n(workload: Workload, device: str) -> Answers:
+    return VllmN(_vllm(workload, device), tokenizer_of(workload))
+
+
+CONTESTANTS = {
+    "ours": Contestant(_ours, keyed=True, in_batches=True),
+    "generate": Contestant(_generate, keyed=False, in_batches=False),
+    "generate-n": Contestant(_generate_n, keyed=False, in_batches=False),
+    "continuous": Contestant(_continuous, keyed=False, in_batches=False),
+    "vllm": Contestant(_vllm, keyed=True, in_batches=True, own_weights=True),
+    "vllm-n": Contestant(_vllm_n, keyed=False, in_batches=False, own_weights=True),
+}

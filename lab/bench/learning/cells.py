@@ -1,0 +1,202 @@
+"""Cells: one method on one data set with one seed. Many at once, one thread each; a finished one is not run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from lab.bench.learning import data
+from lab.bench.learning.method import DTYPE, LANGUAGE, Judge, Learnt, Method, Task
+from lab.bench.learning.proposer import idle
+from stageb import disk, engines
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Engine
+from stageb.engines.scripted import ScriptedEngine
+from stageb.errors import StagebError
+from stageb.guidance.config import LoopConfig, SplitConfig
+from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.splits import SPLITS, split_tickets
+from stageb.guidance.types import Split, Ticket
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+SPLIT = SplitConfig(train=0.6, val=0.2, test=0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of one method."""
+
+    dataset: str
+    method: str  # a key of METHODS
+    seed: int  # of the split and of the method
+    budget: int  # rollouts
+    shuffled: bool = False  # labels dealt anew: nothing to learn
+    idle: bool = False  # proposals are made up that change nothing in meaning
+    measured: bool = True  # whether test accuracy is measured along the way
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        marks = [mark for mark, held in (("shuffled", self.shuffled), ("idle", self.idle)) if held]
+        return "-".join([self.dataset, self.method, *marks, f"b{self.budget}", f"s{self.seed}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where cells are run."""
+
+    out: Path  # a folder per cell goes under it
+    data: Path | None  # folder of ticket files
+    configs: tuple[Path, ...]  # of this loop
+    model: str
+    device: str  # cpu or cuda
+
+
+def run_all(cells: Sequence[Cell], place: Place, workers: int) -> list[dict[str, Any]]:
+    """The results of all cells, in order; a line on stderr for each that ends.
+
+    Raises ``StagebError`` where some failed, after the others are done.
+    """
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    left = [cell for cell in cells if not _result_path(cell, place).is_file()]
+    failed: list[str] = []
+    with ProcessPoolExecutor(max(1, min(workers, len(left))), mp_context=get_context("spawn")) as pool:
+        running = [pool.submit(attempt, cell, place) for cell in left]
+        for number, future in enumerate(as_completed(running), 1):
+            done, line = future.result()
+            failed += [] if done else [line]
+            print(f"{number}/{len(left)} {line}", file=sys.stderr, flush=True)
+    if failed:
+        raise StagebError("runs failed; the same command runs them again:\n" + "\n".join(failed))
+    return [json.loads(_result_path(cell, place).read_text(encoding="utf-8")) for cell in cells]
+
+
+def attempt(cell: Cell, place: Place) -> tuple[bool, str]:
+    """Whether a cell's run ended well, and a line about it. Errors are told here: not all of them survive the way to another
+    process, and one that does not would take the other cells with it."""
+    try:
+        return True, run(cell, place)
+    except Exception as error:
+        return False, f"{cell.name}: {type(error).__name__}: {error}"
+
+
+def run(cell: Cell, place: Place) -> str:
+    """Run one cell, write its result, and say how it went."""
+    started = time.monotonic()
+    tickets = data.load(cell.dataset, place.data)
+    assert tickets is not None, f"{cell.dataset}: looked for before"
+    if cell.shuffled:
+        tickets = data.shuffled_labels(tickets, cell.seed)
+    parts = split(tickets, cell.seed)
+    engine = engine_of(place.model, place.device)
+    judge = Judge(engine)
+    folder = _result_path(cell, place).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    first = neutral(tickets[0].mission, LANGUAGE)
+    task = Task(
+        tickets=tickets,
+        parts=parts,
+        first=first,
+        model=place.model,
+        engine=engine,
+        reflector=ScriptedEngine(idle) if cell.idle else engine,
+        judge=judge,
+        seed=cell.seed,
+        budget=cell.budget,
+        device=place.device,
+        configs=place.configs,
+        folder=folder,
+        idle=cell.idle,
+    )
+    learnt = method(cell.method)(task)
+    seconds = time.monotonic() - started
+    result = {
+        **asdict(cell),
+        "rollouts": learnt.rollouts,
+        "reflections": learnt.reflections,
+        "accepted": learnt.accepted,
+        "tickets": {name: len(part) for name, part in parts.items()},
+        "curve": list(curve(learnt, judge, parts["test"], cell)),
+        "seconds": round(seconds, 1),
+    }
+    disk.replace(_result_path(cell, place), (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
+    last = result["curve"][-1]
+    accuracy = f"test {sum(map(int, last['right'])) / len(last['right']):.1%}, " if cell.measured else ""
+    return f"{cell.name}: {accuracy}{learnt.accepted} accepted, {learnt.rollouts} rollouts, {seconds:.0f} s"
+
+
+def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
+    """What the method would have handed back after how many rollouts, within the budget, and how test goes under it."""
+    shown = None
+    for point in learnt.points:
+        if point.rollouts <= cell.budget and point.guidance.rules != shown:
+            shown = point.guidance.rules
+            right = judge.right(point.guidance, test) if cell.measured else []
+            yield {
+                "rollouts": point.rollouts,
+                "rules": [rule.text for rule in shown],
+                "right": "".join("01"[each] for each in right),
+            }
+
+
+def split(tickets: Sequence[Ticket], seed: int) -> dict[Split, list[Ticket]]:
+    """The tickets of each split, as the loop splits them."""
+    config = LoopConfig(stage_a_paths=["-"], seed=seed, split=SPLIT)
+    (parts,) = split_tickets(tickets, config).values()
+    return {name: [tickets[i] for i in parts.of(name)] for name in SPLITS}
+
+
+@cache
+def engine_of(model: str, device: str) -> Engine:
+    """The model, loaded once per process, in 32 bits everywhere: all methods and machines see the same one."""
+    if device == "cpu":
+        import torch
+
+        torch.set_num_threads(1)
+    return engines.build(ModelConfig(model_name_or_path=model, torch_dtype=DTYPE), device)
+
+
+def method(name: str) -> Method:
+    """The method of that name."""
+    return METHODS[name]()
+
+
+def _ours() -> Method:
+    from lab.bench.learning import ours
+
+    return ours.learn
+
+
+def _gepa(**settings: Any) -> Method:
+    from lab.bench.learning import gepa_peer
+
+    return partial(gepa_peer.learn, settings=gepa_peer.Settings(**settings))
+
+
+def _grpo(**settings: Any) -> Method:
+    from lab.bench.learning import grpo_peer
+
+    return partial(grpo_peer.learn, settings=grpo_peer.Settings(**settings))
+
+
+METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when asked for: gepa may not be installed
+    "ours": _ours,
+    "gepa": _gepa,
+    "gepa-tuned": partial(_gepa, minibatch=24, most_val=128, cache=True),
+    "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),  # what the pool is worth
+    "tf-grpo": _grpo,
+    "tf-grpo-best": partial(_grpo, best_on_val=True),
+}
+
+
+def _result_path(cell: Cell, place: Place) -> Path:
+    return place.out / "cells" / cell.name / "result.json"

@@ -1,0 +1,139 @@
+"""GEPA (Agrawal et al. 2025, arXiv:2507.19457) through its own package, ``gepa``, and its own interfaces.
+
+The candidate is the guidance as the model reads it. GEPA decides what is tried, accepted and handed back; this loop's parts
+serve it: greedy verdicts score a candidate, and ``propose_new_texts``, GEPA's extension point for proposals, asks the
+shipped model in the one prompt that it understands, with the minibatch's tickets as cases, and writes the edited guidance
+down. An answer that cannot be used is asked for again. Reasons, which the prompt shows of wrong cases, belong to the same
+greedy answer as the verdict and are read for free. Merging is on, but finds nothing to do: GEPA merges candidates of
+several components, and this one has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gepa import EvaluationBatch, optimize
+
+from lab.bench.learning.method import LANGUAGE, Learnt, Point, Task
+from lab.bench.learning.proposer import parse_rules, propose
+from stageb.guidance import rollout
+from stageb.guidance.config import DecodeConfig, SamplerConfig
+from stageb.guidance.prompts import rule_lines
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.types import Answers, Record, Selection, Ticket
+from stageb.seeds import shuffled, stream
+
+COMPONENT = "rules"
+TRIES = 4  # answers asked for until one can be used
+GREEDY = SamplerConfig(samples_per_decode=1, grid=[DecodeConfig(temperature=0.0, max_new_tokens=40)])
+
+Texts = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is set of GEPA; all else is its default."""
+
+    minibatch: int = 3  # tickets that a proposal sees and must improve on; GEPA's default
+    most_val: int | None = None  # val tickets that accepted candidates are ranked on; None: all
+    cache: bool = False  # GEPA's cache of evaluations
+    pool: bool = True  # edit one of the Pareto front over val tickets, as GEPA does; otherwise always the best on val
+
+
+class Adapter:
+    """What GEPA asks of a system; see ``GEPAAdapter`` in ``gepa.core.adapter``."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.rollouts = 0
+        self.reflections = 0
+
+    def evaluate(self, batch: list[Ticket], candidate: Texts, capture_traces: bool = False) -> EvaluationBatch[Ticket, bool]:
+        """1 for a right greedy verdict, 0 for any other."""
+        self.rollouts += len(batch)
+        guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
+        right = self.task.judge.right(guidance, batch)
+        return EvaluationBatch(right, list(map(float, right)), batch)
+
+    def make_reflective_dataset(
+        self, candidate: Texts, eval_batch: EvaluationBatch[Ticket, bool], components_to_update: list[str]
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """The minibatch with verdicts and reasons."""
+        guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
+        tickets = eval_batch.trajectories or []
+        answers = rollout.rollout(tickets, guidance, self.task.engine, GREEDY, LANGUAGE, ["greedy"])
+        return {COMPONENT: [{"record": record(*pair)} for pair in zip(tickets, answers, strict=True)]}
+
+    def propose_new_texts(
+        self,
+        candidate: Texts,
+        reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
+        components_to_update: list[str],
+    ) -> Texts:
+        """The guidance after the model's edit; nothing where no answer could be used."""
+        guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
+        records = [row["record"] for row in reflective_dataset[COMPONENT]]
+        for _ in range(TRIES):
+            key = stream(self.task.seed, "gepa", self.reflections)
+            proposals, asked = propose(records, guidance, self.task.reflector, 1, key)
+            self.reflections += asked
+            if proposals:
+                return {COMPONENT: rule_lines(apply(guidance, proposals[0].operations))}
+        return {}
+
+
+def record(ticket: Ticket, answers: Answers) -> Record:
+    """A greedy answer as reflection reads it."""
+    (candidate,) = answers.candidates
+    right = candidate.verdict == ticket.label
+    return Record(ticket, 0, 0, 0, answers, Selection(candidate.verdict, candidate.reason, 0, 1.0, False, right, ""))
+
+
+class Watch:
+    """What GEPA tells of its progress, kept."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+        self.points: list[Point] = []
+        self.accepted = 0
+
+    def on_valset_evaluated(self, event: Mapping[str, Any]) -> None:
+        """A candidate entered the pool; where it is the best on val, it would be handed back."""
+        if event["is_best_program"]:
+            task = self.adapter.task
+            self.points.append(Point(self.adapter.rollouts, parse_rules(task.first.mission, event["candidate"][COMPONENT])))
+
+    def on_candidate_accepted(self, event: Mapping[str, Any]) -> None:
+        """A proposal did better on its minibatch."""
+        self.accepted += 1
+
+
+class Silent:
+    """GEPA's log goes nowhere: what is kept of a run, ``Watch`` keeps."""
+
+    def log(self, message: str) -> None:
+        """Nothing."""
+
+
+def learn(task: Task, settings: Settings) -> Learnt:
+    """Run GEPA until the budget is spent."""
+    adapter = Adapter(task)
+    watch = Watch(adapter)
+    val = shuffled(task.parts["val"], stream(task.seed, "gepa val"))[: settings.most_val]
+    optimize(
+        seed_candidate={COMPONENT: rule_lines(task.first)},
+        trainset=list(task.parts["train"]),
+        valset=val,
+        adapter=adapter,
+        reflection_minibatch_size=settings.minibatch,
+        candidate_selection_strategy="pareto" if settings.pool else "current_best",
+        use_merge=True,
+        cache_evaluation=settings.cache,
+        max_metric_calls=task.budget,
+        callbacks=[watch],
+        logger=Silent(),
+        seed=task.seed,
+    )
+    return Learnt([Point(0, task.first), *watch.points], adapter.rollouts, adapter.reflections, watch.accepted)

@@ -1,0 +1,37 @@
+"""Runs in which there is nothing to learn: bin/bench noise --out out/noise --data FOLDER
+
+Twice: labels dealt anew, so that no rule is better than any other; and edits that change nothing in meaning, in the place of
+the model's own. Counts the runs that accepted an edit all the same. Writes results.json and table.md into --out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from lab.bench.learning import options
+from lab.bench.learning.cells import METHODS, Cell, run_all
+from lab.bench.learning.figures import OURS, noise_table
+
+DATASETS = "demo-rack,plain,car_evaluation"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command. Raises ``InputError`` where it cannot be started."""
+    parser = options.parser_of("noise", __doc__, DATASETS, ",".join(METHODS), budget=4000, seeds=100)
+    parser.add_argument("--peer-seeds", type=int, default=20, help="runs of every other method (default 20)")
+    given = parser.parse_args(arguments)
+    methods, datasets = options.methods_of(given), options.datasets_of(given)
+    cells = [
+        Cell(dataset, method, seed, given.budget, shuffled=shuffled, idle=not shuffled, measured=False)
+        for shuffled in (True, False)
+        for dataset in datasets
+        for method in methods
+        for seed in range(1, (given.seeds if method == OURS else given.peer_seeds) + 1)
+    ]
+    results = run_all(cells, options.place_of(given), given.workers)
+    (given.out / "results.json").write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = noise_table(results)
+    (given.out / "table.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 0

@@ -1,0 +1,104 @@
+"""This loop: a run of ``stageb fit`` in a process of its own, and what its files say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.bench.learning import data
+from lab.bench.learning.method import DTYPE, Learnt, Point, Task
+from stageb.cli import parse
+from stageb.errors import StagebError
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.files.artifacts import folder
+from stageb.guidance.files.guidance_file import from_json
+from stageb.guidance.types import Guidance
+
+LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first
+RUN = "run"
+
+
+def learn(task: Task) -> Learnt:
+    """Run the command until its budget is spent. Raises ``StagebError`` with its last words where it fails."""
+    tickets = task.folder / "tickets.jsonl"
+    data.write(task.tickets, tickets)
+    options: dict[str, object] = {
+        "stage_a_paths": json.dumps([str(tickets)]),
+        "seed": task.seed,
+        "model.model_name_or_path": task.model,
+        "model.torch_dtype": DTYPE,
+        "output.root": task.folder,
+        "output.run_name": RUN,
+        "guidance.retention": 1_000_000,
+        "runner.epochs": max(1, task.budget // LEAST),
+        "fabric.accelerator": task.device,
+        "fabric.devices": 1,
+    }
+    if task.idle:
+        options |= {
+            "reflection.model.engine": "scripted",
+            "reflection.model.model_name_or_path": "lab.bench.learning.proposer:idle",
+        }
+    given = [("config", path) for path in task.configs] + [*options.items()]
+    words = [word for key, value in given for word in (f"--{key}", str(value))]
+    words += ["--budget.rollouts", str(task.budget + measuring(task, words))]
+    done = subprocess.run(
+        [sys.executable, "-m", "stageb", "fit", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"COLUMNS": "120", "PYTHONPATH": os.pathsep.join(sys.path)},  # where lab, not installed, is found
+    )
+    (task.folder / "log.txt").write_text(done.stdout, encoding="utf-8")
+    if done.returncode:
+        raise StagebError(f"stageb fit ended with {done.returncode}: {done.stdout[-2000:]}")
+    return read(task.folder / RUN / folder(task.first.mission), task)
+
+
+def measuring(task: Task, words: Sequence[str]) -> int:
+    """Rollouts that judge test before anything is learnt: the loop's budget counts them, this benchmark does not."""
+    config: LoopConfig = parse(words).config
+    return len(task.parts["test"]) * config.sampler.samples_per_decode * len(config.sampler.grid)
+
+
+def read(place: Path, task: Task) -> Learnt:
+    """What the mission's folder says.
+
+    What counts are train rollouts, the gate's verdicts, and val rollouts, since val chooses what is handed back. All that
+    was spent under earlier steps of the guidance was spent before a step was reached.
+    """
+    learning = [
+        r for r in rows(place / "trajectories.jsonl") if r["split"] == "val" or (r["split"] == "train" and r["epoch"])
+    ]
+    decisions = rows(place / "reflection.jsonl")
+    costs = [(row["guidance_step"], 1) for row in learning]
+    costs += [(row["guidance_step_before"], row["gate"]["judged"]) for row in decisions if row["gate"]]
+    spent = sum(cost for _, cost in costs)
+    points = [Point(0, task.first)]
+    for path in sorted((place / "snapshots").glob("guidance-*.json")):
+        guidance = load(path)
+        if guidance.step:
+            points.append(Point(sum(cost for step, cost in costs if step < guidance.step), guidance))
+    points.append(Point(spent, load(place / "guidance.json")))
+    return Learnt(
+        points,
+        rollouts=spent,
+        reflections=sum(len(row["proposals"]) for row in decisions if "eligible" in row),
+        accepted=sum(row["applied"] for row in decisions if "eligible" in row),
+    )
+
+
+def load(path: Path) -> Guidance:
+    """The guidance of a run's file."""
+    (guidance,) = from_json(json.loads(path.read_text(encoding="utf-8")), str(path)).values()
+    return guidance
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of a run; none where there is no such file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []

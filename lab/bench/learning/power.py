@@ -1,0 +1,248 @@
+"""What the gate's test can see: bin/bench power
+
+Simulated tickets, of which the present guidance judges a share wrong; an edit mends some of these and breaks some of the
+others. Shown: the share of edits that the sequential test accepts and the tickets that it looked at on the way; the share
+that a test of fixed size, McNemar's in its exact form at the same level, accepts on all tickets; and how many tickets that
+one needs, fixed in advance, to accept 90 % of such edits. Rows without gain count false acceptances.
+
+Then whole runs of the gate (``simulated.py``): how often one that has accepted a good edit accepts a worthless one later,
+and what the rules that a run lets go cost in truth. Some of these are idle but for noise: leaving such a rule out turns that
+share of the tickets right, and as many wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from math import exp
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from lab.bench.learning import simulated
+from lab.bench.learning.figures import between, percent, table
+from lab.bench.learning.statistics import log_binomial, wilson
+from stageb.guidance.gate.betting import Test, next_level
+from stageb.guidance.run import LOOK
+from stageb.seeds import stream, uniform
+
+ERROR = 0.3  # of the present guidance
+MENDED = 0.15  # of its errors, by an edit
+BROKEN = (0.0, 0.01, 0.02)  # of its right verdicts
+BUDGET = 0.05  # chance that a run ever accepts an edit that is no better
+MOST = 5000  # tickets that are tried for a test of fixed size
+WANTED = 0.9  # power that it should have
+TRAIN = (768, 1536)  # tickets of a simulated run
+BUNDLES = 24  # after the one with the good edit, its own among them once more
+RULES = (
+    (0.0, 0.0),
+    (0.0, 0.005),
+    (0.0025, 0.0),
+    (0.005, 0.0),
+    (0.01, 0.0),
+    (0.02, 0.0),
+)  # what each is worth, and its noise
+REMOVED_ON = 1024  # tickets
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What an edit does to a ticket, by chance."""
+
+    won: float  # chance that a ticket turns right
+    lost: float  # chance that it turns wrong
+
+    def gains(self, key: int, tickets: int) -> list[int]:
+        """1, 0 or -1 for each ticket of one simulated pool."""
+        draws = (uniform(key, position) for position in range(tickets))
+        return [1 if u < self.won else -1 if u < self.won + self.lost else 0 for u in draws]
+
+
+def sequential(edit: Edit, level: float, tickets: int, key: int) -> tuple[bool, int]:
+    """Whether the gate's test accepts, and how many tickets it looked at, chunk by chunk."""
+    gains, test = edit.gains(key, tickets), Test(level, tickets)
+    for start in range(0, tickets, LOOK):
+        test = test.plus([[gain] for gain in gains[start : start + LOOK]])
+        if test.decided:
+            break
+    return test.accepts, test.tickets
+
+
+def fixed_power(edit: Edit, level: float, tickets: int) -> float:
+    """The chance that McNemar's exact one-sided test accepts on so many tickets: summed over what may turn, and how."""
+    turned = edit.won + edit.lost
+    total = 0.0
+    for n in range(tickets + 1):
+        weight = exp(log_binomial(tickets, n, turned))
+        if weight > 1e-12:
+            total += weight * wins_at_least(needed(n, level), n, edit.won / turned)
+    return total
+
+
+@cache
+def needed(n: int, level: float) -> int:
+    """The fewest wins among ``n`` turned tickets that fair coins reach with a chance of at most ``level``; n + 1: none."""
+    tail, wins = 0.0, n + 1
+    while wins and (tail := tail + exp(log_binomial(n, wins - 1, 0.5))) <= level:
+        wins -= 1
+    return wins
+
+
+def wins_at_least(wins: int, n: int, share: float) -> float:
+    """P(Binomial(n, share) >= wins)."""
+    if share == 1:
+        return float(wins <= n)
+    return sum(exp(log_binomial(n, k, share)) for k in range(wins, n + 1))
+
+
+def fixed_size(edit: Edit, level: float) -> int | None:
+    """The fewest tickets, in steps of 8, with which the test of fixed size has the power that is wanted; None: too many."""
+    return next((n for n in range(8, MOST + 1, 8) if fixed_power(edit, level, n) >= WANTED), None)
+
+
+def of_the_test(runs: int, tickets: int) -> list[dict[str, Any]]:
+    """A row for each level and edit."""
+    won = ERROR * MENDED
+    edits = [(f"mends {MENDED:.0%}, breaks {broken:.0%}", Edit(won, (1 - ERROR) * broken)) for broken in BROKEN]
+    edits.append(("mends as many as it breaks", Edit(won, won)))
+    rows = []
+    for level in (BUDGET, next_level(BUDGET)):
+        for what, edit in edits:
+            ran = [sequential(edit, level, tickets, stream("power", what, run)) for run in range(runs)]
+            rows.append(
+                {
+                    "level": level,
+                    "edit": what,
+                    **asdict(edit),
+                    "accepted": sum(accepted for accepted, _ in ran),
+                    "runs": runs,
+                    "tickets": fmean(seen for _, seen in ran),
+                    "fixed_accepted": fixed_power(edit, level, tickets),
+                    "fixed_size": fixed_size(edit, level) if edit.won > edit.lost else None,
+                }
+            )
+    return rows
+
+
+def power_table(rows: Sequence[Mapping[str, Any]], tickets: int) -> str:
+    """The rows of ``of_the_test``, as Markdown."""
+    head = ["level", "edit", "accepted, %", "95 % interval", "tickets seen"]
+    return table(
+        [*head, f"fixed test on {tickets}, %", f"tickets for {WANTED:.0%} by the fixed test"],
+        [
+            [
+                f"{r['level']:g}",
+                str(r["edit"]),
+                percent(r["accepted"] / r["runs"]),
+                between(*wilson(r["accepted"], r["runs"])),
+                f"{r['tickets']:.0f} of {tickets}",
+                percent(r["fixed_accepted"]),
+                str(r["fixed_size"] or "-"),
+            ]
+            for r in rows
+        ],
+    )
+
+
+def after_one(runs: int) -> list[dict[str, Any]]:
+    """A row for each number of train tickets: runs that first accept a good edit and are then offered worthless ones."""
+    rows = []
+    for train in TRAIN:
+        ran = [simulated.after_a_first_acceptance(stream("after", train, run), train, BUNDLES) for run in range(runs)]
+        begun = [worthless for good, worthless, _ in ran if good]
+        tested = sum(tested for _, _, tested in ran)
+        rows.append({"train": train, "runs": len(begun), "worthless_accepted": sum(begun), "worthless_tested": tested})
+    return rows
+
+
+def after_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of ``after_one``, as Markdown."""
+    head = ["train tickets", "runs that accepted the good edit", "of these, a worthless one later", "95 % interval, %"]
+    return table(
+        [*head, "worthless edits tested, a run"],
+        [
+            [
+                str(r["train"]),
+                str(r["runs"]),
+                str(r["worthless_accepted"]),
+                between(*wilson(r["worthless_accepted"], r["runs"])),
+                f"{r['worthless_tested'] / max(1, r['runs']):.1f}",
+            ]
+            for r in rows
+        ],
+    )
+
+
+def of_removals(runs: int) -> list[dict[str, Any]]:
+    """A row for each kind of rule: runs in which all rules are of that kind."""
+    rows = []
+    for cost, noise in RULES:
+        ran = [simulated.removals(stream("removals", run), REMOVED_ON, cost, noise) for run in range(runs)]
+        rows.append(
+            {
+                "cost": cost,
+                "noise": noise,
+                "runs": runs,
+                "first_let_go": sum(first for first, _, _ in ran),
+                "let_go": fmean(gone for _, gone, _ in ran),
+                "cost_mean": fmean(lost for _, _, lost in ran),
+                "cost_most": max(lost for _, _, lost in ran),
+                "over_margin": sum(lost > simulated.CONFIG.removal_margin for _, _, lost in ran),
+            }
+        )
+    return rows
+
+
+def removals_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of ``of_removals``, as Markdown."""
+    head = ["a rule is worth, %", "noise, %", "first search lets one go, %", "rules let go, a run"]
+    return table(
+        [*head, "their true cost: mean, %", "most, %", "runs over the margin"],
+        [
+            [
+                f"{100 * r['cost']:g}",
+                f"{100 * r['noise']:g}",
+                percent(r["first_let_go"] / r["runs"]),
+                f"{r['let_go']:.2f}",
+                f"{100 * r['cost_mean']:.2f}",
+                f"{100 * r['cost_most']:.2f}",
+                f"{r['over_margin']} of {r['runs']}",
+            ]
+            for r in rows
+        ],
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="bin/bench power", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tickets", type=int, default=512, help="of a pool (default 512)")
+    parser.add_argument("--runs", type=int, default=2000, help="simulated pools per row (default 2000)")
+    parser.add_argument("--worlds", type=int, default=100, help="simulated runs per row of the other tables (default 100)")
+    parser.add_argument("--out", type=Path, help="write results.json and table.md into this folder")
+    given = parser.parse_args(arguments)
+    results = {
+        "test": of_the_test(given.runs, given.tickets),
+        "after_a_first_acceptance": after_one(given.worlds),
+        "removals": of_removals(given.worlds),
+    }
+    text = "\n".join(
+        [
+            power_table(results["test"], given.tickets),
+            f"One good edit, then {BUNDLES} bundles of {simulated.EDITS} worthless ones:\n",
+            after_table(results["after_a_first_acceptance"]),
+            f"Rules that could go, {REMOVED_ON} tickets, margin {100 * simulated.CONFIG.removal_margin:g} %:\n",
+            removals_table(results["removals"]),
+        ]
+    )
+    print(text)
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        (given.out / "table.md").write_text(text, encoding="utf-8")
+    return 0

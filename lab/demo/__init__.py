@@ -1,0 +1,1 @@
+"""How the demo's tickets were made: ``python -m lab.demo.make`` writes them."""

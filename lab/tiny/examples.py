@@ -1,0 +1,152 @@
+"""Training rows for the shipped model: a prompt read once, and several answers to it side by side.
+
+A row is a prefix and segments that each see the prefix and themselves only, which is how the product reads them (shared
+text once, tickets forked after it). Rollout rows are made here: guidance, then tickets with their two-line answers.
+Reflection rows come from ``lessons``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.tiny import words
+from lab.tiny.worlds import COMPARISONS, Book, Condition, Facts, Style, World, WorldRule, draw_rule, draw_world
+from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
+from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
+
+FAILS_BY_DEFAULT = {"en": "A ticket fails unless a rule passes it.", "zh": "除非有规则判为通过，否则不通过。"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A shared text and what follows it: (own text, answer) pairs."""
+
+    system: str
+    segments: tuple[tuple[str, str], ...]  # (user text, answer); reflection rows repeat one user text
+    shares: tuple[float, ...] = ()  # how much each answer weighs, one in the mean; empty: all the same
+
+
+def headline(language: str, default: Verdict, rng: random.Random, unseen: bool) -> str:
+    """G0: neutral half of the time, otherwise with the mission's own words."""
+    if default == "fail":
+        return FAILS_BY_DEFAULT[language]
+    neutral = WORDS[language].neutral_headline
+    if rng.random() < 0.6:
+        return neutral
+    if language == "zh":
+        return rng.choice(
+            (f"检查{words.han(rng, 2, 4)}。{neutral}", f"检查{words.han(rng, 2, 4)}和{words.han(rng, 2, 4)}。")
+        )
+    a, b = words.plain(rng, unseen), words.plain(rng, unseen)
+    return rng.choice(
+        (f"Inspect the {a} {b}. {neutral}", f"Check the {a} and the {b}.", f"{a.capitalize()} {b} inspection.")
+    )
+
+
+def guidance_of(world: World, book: Book, top: str, style: Style, step: int = 0) -> Guidance:
+    """The book as the product's guidance."""
+    rules = [Rule(HEADLINE_KEY, top), *(Rule(key, rule.text(world.language, style)) for key, rule in book.rules.items())]
+    return Guidance(world.mission, step, tuple(rules), 1 + max((int(rule.key[1:]) for rule in rules), default=0))
+
+
+def numbered(rules: Sequence[WorldRule], rng: random.Random) -> dict[str, WorldRule]:
+    """The rules under ascending keys, sometimes with gaps, as removed rules leave them."""
+    number, book = 0, {}
+    for rule in rules:
+        number += 1 if rng.random() < 0.85 else rng.randint(2, 9)
+        book[f"G{number}"] = rule
+    return book
+
+
+# ---------------------------------------------------------------------------------------------------------- rollout rows
+
+
+def rollout_row(
+    rng: random.Random,
+    difficulty: float,
+    unseen: bool = False,
+    chinese: float = 0.12,
+    tickets: int = 12,
+    world: World | None = None,
+    single: float | None = None,
+) -> Row:
+    """A guidance and tickets with right answers, half pass and half fail where the guidance allows it.
+
+    ``world`` and ``single`` (see ``draw_rule``) are drawn where they are not given.
+    """
+    world = world or draw_world(rng, difficulty, unseen, chinese)
+    most = 1 + round(difficulty * rng.choice((3, 6, 6, 12, 16)))
+    single = rng.choice((0.1, 0.3, 0.5, 0.9)) if single is None else single
+    drawn = [draw_rule(world, rng, single=single) for _ in range(rng.randint(0 if rng.random() < 0.05 else 1, most))]
+    rules = [rule for rule in drawn if rule is not None]
+    if sum(rule.inverted for rule in rules) > 1:  # two "fail unless" rules fail nearly everything
+        rules = [rule for rule in rules if not rule.inverted]
+    default: Verdict = "fail" if any(rule.verdict == "pass" for rule in rules) and rng.random() < 0.3 else "pass"
+    book = Book(numbered(rules, rng), default)
+    guidance = guidance_of(world, book, headline(world.language, default, rng, unseen), Style.draw(rng))
+    segments = []
+    system = ""
+    for _ in range(tickets):
+        facts = aimed_facts(world, book, rng, rng.choice(("pass", "fail")))
+        verdict, reason, _ = book.judge(facts, world.language)
+        prompt = rollout_prompt(world.ticket(facts, rng), guidance, world.language)
+        system = prompt.system
+        segments.append((prompt.user, answer_text(verdict, reason, world.language)))
+    return Row(system, tuple(segments))
+
+
+def aimed_facts(world: World, book: Book, rng: random.Random, wanted: Verdict) -> Facts:
+    """Facts close to the edge of one of the rules; of the wanted verdict if a few tries find one."""
+    facts = world.draw(rng)
+    for _ in range(8):
+        forced: dict[str, str] = {}
+        planted: list[str] = []
+        if book.rules and rng.random() < 0.85:
+            rule = rng.choice(list(book.rules.values()))
+            stated = [*rule.conditions, *([rule.exception] if rule.exception else [])]
+            for condition in stated:
+                if rng.random() < 0.7:
+                    meet(world, condition, rng, forced, planted)
+                elif rng.random() < 0.5:
+                    miss(world, condition, rng, forced)
+        facts = world.draw(rng, forced, planted)
+        if book.judge(facts, world.language)[0] == wanted:
+            break
+    return facts
+
+
+def meet(world: World, condition: Condition, rng: random.Random, forced: dict[str, str], planted: list[str]) -> None:
+    """Add what makes a condition true."""
+    if condition.kind == "mentions":
+        planted.append(rng.choice(condition.values))
+    elif condition.kind in COMPARISONS:
+        _compare(world, condition, rng, forced, True)
+    elif condition.kind in ("not", "none"):
+        others = [value for value in world.values[condition.attribute] if value not in condition.values]
+        forced[condition.attribute] = rng.choice(others)
+    elif condition.kind != "silent":
+        forced[condition.attribute] = rng.choice(condition.values)
+
+
+def miss(world: World, condition: Condition, rng: random.Random, forced: dict[str, str]) -> None:
+    """Add what makes a condition narrowly false: the number beside it, or a value that looks like it."""
+    if condition.kind in COMPARISONS:
+        _compare(world, condition, rng, forced, False)
+    elif condition.kind in ("not", "none"):
+        forced[condition.attribute] = rng.choice(condition.values)
+    elif condition.attribute:
+        others = [value for value in world.values[condition.attribute] if value not in condition.values]
+        alike = [value for value in others if any(value in own or own in value for own in condition.values)]
+        forced[condition.attribute] = rng.choice(alike or others)
+
+
+def _compare(world: World, condition: Condition, rng: random.Random, forced: dict[str, str], holds: bool) -> None:
+    """A number for which a comparison holds or not, often close to its limit."""
+    near = condition.values[0] if rng.random() < 0.5 else None
+    for _ in range(4):
+        value = world.number(rng, condition.attribute, near)
+        if condition.holds(Facts({condition.attribute: value}, ())) == holds:
+            forced[condition.attribute] = value
+            return

@@ -1,0 +1,255 @@
+"""Methods of learning on a fake that follows rules by their letter: what they spend, count, and hand back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from guidance.made import guidances
+from hypothesis import given
+
+from lab.bench.learning import cells, data, grpo_peer, missions, options, ours, proposer
+from lab.bench.learning.cells import Cell, Place
+from lab.bench.learning.method import LANGUAGE, Judge, Task
+from stageb.engines.protocol import Decode, Prompt, Request
+from stageb.engines.scripted import ScriptedEngine
+from stageb.errors import InputError, StagebError
+from stageb.guidance import follower
+from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.prompts import Case, rule_lines
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.proposals import parse_proposal
+from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
+
+CONFIG = """
+model: {engine: scripted}
+runner: {per_rank_rollout_batch_size: 32, tickets_per_epoch: 64}
+reflection: {batch_size: 64, num_proposals: 4}
+"""
+
+
+class Counting(ScriptedEngine):
+    """The follower, and how many samples it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(follower.respond)
+        self.asked = 0
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[object, ...]]:  # type: ignore[override]
+        self.asked += sum(len(request.keys) for request in requests)
+        return super().generate(requests)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    tickets = missions.tickets("plain")[:400]
+    engine = Counting()
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return Task(
+        tickets=tickets,
+        parts=cells.split(tickets, 1),
+        first=neutral(tickets[0].mission, LANGUAGE),
+        model="stageb-tiny",
+        engine=engine,
+        reflector=engine,
+        judge=Judge(engine),
+        seed=1,
+        budget=3000,
+        device="cpu",
+        configs=[tmp_path / "config.yaml"],
+        folder=tmp_path,
+    )
+
+
+def accuracy(task: Task, guidance: Guidance) -> float:
+    right = task.judge.right(guidance, task.parts["test"])
+    return sum(right) / len(right)
+
+
+# The judge
+
+
+def test_a_verdict_is_asked_of_the_model_once(task: Task) -> None:
+    engine = task.engine
+    assert isinstance(engine, Counting)
+    some = task.parts["test"][:10]
+    right = task.judge.right(task.first, some)
+    assert right == [ticket.label == "pass" for ticket in some], "without rules everything passes"
+    assert task.judge.right(task.first, [*some[::-1], *some]) == [*right[::-1], *right]
+    assert engine.asked == 10
+    other = Guidance(task.first.mission, 0, (*task.first.rules, Rule("G1", "Fail if rivet is cobalt.")), 2)
+    task.judge.right(other, some)
+    assert engine.asked == 20
+
+
+# Edits
+
+
+@given(guidances())
+def test_guidance_written_as_a_prompt_shows_it_is_read_back(guidance: Guidance) -> None:
+    read = proposer.parse_rules(guidance.mission, rule_lines(guidance))
+    assert [(rule.key, rule.text) for rule in read.rules] == [(rule.key, rule.text) for rule in guidance.rules]
+    assert read.next_number > max(int(rule.key[1:]) for rule in guidance.rules)
+
+
+def operation(op: str, text: str, key: str | None = None) -> Proposal:
+    made = Operation(op, key, (), text, "", ("g::fail",))  # type: ignore[arg-type]
+    return Proposal(0, "", (made,), ())
+
+
+def test_proposals_are_applied_together_but_for_those_that_clash(task: Task) -> None:
+    start = apply(task.first, operation("add", "Fail if a is b.").operations)
+    after = proposer.together(
+        start,
+        [operation("update", "Fail if a is c.", "G1"), operation("remove", "", "G1"), operation("add", "Fail if d is e.")],
+    )
+    assert [rule.text for rule in after.rules[1:]] == ["Fail if a is c.", "Fail if d is e."]
+    full = proposer.together(start, [operation("add", f"Fail if a is b{n}.") for n in range(99)])
+    assert len(full.rules) == proposer.SETTINGS.max_rules
+    assert proposer.together(start, []) == start
+
+
+def test_idle_edits_are_taken_by_the_loop_and_change_no_verdict(task: Task) -> None:
+    cases = [Case(task.parts["train"][0], False, "")]
+    texts = set()
+    for key in range(5):
+        answer = proposer.idle(Prompt("", ""), Decode(), key)
+        proposal = parse_proposal(answer, cases, task.first, proposer.SETTINGS, LANGUAGE, 0)
+        assert not proposal.refusals
+        edited = apply(task.first, proposal.operations)
+        texts.add(edited.rules[-1].text)
+        assert task.judge.right(edited, task.parts["val"]) == task.judge.right(task.first, task.parts["val"])
+    assert len(texts) == 5, "edits that are equal would be tried once"
+
+
+# The methods
+
+
+@pytest.mark.parametrize("best_on_val", [False, True])
+def test_training_free_grpo_keeps_to_its_budget_and_learns(task: Task, best_on_val: bool) -> None:
+    engine = task.engine
+    assert isinstance(engine, Counting)
+    learnt = grpo_peer.learn(task, grpo_peer.Settings(best_on_val=best_on_val))
+    known = engine.asked < learnt.rollouts + learnt.reflections  # val under guidance that it was judged under before
+    assert engine.asked == learnt.rollouts + learnt.reflections or (known and best_on_val)
+    assert learnt.rollouts <= task.budget < learnt.rollouts + 64 * 5 + len(task.parts["val"])
+    spent = [point.rollouts for point in learnt.points]
+    assert spent == sorted(spent)
+    assert spent[0] == 0
+    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
+
+
+def test_training_free_grpo_hands_back_its_best_epoch_on_val(task: Task) -> None:
+    learnt = grpo_peer.learn(task, grpo_peer.Settings(best_on_val=True))
+    right = [sum(task.judge.right(point.guidance, task.parts["val"])) for point in learnt.points[1:]]
+    assert right == sorted(right)
+
+
+def test_gepa_keeps_to_its_budget_and_learns(task: Task) -> None:
+    pytest.importorskip("gepa")
+    from lab.bench.learning import gepa_peer
+
+    learnt = gepa_peer.learn(task, gepa_peer.Settings(minibatch=24, most_val=50, cache=True))
+    iteration = 2 * 24 + 50
+    assert task.budget <= learnt.rollouts < task.budget + iteration, "GEPA ends with the iteration that reaches the budget"
+    assert learnt.accepted >= len(learnt.points) - 2
+    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
+
+
+def test_gepa_with_idle_edits_hands_back_what_it_began_with(task: Task) -> None:
+    pytest.importorskip("gepa")
+    from lab.bench.learning import gepa_peer
+
+    idle = dataclasses.replace(task, budget=500, idle=True, reflector=ScriptedEngine(proposer.idle))
+    learnt = gepa_peer.learn(idle, gepa_peer.Settings())
+    assert learnt.reflections > 0
+    assert learnt.accepted == 0
+    assert learnt.points[-1].guidance.rules == task.first.rules
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_ours_is_what_the_files_of_a_run_say(task: Task, idle: bool) -> None:
+    learnt = ours.learn(dataclasses.replace(task, idle=idle))
+    commit = json.loads((task.folder / "run" / "commit.json").read_text())
+    (place,) = (path.parent for path in task.folder.glob("run/*/trajectories.jsonl"))
+    tests = sum(row["split"] == "test" for row in ours.rows(place / "trajectories.jsonl"))
+    assert "budget.rollouts" not in (task.folder / "log.txt").read_text() or learnt.rollouts >= task.budget
+    assert json.dumps(commit).count('"spent"') == 1
+    spent = commit["state"]["spent"]
+    assert learnt.rollouts == spent["rollouts"] + spent["judged"] - tests
+    assert learnt.reflections == spent["reflections"]
+    assert [point.rollouts for point in learnt.points] == sorted(point.rollouts for point in learnt.points)
+    if idle:
+        assert learnt.accepted == 0
+        assert {point.guidance.rules for point in learnt.points} == {task.first.rules}
+    else:
+        assert learnt.accepted == len(learnt.points) - 2 > 0
+        assert learnt.points[-1].guidance == ours.load(place / "guidance.json")
+
+
+def test_ours_learns_with_the_model_that_the_others_get(task: Task) -> None:
+    with pytest.raises(StagebError, match="no_such_module"):
+        ours.learn(dataclasses.replace(task, model="no_such_module:respond"))
+
+
+def test_ours_says_why_a_run_failed(task: Task) -> None:
+    task.configs[0].write_text("nonsense: 1")
+    with pytest.raises(StagebError, match="nonsense"):
+        ours.learn(task)
+
+
+# Cells and commands
+
+
+@pytest.mark.slow
+def test_a_cell_is_run_once_and_leaves_its_curve(tmp_path: Path) -> None:
+    place = Place(tmp_path, None, options.CONFIGS, "stageb-tiny", "cpu")
+    cell = Cell("demo-rack", "tf-grpo", seed=1, budget=350)
+    (result,) = cells.run_all([cell], place, workers=1)
+    tickets = data.load("demo-rack", None)
+    assert tickets
+    parts = cells.split(tickets, 1)
+    assert result["tickets"] == {name: len(part) for name, part in parts.items()}
+    assert result["curve"][0]["rollouts"] == 0
+    assert result["rollouts"] <= 350
+    passes = "".join("01"[ticket.label == "pass"] for ticket in parts["test"])
+    assert result["curve"][0]["right"] == passes
+    path = tmp_path / "cells" / cell.name / "result.json"
+    path.write_text(json.dumps(result | {"seconds": -1}))
+    assert cells.run_all([cell], place, workers=1)[0]["seconds"] == -1
+
+
+@pytest.mark.slow
+def test_cells_that_failed_are_named_after_the_others_are_done(tmp_path: Path) -> None:
+    place = Place(tmp_path, None, (tmp_path / "no-such.yaml",), "stageb-tiny", "cpu")
+    good, bad = Cell("demo-rack", "tf-grpo", seed=1, budget=1), Cell("demo-rack", "ours", seed=1, budget=1)
+    with pytest.raises(StagebError, match=r"(?s)demo-rack-ours.*no-such\.yaml"):
+        cells.run_all([bad, good], place, workers=1)
+    assert cells.run_all([good], place, workers=1)[0]["rollouts"] == 0
+
+
+def test_splits_are_the_loops_own_and_differ_by_seed(task: Task) -> None:
+    def keys(some: Sequence[Ticket]) -> set[str]:
+        return {ticket.key for ticket in some}
+
+    one, other = (cells.split(task.tickets, seed) for seed in (1, 2))
+    assert sum(map(len, one.values())) == len(task.tickets)
+    assert keys(one["test"]) != keys(other["test"])
+
+
+def test_a_data_set_that_is_missing_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = options.parser_of("learn", "", "plain,maintie", "tf-grpo", 100, 1)
+    given = parser.parse_args(["--out", str(tmp_path)])
+    assert options.datasets_of(given) == ["plain"]
+    assert "maintie" in capsys.readouterr().err
+    with pytest.raises(InputError, match="--data"):
+        options.datasets_of(parser.parse_args(["--out", str(tmp_path), "--datasets", "maintie"]))
+
+
+def test_an_unknown_method_is_refused(tmp_path: Path) -> None:
+    parser = options.parser_of("learn", "", "plain", "tf-grpo", 100, 1)
+    with pytest.raises(InputError, match="gepa-tuned"):
+        options.methods_of(parser.parse_args(["--out", str(tmp_path), "--methods", "sgd"]))

@@ -1,0 +1,158 @@
+"""The benchmark's arithmetic: intervals, accuracies along the way, differences by seed, the power of tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from math import comb, inf, prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.bench.learning import figures, power, simulated, statistics
+from stageb.seeds import stream
+
+
+def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **changes: Any) -> dict[str, Any]:
+    points = [
+        {"rollouts": rollouts, "rules": ["a rule"] * (n + 1), "right": right} for n, (rollouts, right) in enumerate(curve)
+    ]
+    made = {
+        "dataset": dataset,
+        "method": method,
+        "seed": seed,
+        "budget": 100,
+        "shuffled": False,
+        "idle": False,
+        "rollouts": 90,
+    }
+    sizes = {"train": 12, "val": 4, "test": len(curve[0][1])}
+    return {**made, "reflections": 5, "accepted": len(curve) - 1, "tickets": sizes, "curve": points, **changes}
+
+
+# Intervals
+
+
+@pytest.mark.parametrize(
+    ("share", "freedom", "value"), [(0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 30, 2.042), (0.95, 9, 1.833)]
+)
+def test_students_quantiles_are_those_of_the_printed_tables(share: float, freedom: int, value: float) -> None:
+    assert statistics.t_quantile(share, freedom) == pytest.approx(value, abs=5e-4)
+
+
+def test_wilsons_interval_is_that_of_the_literature() -> None:
+    low, high = statistics.wilson(81, 263)  # Newcombe, Statistics in Medicine 1998, table I
+    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
+    assert statistics.wilson(0, 0) == (0, 1)
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilsons_interval_holds_the_share_and_stays_in_range(drawn: tuple[int, int]) -> None:
+    low, high = statistics.wilson(*drawn)
+    assert 0 <= low <= drawn[0] / drawn[1] + 1e-12
+    assert drawn[0] / drawn[1] - 1e-12 <= high <= 1
+
+
+def test_a_mean_of_three_has_students_interval_and_one_value_has_none() -> None:
+    low, high = statistics.mean_interval([0.1, 0.2, 0.3])
+    assert (low, high) == pytest.approx((0.2 - 0.2484, 0.2 + 0.2484), abs=1e-4)
+    assert statistics.mean_interval([0.1]) == (-inf, inf)
+
+
+# Tables
+
+
+def test_accuracy_is_that_of_what_would_be_handed_back_by_then() -> None:
+    made = result("d", "ours", 1, (0, "0001"), (50, "0011"), (80, "1111"))
+    assert [figures.accuracy(made, spent) for spent in (0, 49, 50, 79, 100)] == [0.25, 0.25, 0.5, 0.5, 1.0]
+
+
+def test_differences_are_paired_by_seed() -> None:
+    results = [
+        *(result("d", "ours", seed, (0, right)) for seed, right in ((1, "1111"), (2, "0111"))),
+        *(result("d", "peer", seed, (0, right)) for seed, right in ((2, "0001"), (1, "0011"), (3, "0000"))),
+    ]
+    assert figures.differences(results, "d", "peer", 100) == [0.5, 0.5]
+
+
+def test_the_table_shows_every_method_and_the_gaps_to_ours() -> None:
+    results = [
+        result("d", method, seed, (0, "0001"), (20, right))
+        for method, right in (("ours", "1111"), ("peer", "0011"))
+        for seed in (1, 2)
+    ]
+    text = figures.learning_table(results, 100)
+    assert "| d | ours | 2 | 25.0 | 100.0 | 100.0 | 100.0 | 100.0 to 100.0 | 5 | 1 |" in text
+    assert "| d | +50.0 (+50.0 to +50.0) | +50.0 (+50.0 to +50.0) |" in text
+    assert "| all | +50.0 (+50.0 to +50.0) |" in text
+
+
+def test_the_noise_table_counts_runs_that_accepted_and_runs_that_handed_back() -> None:
+    results = [
+        result("d", "ours", 1, (0, ""), shuffled=True),
+        result("d", "ours", 2, (0, ""), (20, ""), shuffled=True),
+        result("d", "ours", 3, (0, ""), shuffled=True, accepted=4),
+        result("d", "ours", 1, (0, ""), idle=True),
+    ]
+    text = figures.noise_table(results)
+    assert "| d | labels shuffled | ours | 2 of 3 |" in text
+    assert "| 1.67 | 1 | 90 |" in text
+    assert "| d | idle edits | ours | 0 of 1 |" in text
+
+
+def test_curves_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from lab.bench.learning import plot
+
+    results = [result(d, m, s, (0, "0001"), (20, "0111")) for d in "abcd" for m in ("ours", "gepa") for s in (1, 2)]
+    plot.draw(results, 100, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+# Power
+
+
+@pytest.mark.parametrize("level", [0.05, 0.2])
+@pytest.mark.parametrize("edit", [power.Edit(0.3, 0.1), power.Edit(0.2, 0.2), power.Edit(0.4, 0.0)])
+def test_the_power_of_the_fixed_test_is_the_sum_over_all_that_can_happen(edit: power.Edit, level: float) -> None:
+    chances = {"won": edit.won, "lost": edit.lost, "same": 1 - edit.won - edit.lost}
+    total = 0.0
+    for tickets in product(chances, repeat=7):
+        count = Counter(tickets)
+        turned = count["won"] + count["lost"]
+        tail = sum(comb(turned, k) for k in range(count["won"], turned + 1)) / 2**turned
+        total += prod(chances[each] for each in tickets) * (turned > 0 and tail <= level)
+    assert power.fixed_power(edit, level, 7) == pytest.approx(total, abs=1e-9)
+
+
+def test_the_size_of_the_fixed_test_is_the_least_with_the_power_wanted() -> None:
+    edit = power.Edit(0.1, 0.02)
+    size = power.fixed_size(edit, 0.05)
+    assert size is not None
+    assert power.fixed_power(edit, 0.05, size) >= power.WANTED > power.fixed_power(edit, 0.05, size - 8)
+
+
+def test_the_sequential_test_keeps_its_level_and_stops_early_on_a_clear_gain() -> None:
+    ran = [power.sequential(power.Edit(0.05, 0.05), 0.05, 256, key) for key in range(300)]
+    assert sum(accepted for accepted, _ in ran) / len(ran) <= 0.05 + 0.04
+    accepted, tickets = power.sequential(power.Edit(0.5, 0.0), 0.05, 512, 1)
+    assert accepted
+    assert tickets < 512
+
+
+def test_power_prints_and_writes_a_row_per_edit_and_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert power.main(["--runs", "3", "--tickets", "64", "--worlds", "1", "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "table.md").read_text()
+    assert text in capsys.readouterr().out
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 3 * 2 + 2 * (len(power.BROKEN) + 1) + len(power.TRAIN) + len(power.RULES)
+
+
+def test_what_is_worthless_is_seldom_accepted_after_a_good_edit_either() -> None:
+    ran = [simulated.after_a_first_acceptance(stream("seldom", run), 600, 12) for run in range(8)]
+    assert sum(good for good, _, _ in ran) >= 6
+    assert sum(tested for _, _, tested in ran) > 8  # they look good enough to be tested
+    assert sum(worthless for _, worthless, _ in ran) <= 1

@@ -1,0 +1,52 @@
+"""Rollout rows are what the product renders, and their answers are what the product accepts."""
+
+import random
+
+import pytest
+
+from lab.tiny.examples import meet, miss, rollout_row
+from lab.tiny.worlds import COMPARISONS, Facts, draw_condition, draw_world
+from stageb.guidance.prompts import WORDS, parse_answer
+
+
+@pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])
+def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese, language):
+    rng = random.Random(1)
+    verdicts = []
+    for _ in range(30):
+        row = rollout_row(rng, 1.0, chinese=chinese)
+        assert row.system.startswith(WORDS[language].rollout.partition("{")[0])
+        for user, answer in row.segments:
+            assert user.startswith("image_1: ")
+            parsed = parse_answer(answer, language)
+            assert parsed is not None, answer
+            verdicts.append(parsed[0])
+    assert 0.3 < verdicts.count("pass") / len(verdicts) < 0.7
+
+
+def test_rows_come_from_their_seed_alone():
+    assert rollout_row(random.Random(7), 1.0) == rollout_row(random.Random(7), 1.0)
+
+
+def test_tickets_are_drawn_on_both_sides_of_a_condition():
+    rng = random.Random(4)
+    met = missed = compared = 0
+    for _ in range(400):
+        world = draw_world(rng, chinese=0.0)
+        condition = draw_condition(world, rng)
+        if condition is None or not condition.attribute:
+            continue
+        forced: dict[str, str] = {}
+        meet(world, condition, rng, forced, [])
+        if forced:  # a comparison may find no number that meets it in a few tries
+            assert condition.holds(Facts(forced, ()))
+            met += 1
+        forced = {}
+        miss(world, condition, rng, forced)
+        if forced:
+            assert not condition.holds(Facts(forced, ()))
+            missed += 1
+            compared += condition.kind in COMPARISONS
+    assert met > 150
+    assert missed > 150
+    assert compared > 10

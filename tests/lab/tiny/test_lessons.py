@@ -1,0 +1,98 @@
+"""Reflection rows show what the loop would show, and their answers are edits that the loop accepts."""
+
+import json
+import random
+from itertools import islice
+
+import pytest
+
+from lab.tiny.evaluate import executed, read_rule
+from lab.tiny.lessons import lessons
+from lab.tiny.worlds import CANONICAL
+from stageb.guidance.config import ReflectionConfig
+from stageb.guidance.prompts import WORDS
+from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.proposals import parse_proposal
+
+
+@pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])
+def test_answers_are_operations_that_the_loop_accepts(chinese, language):
+    accepted = total = 0
+    for lesson in islice(lessons(random.Random(2), 1.0, chinese=chinese), 80):
+        assert lesson.row.system.startswith(WORDS[language].reflection.partition("{")[0])
+        assert sum(lesson.row.shares) == pytest.approx(len(lesson.row.shares))
+        for _, answer in lesson.row.segments:
+            proposal = parse_proposal(answer, lesson.cases, lesson.guidance, ReflectionConfig(), language, 0)
+            total += 1
+            accepted += len(proposal.operations)
+    # the rest repeat a rule that is there already, or state it at more length than a rule may have
+    assert accepted > 0.9 * total
+
+
+def test_cases_show_one_kind_of_error_beside_right_answers_of_the_other_label():
+    for lesson in islice(lessons(random.Random(3), 1.0, chinese=0.0), 60):
+        wrong = [case for case in lesson.cases if not case.right]
+        assert wrong
+        assert {case.ticket.label for case in wrong} == {lesson.stage.label}
+        assert lesson.stage.label not in {case.ticket.label for case in lesson.cases if case.right}
+        assert lesson.stage.places(lesson.stage.wrong) == tuple(i for i, case in enumerate(lesson.cases) if not case.right)
+
+
+def test_a_rationale_names_the_cases_that_meet_each_of_the_conditions():
+    for lesson in islice(lessons(random.Random(4), 1.0, chinese=0.0), 60):
+        for option, (_, answer) in zip(lesson.options, lesson.row.segments, strict=False):
+            (operation,) = json.loads(answer)["operations"]
+            if operation["op"] != "add" or len(option.grounds) != 1 or lesson.stage.label == "pass":
+                continue
+            condition = option.grounds[0]
+            head = condition.text("en", CANONICAL) + ": "
+            assert operation["rationale"].startswith(head)
+            wrong, _, right = operation["rationale"].removeprefix(head).partition(" but ")
+            for names, is_right in ((wrong, False), (right, True)):
+                for place in (int(name[1:]) - 1 for name in names.split()):
+                    assert lesson.cases[place].right is is_right
+                    assert condition.holds(lesson.stage.pool.facts[lesson.stage.shown[place]])
+
+
+def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
+    """The text, read back and executed, judges the pool like the option; and the product applies it to the same rule."""
+    for lesson in islice(lessons(random.Random(6), 1.0, chinese=0.0), 60):
+        pool, book = lesson.stage.pool, lesson.stage.book
+        for _, answer in lesson.row.segments:
+            proposal = parse_proposal(answer, lesson.cases, lesson.guidance, ReflectionConfig(), "en", 0)
+            for operation in proposal.operations:
+                after = executed(book, operation)
+                assert after is not None
+                texts = {rule.text for rule in apply(lesson.guidance, [operation]).rules[1:]}
+                if all(
+                    rule.text("en", CANONICAL) in {r.text for r in lesson.guidance.rules} for rule in book.rules.values()
+                ):
+                    assert texts == {rule.text("en", CANONICAL) for rule in after.rules.values()}
+                assert pool.right(after).bit_count() > pool.right(book).bit_count()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fail if a is b.",
+        "Pass if a is b, c or d and e is not f.",
+        "Fail if a is neither b nor c unless d is at least 3.5 kg.",
+        "Fail unless a is b.",
+        "Fail if a summary mentions b or c d and no summary mentions e.",
+        "Fail if a is above 3 and b is below 4 and c is at most 5.",
+    ],
+)
+def test_canonical_rules_are_read_back(text):
+    rule = read_rule(text)
+    assert rule is not None
+    assert rule.text("en", CANONICAL) == text
+
+
+def test_other_texts_are_no_rules():
+    assert read_rule("Fail the ugly ones.") is None
+    assert read_rule("Fail if it looks bad.") is None
+
+
+def test_lessons_come_from_their_seed_alone():
+    one, two = ([lesson.row for lesson in islice(lessons(random.Random(7), 1.0), 12)] for _ in range(2))
+    assert one == two

@@ -1,0 +1,45 @@
+"""The teacher's masks are what the rules mean, and its edits do what their scores say."""
+
+import random
+from itertools import islice
+
+from lab.tiny.lessons import lessons
+from lab.tiny.teacher import LEAST_GAIN, LOSS_PRICE, edited
+from lab.tiny.worlds import draw_condition, draw_rule
+
+
+def test_masks_are_the_tickets_for_which_conditions_and_rules_hold():
+    rng = random.Random(1)
+    for lesson in islice(lessons(rng, 1.0), 40):
+        pool = lesson.stage.pool
+        for _ in range(5):
+            condition, rule = draw_condition(pool.world, rng), draw_rule(pool.world, rng)
+            assert condition is not None
+            assert rule is not None
+            for position, facts in enumerate(pool.facts):
+                assert pool.meet(condition) >> position & 1 == condition.holds(facts)
+                assert pool.fire(rule) >> position & 1 == rule.fires(facts)
+
+
+def test_a_book_judges_a_pool_as_it_judges_each_ticket():
+    for lesson in islice(lessons(random.Random(2), 1.0), 40):
+        pool, book = lesson.stage.pool, lesson.stage.book
+        for position, facts in enumerate(pool.facts):
+            right = book.judge(facts, pool.world.language)[0] == pool.labels[position]
+            assert pool.right(book) >> position & 1 == right
+
+
+def test_options_turn_the_cases_that_they_name_and_gain_what_they_score():
+    for lesson in islice(lessons(random.Random(3), 1.0), 60):
+        stage, pool = lesson.stage, lesson.stage.pool
+        before = pool.right(stage.book)
+        assert [o.score for o in lesson.options] == sorted((o.score for o in lesson.options), reverse=True)
+        for option in lesson.options:
+            after = pool.right(edited(stage.book, option.op, option.key, option.rule))
+            won, lost = (after & ~before).bit_count(), (before & ~after).bit_count()
+            assert LEAST_GAIN <= option.score <= won - LOSS_PRICE * lost
+            assert option.turned
+            for place in option.turned:
+                position = stage.shown[place]
+                assert after >> position & 1
+                assert not lesson.cases[place].right

@@ -1,0 +1,81 @@
+"""What a synthetic rule says and what it does are the same thing."""
+
+import random
+
+import pytest
+
+from lab.tiny.worlds import CANONICAL, Book, Condition, Facts, WorldRule, draw_rule, draw_world
+
+SMALL = Facts({"size": "small", "age": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "text", "holds"),
+    [
+        (Condition("is", "size", ("small",)), "size is small", True),
+        (Condition("is", "size", ("big",)), "size is big", False),
+        (Condition("not", "size", ("big",)), "size is not big", True),
+        (Condition("in", "size", ("big", "small")), "size is big or small", True),
+        (Condition("above", "age", ("39",)), "age is above 39", False),
+        (Condition("above", "age", ("38",)), "age is above 38", True),
+        (Condition("below", "age", ("100",)), "age is below 100", True),
+        (Condition("below", "age", ("39",)), "age is below 39", False),
+        (Condition("least", "age", ("39",)), "age is at least 39", True),
+        (Condition("most", "age", ("38",)), "age is at most 38", False),
+        (Condition("above", "weight", ("2.4 kg",)), "weight is above 2.4 kg", True),
+        (Condition("most", "weight", ("2.5",)), "weight is at most 2.5", True),
+        (Condition("none", "size", ("big", "tall")), "size is neither big nor tall", True),
+        (Condition("none", "size", ("big", "small")), "size is neither big nor small", False),
+        (Condition("silent", "", ("water",)), "no summary mentions water", True),
+        (Condition("silent", "", ("oil", "water")), "no summary mentions oil or water", False),
+        (Condition("mentions", "", ("leak",)), "a summary mentions leak", True),
+        (Condition("mentions", "", ("lea",)), "a summary mentions lea", False),
+        (Condition("mentions", "", ("pump leak",)), "a summary mentions pump leak", True),
+        (Condition("mentions", "", ("oil leak",)), "a summary mentions oil leak", False),
+        (Condition("is", "colour", ("red",)), "colour is red", False),
+        (Condition("not", "colour", ("red",)), "colour is not red", False),
+        (Condition("none", "colour", ("red", "blue")), "colour is neither red nor blue", False),
+    ],
+)
+def test_a_condition_means_what_it_says(condition, text, holds):
+    assert condition.text("en", CANONICAL) == text
+    assert condition.holds(SMALL) is holds
+
+
+def test_pass_rules_win_then_fail_rules_then_the_headline():
+    small = WorldRule("fail", (Condition("is", "size", ("small",)),))
+    oily = WorldRule("pass", (Condition("mentions", "", ("oil",)),))
+    assert Book({"G1": small, "G2": oily}, "fail").judge(SMALL, "en")[0] == "pass"
+    assert Book({"G1": small}, "pass").judge(SMALL, "en") == ("fail", "size is small (G1)", "G1")
+    assert Book({}, "fail").judge(SMALL, "en")[0] == "fail"
+
+
+def test_exceptions_and_unless():
+    small, oily = Condition("is", "size", ("small",)), Condition("mentions", "", ("oil",))
+    assert (
+        WorldRule("fail", (small,), exception=oily).text("en", CANONICAL)
+        == "Fail if size is small unless a summary mentions oil."
+    )
+    assert not WorldRule("fail", (small,), exception=oily).fires(SMALL)
+    assert WorldRule("fail", (small,), inverted=True).text("en", CANONICAL) == "Fail unless size is small."
+    assert not WorldRule("fail", (small,), inverted=True).fires(SMALL)
+    assert WorldRule("fail", (Condition("is", "size", ("big",)),), inverted=True).seen(SMALL, "en") == "size is not big"
+
+
+@pytest.mark.parametrize("chinese", [0.0, 1.0])
+def test_worlds_draw_tickets_and_rules_that_speak_of_them(chinese):
+    rng = random.Random(5)
+    fired = silent = 0
+    for _ in range(60):
+        world = draw_world(rng, chinese=chinese)
+        rule = draw_rule(world, rng)
+        assert rule is not None
+        assert rule.text(world.language, CANONICAL)
+        for _ in range(5):
+            facts = world.draw(rng)
+            ticket = world.ticket(facts, rng)
+            assert [name for name, _ in ticket.per_image] == [f"image_{n + 1}" for n in range(len(ticket.per_image))]
+            assert all(text.strip() for _, text in ticket.per_image)
+            fired += rule.fires(facts)
+            silent += not rule.fires(facts)
+    assert min(fired, silent) > 30
