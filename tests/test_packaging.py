@@ -188,5 +188,5 @@ def test_the_python_that_pages_show_runs() -> None:
 
 def test_the_files_that_pages_name_are_in_the_checkout() -> None:
     for page in PAGES.values():
-        for name in set(re.findall(r"(?<![\w/])(?:bin|configs|stageb|tests|\.ci)/[\w./-]+\w", page)):
+        for name in set(re.findall(r"(?<![\w/])(?:bin|configs|lab|stageb|tests|\.ci)/[\w./-]+\w", page)):
             assert (ROOT / name).exists(), name
