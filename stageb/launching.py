@@ -76,14 +76,10 @@ def machine() -> str:
         return socket.gethostname()
 
 
-def before_end(act: Callable[[int], None]) -> None:
-    """Have ``end`` call ``act(code)`` after its message is out, the latest first. It must be quick and must not raise."""
-    _last_acts.append(act)
-
-
-def forget_last_acts() -> None:
-    """The job is over in good order: nobody is left to be told."""
-    _last_acts.clear()
+def before_end(act: Callable[[int], None] | None) -> None:
+    """Have ``end`` call ``act(code)`` after its message is out, the latest first; it must be quick and must not raise. None:
+    the job is over in good order, nobody is left to be told."""
+    _last_acts[:] = [*_last_acts, act] if act else []
 
 
 def _flush(seconds: float) -> None:
@@ -97,9 +93,6 @@ def _flush(seconds: float) -> None:
     thread = threading.Thread(target=flush, daemon=True)
     thread.start()
     thread.join(seconds)
-
-
-# --- No orphan -------------------------------------------------------------------------------------------------------
 
 
 def die_with_launcher() -> None:
@@ -148,9 +141,6 @@ def _watch_parent(parent: int) -> None:
         end(1, "the launcher of this job ended, and the job with it; run the same command to go on")
     time.sleep(1.0)  # rank 0 speaks, or where it was the parent, rank 1: let the watchdog end this process
     end(1)
-
-
-# --- Signals ---------------------------------------------------------------------------------------------------------
 
 
 class watch_signals:  # noqa: N801 - reads as a function

@@ -60,31 +60,27 @@ class _Place:
 
 
 def _place(settings: FabricConfig) -> _Place:
-    """Fabric's arguments under the launcher at hand.
-
-    Where processes exist already, devices and strategy must be said outright: with "auto" on CPU each of them would
-    silently become a rank 0 of its own.
-    """
-    env = os.environ
-    # What ``fabric run`` hands over wins; of the strategy this process makes an object, which may not stand beside a name.
-    accelerator = env.get("LT_ACCELERATOR", settings.accelerator)
-    strategy = env.pop("LT_STRATEGY", settings.strategy)
+    """Fabric's arguments under the launcher at hand. Where processes exist already, devices and strategy must be said
+    outright: with "auto" on CPU each of them would silently become a rank 0 of its own."""
+    env, ours = os.environ, {"accelerator": settings.accelerator, "strategy": settings.strategy}
     if launching.under_torchrun():
         world, local = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])
     elif launching.under_slurm():
-        world, nodes = int(env["SLURM_NTASKS"]), int(env.get("SLURM_NNODES", "1"))
-        local = world // nodes
+        world = int(env["SLURM_NTASKS"])
+        local = world // int(env.get("SLURM_NNODES", "1"))
     else:
-        ours = {"accelerator": accelerator, "strategy": strategy}
         return _Place({**ours, "devices": settings.devices, "num_nodes": settings.num_nodes})
-    strategy = "ddp" if strategy == "auto" and world > 1 else strategy
-    if "LT_CLI_USED" in env:  # ``fabric run`` hands devices over by environment
-        return _Place({"accelerator": accelerator, "strategy": strategy}, world, local)
+    if "LT_CLI_USED" in env:  # ``fabric run`` hands devices over by environment, and the rest if it was given any
+        ours["accelerator"] = env.get("LT_ACCELERATOR", settings.accelerator)
+        ours["strategy"] = env.pop("LT_STRATEGY", settings.strategy)  # its name may not stand beside the object made here
+    if ours["strategy"] == "auto" and world > 1:
+        ours["strategy"] = "ddp"
+    if "LT_CLI_USED" in env:
+        return _Place(ours, world, local)
     devices = local if settings.devices == "auto" else settings.devices
     if isinstance(devices, int) and devices != local:
         raise ConfigError("fabric.devices", devices, f"{local} processes were started on this machine: say {local}, or auto")
-    given = {"accelerator": accelerator, "strategy": strategy, "devices": devices, "num_nodes": world // local}
-    return _Place(given, world, local)
+    return _Place({**ours, "devices": devices, "num_nodes": world // local}, world, local)
 
 
 def _make(settings: FabricConfig, place: _Place) -> Fabric:
@@ -152,14 +148,10 @@ class Children:
     def __init__(self, fabric: Fabric) -> None:
         self._launcher = fabric.strategy.launcher if "LT_CLI_USED" not in os.environ else None
         self._fabric = fabric
-        self._watched = threading.Event()
+        self.watched = threading.Event()  # the watchdog is up
         if self._launcher:
             launching.before_end(self._kill)
             threading.Thread(target=self._watch, daemon=True, name="stageb-children").start()
-
-    def hand_over(self) -> None:
-        """The watchdog is up."""
-        self._watched.set()
 
     def how_ended(self, rank: int) -> str | None:
         """How the process of ``rank`` ended; None if it is not a child, or lives."""
@@ -180,7 +172,7 @@ class Children:
         return dict(enumerate(getattr(self._launcher, "procs", ()), start=self._fabric.global_rank + 1))
 
     def _watch(self) -> None:
-        while not self._watched.wait(0.2):
+        while not self.watched.wait(0.2):
             for thread in threading.enumerate():
                 if thread.name == "child-process-observer":
                     thread._child_processes = []  # type: ignore[attr-defined]  # it returns when all (none) have ended

@@ -1,10 +1,8 @@
-"""What this process is at, and whether it gets on: told by whoever works, read by the watchdog, which passes it on.
-
-A module of its own, so that the lowest floor, say an engine that waits for a server, can give a sign of life without knowing
-who looks. One pulse a process, since a process is what hangs.
+"""What this process is at, and whether it gets on: told by whoever works, down to an engine that waits for a server, and
+read by the watchdog, which passes it on. One pulse a process, since a process is what hangs.
 
 - ``with at("rollout group 3")``: work that must get on: it ends, or ticks, within ``fabric.timeout_s``.
-- ``with waiting("gather")``: in a collective, until the other ranks are there too.
+- ``with at("gather", "waiting")``: in a collective, until the other ranks are there too.
 - Elsewhere nothing is expected: loading a model, deciding and writing on rank 0 may take as long as they take.
 """
 
@@ -48,33 +46,20 @@ def name(label: str) -> None:
 
 
 @contextmanager
-def at(label: str) -> Iterator[None]:
-    """Work that must get on; afterwards this process is at what it was at before."""
-    with _being(label, "working"):
-        yield
-
-
-@contextmanager
-def waiting(label: str) -> Iterator[None]:
-    """A wait for other ranks."""
-    with _being(label, "waiting"):
-        yield
-
-
-def listen(listener: Callable[[Pulse], None] | None) -> None:
-    """Have ``listener`` called, in the thread that works, whenever what this process is at changes; None: nobody."""
-    global _listener
-    _listener = listener
-
-
-@contextmanager
-def _being(label: str, kind: Kind) -> Iterator[None]:
+def at(label: str, kind: Kind = "working") -> Iterator[None]:
+    """Work that must get on, or a wait for other ranks; afterwards this process is at what it was at before."""
     before = _now
     _move(label, kind)
     try:
         yield
     finally:
         _move(before.label, before.kind)
+
+
+def listen(listener: Callable[[Pulse], None] | None) -> None:
+    """Have ``listener`` called, in the thread that works, whenever what this process is at changes; None: nobody."""
+    global _listener
+    _listener = listener
 
 
 def _move(label: str, kind: Kind) -> None:

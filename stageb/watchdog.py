@@ -98,8 +98,6 @@ class Watchdog:
         self._server: socket.socket | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True, name="stageb-watchdog")
 
-    # --- Meeting -----------------------------------------------------------------------------------------------------
-
     def listen(self, host: str) -> Address:
         """On rank 0: await the others. ``host`` is where they find it; on this machine alone where that is 127.0.0.1."""
         self._server = socket.create_server(("127.0.0.1" if host == "127.0.0.1" else "", 0), backlog=self._world_size)
@@ -149,8 +147,6 @@ class Watchdog:
         machine, process = place
         return int(process) if machine == launching.machine() else None
 
-    # --- Ending ------------------------------------------------------------------------------------------------------
-
     def fail(self, error: StagebError) -> NoReturn:
         """End the job with ``error`` of this rank."""
         if self._rank == 0:
@@ -169,7 +165,7 @@ class Watchdog:
         if self._rank:
             self._everyone[0].send("bye")
         self._thread.join()
-        launching.forget_last_acts()
+        launching.before_end(None)
         for peer in self._everyone:
             peer.send("bye")
 
@@ -180,20 +176,13 @@ class Watchdog:
             if self._rank == 0:
                 peer.send("end", code)
         deadline = time.monotonic() + LAST_S
-        near = [peer.process for peer in self._everyone if peer.process is not None] if self._speaks else []
+        speaks = self._rank == 0 or self._rank_0_lost
+        near = [peer.process for peer in self._everyone if peer.process is not None] if speaks else []
         while near and time.monotonic() < deadline:
             time.sleep(0.02)
             near = [process for process in near if _runs(process)]
         for process in near:
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
-
-    @property
-    def _speaks(self) -> bool:
-        """Whether this rank has the last word: rank 0, or rank 1 where rank 0 is lost."""
-        return self._rank == 0 or (self._rank == 1 and self._rank_0_lost)
-
-    # --- Watching, in a thread of its own ------------------------------------------------------------------------------
+            _runs(process, signal.SIGKILL)
 
     def _watch(self) -> None:
         beat = 0.0
@@ -256,15 +245,12 @@ class Watchdog:
         end_with(RankError(0, "leading", f"{why}, as rank 1 sees it"))
 
 
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except OSError:
-        return False
-    return True
-
-
-# --- Errors and their last words -----------------------------------------------------------------------------------------
+def _runs(process: int, send: int = 0) -> bool:
+    """Whether there is such a process; it is sent a signal."""
+    with contextlib.suppress(OSError):
+        os.kill(process, send)
+        return True
+    return False
 
 
 def end_with(error: StagebError) -> NoReturn:

@@ -70,8 +70,6 @@ class World:
         self._works: Mapping[str, Work] = {}
         self._leading = False
 
-    # --- Collectives -------------------------------------------------------------------------------------------------
-
     def broadcast(self, value: T) -> T:
         """Rank 0's ``value``, on every rank."""
         if self.world_size == 1:
@@ -99,7 +97,7 @@ class World:
         They break where a rank is gone; the watchdog knows which, and ends this process. Raises RankError.
         """
         try:
-            with pulse.waiting(what):
+            with pulse.at(what, "waiting"):
                 yield
         except RuntimeError as error:
             if self.world_size > 1:
@@ -115,8 +113,6 @@ class World:
                     f"{what} differs between ranks: {first!r} on rank 0, {held!r} on rank {rank}; "
                     "give every rank the same inputs"
                 )
-
-    # --- Work --------------------------------------------------------------------------------------------------------
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This rank's part of ``items``."""
@@ -182,8 +178,6 @@ class World:
             return []
         return self.dealt([decode(part) for part in parts])
 
-    # --- Else --------------------------------------------------------------------------------------------------------
-
     def facts(self) -> dict[str, Json]:
         """What the ranks run on, for a record of the run: device, its name, world size, CPU threads per rank."""
         device = self.fabric.device
@@ -223,7 +217,7 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     try:
         return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
     finally:
-        launching.forget_last_acts()
+        launching.before_end(None)
         signals.stop()
 
 
@@ -235,7 +229,7 @@ def _watched(world: World, settings: FabricConfig, children: placing.Children, m
         watchdog.meet(world.broadcast(watchdog.listen(host) if world.is_global_zero else ("", 0, "")))
     except RankError as error:
         end_with(error)
-    children.hand_over()
+    children.watched.set()
     try:
         code = main(world)
         with world.together("the end"):

@@ -22,7 +22,7 @@ def heard() -> Iterator[list[Pulse]]:
 
 def test_work_and_waits_are_told_and_end_where_they_began(heard: list[Pulse]) -> None:
     pulse.name("leading")
-    with pulse.at("judge item 3"), pulse.waiting("gather"):
+    with pulse.at("judge item 3"), pulse.at("gather", "waiting"):
         assert (pulse.now().label, pulse.now().kind) == ("gather", "waiting")
     told = [(each.label, each.kind) for each in heard]
     work, wait = ("judge item 3", "working"), ("gather", "waiting")

@@ -68,7 +68,7 @@ def work(label: str) -> None:
 
 
 def wait(label: str) -> None:
-    with pulse.waiting(label):
+    with pulse.at(label, "waiting"):
         sleep()
 
 
@@ -98,7 +98,7 @@ def test_signs_of_life_and_waits_for_the_busy_are_no_failure(tmp_path: Path) -> 
                     time.sleep(0.1 * TIMEOUT_S)
                     pulse.tick()
         else:
-            with pulse.waiting("gather"):
+            with pulse.at("gather", "waiting"):
                 time.sleep(3 * TIMEOUT_S)
 
     assert job(tmp_path, 3, act) == ([0, 0, 0], "")

@@ -135,10 +135,11 @@ def _note_waits(notes: int) -> None:
     """Have this process note what it waits in for other ranks."""
     from stageb import pulse
 
-    waiting = pulse.waiting
+    at = pulse.at
 
-    def noted(label: str) -> AbstractContextManager[None]:
-        os.write(notes, f"{label}\n".encode())
-        return waiting(label)
+    def noted(label: str, kind: pulse.Kind = "working") -> AbstractContextManager[None]:
+        if kind == "waiting":
+            os.write(notes, f"{label}\n".encode())
+        return at(label, kind)
 
-    pulse.waiting = noted
+    pulse.at = noted
