@@ -36,6 +36,7 @@ def on_ranks(world_size: int, act: Callable[[World], Any]) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
 
         def on_rank(fabric: Fabric) -> None:
+            fabric.barrier()  # all are there before the first may go
             Path(folder, str(fabric.global_rank)).write_bytes(pickle.dumps(_result(act, fabric)))
 
         try:
