@@ -69,7 +69,7 @@ class Run:
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its table is shown again, and no model is needed."""
-        if fresh or not is_finished(self.config):
+        if fresh or self.config.guidance.reset_on_rerun or not is_finished(self.config):
             return False
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
         self._take_up()

@@ -801,6 +801,16 @@ def test_what_shapes_no_result_may_differ(fit: Fit) -> None:
     assert content(fit.run) == before
 
 
+def test_a_finished_run_shows_its_table_without_a_model(fit: Fit, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, _ = model(respond)
+    assert fit(model__model_name_or_path=name) == 0
+    shown = fit.out
+    monkeypatch.delattr(models, "stand_in")
+    assert fit(model__model_name_or_path=name) == 0
+    assert fit.out == shown
+    assert fit("--fresh", model__model_name_or_path=name) != 0  # one that must run needs it
+
+
 def test_fresh_sets_the_old_folder_aside(fit: Fit) -> None:
     assert fit(seed=18) == 0
     before = content(fit.run)
@@ -809,6 +819,8 @@ def test_fresh_sets_the_old_folder_aside(fit: Fit) -> None:
     assert content(fit.run) != before
     assert fit(seed=18, guidance__reset_on_rerun="true") == 0
     assert {path.name for path in fit.root.iterdir()} == {"run", "run.1", "run.2"}
+    assert fit.state()["finished"]
+    assert fit.rows("metrics")
 
 
 # Errors
