@@ -21,8 +21,9 @@ from typing import Any
 
 from lab.tiny.examples import Row, guidance_of, rollout_row
 from lab.tiny.lessons import Lesson, draw_stage, lessons
+from lab.tiny.rules import CANONICAL, COMPARISONS, Book, Condition, Facts, Kind, WorldRule
 from lab.tiny.teacher import LOSS_PRICE, Pool, edited, options
-from lab.tiny.worlds import CANONICAL, COMPARISONS, Book, Condition, Facts, Kind, World, WorldRule, draw_world
+from lab.tiny.worlds import World, draw_world
 from stageb.engines import Decode, Engine, Prompt, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import ReflectionConfig

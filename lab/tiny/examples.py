@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.tiny import words
-from lab.tiny.worlds import COMPARISONS, Book, Condition, Facts, Style, World, WorldRule, draw_rule, draw_world
+from lab.tiny.rules import COMPARISONS, Book, Condition, Facts, Style, WorldRule
+from lab.tiny.worlds import World, draw_rule, draw_world
 from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
 

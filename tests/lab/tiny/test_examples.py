@@ -5,7 +5,8 @@ import random
 import pytest
 
 from lab.tiny.examples import meet, miss, rollout_row
-from lab.tiny.worlds import COMPARISONS, Facts, draw_condition, draw_world
+from lab.tiny.rules import COMPARISONS, Facts
+from lab.tiny.worlds import draw_condition, draw_world
 from stageb.guidance.prompts import WORDS, parse_answer
 
 
