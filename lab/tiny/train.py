@@ -28,6 +28,7 @@ from lab.tiny.examples import Row, rollout_row
 from lab.tiny.lessons import lessons
 from lab.tiny.muon import Muon
 from lab.tiny.tokens import VOCABULARY, Encoder, packaged, train_tokenizer
+from lab.tiny.worlds import draw_world
 from stageb import seeds
 
 VERDICT_WEIGHT = 6.0  # a verdict is one token of twenty, and the one that counts
@@ -130,7 +131,8 @@ class Rows(Dataset[Batch]):
 
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
-            yield rollout_row(rng, difficulty, self.unseen, self.recipe.chinese)
+            world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese)
+            yield rollout_row(rng, world, difficulty, self.unseen)
 
 
 def pack(

@@ -23,6 +23,7 @@ from lab.tiny.train import (
     pack,
     train,
 )
+from lab.tiny.worlds import draw_world
 from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt
@@ -94,7 +95,8 @@ def test_rows_are_cut_into_tokens_as_the_engine_feeds_prompts(tmp_path):
     """The ids of prefix and own text are those of the chat template with the same texts."""
     tokenizer = packaged(train_tokenizer(1, 40))
     tokenizer.save_pretrained(tmp_path)
-    row = rollout_row(random.Random(1), 1.0)
+    rng = random.Random(1)
+    row = rollout_row(rng, draw_world(rng))
     prefix, segments = Encoder(tmp_path / "tokenizer.json").encode(row, random.Random(1), shared_user=False, share=0.0)
     user, answer = row.segments[0]
     chat = [{"role": "system", "content": row.system}, {"role": "user", "content": user}]
