@@ -9,20 +9,9 @@ import torch
 from lab.tiny.evaluate import plain_row, verdict_accuracy
 from lab.tiny.examples import rollout_row
 from lab.tiny.muon import Muon
+from lab.tiny.packing import FULL, Packed, attention_mask, batch_of, fill, pack
 from lab.tiny.tokens import Encoder, packaged, train_tokenizer
-from lab.tiny.train import (
-    FULL,
-    Packed,
-    Recipe,
-    Trunk,
-    answer_loss,
-    attention_mask,
-    batch_of,
-    fill,
-    new_model,
-    pack,
-    train,
-)
+from lab.tiny.train import Recipe, Trunk, answer_loss, new_model, train
 from lab.tiny.worlds import draw_world
 from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
