@@ -82,14 +82,13 @@ class Journal:
         *,
         fresh: bool = False,
         ignored: tuple[str, ...] = (),
-        fresh_option: str = "fresh=True",
-        name_option: str = "another run_name",
+        ways_out: tuple[str, str] = ("fresh=True", "another run_name"),
     ) -> Journal:
         """Take ``{root}/{run_name}``: a new folder, or one that a run left, cut back to its last commit.
 
         ``config`` is what results depend on, nested; keys that begin with one of ``ignored`` ("output.") may differ from
         the committed run's. ``fresh`` sets an old folder aside as ``{run_name}.1``, ``.2``, ... and begins anew; nothing is
-        ever deleted. The options are how messages call the two ways out.
+        ever deleted. ``ways_out`` is how messages call the two: beginning anew, and a folder of another name.
 
         Raises ``InputError`` for a name that is no path component, a folder that no run made, or a config that differs;
         ``JournalError`` where another process holds the folder, a file lost committed bytes, or the disk refuses. Folders
@@ -97,11 +96,11 @@ class Journal:
         """
         if run_name in ("", ".", "..") or set(run_name) & set("/\\\0"):
             raise InputError(f"run name {run_name!r}: give one path component, without / or \\")
-        folder = Path(root) / run_name
+        folder, (anew, elsewhere) = Path(root) / run_name, ways_out
         shaping = {key: value for key, value in flatten(config).items() if not key.startswith(ignored)}
         with disk.reporting(folder):
             if folder.is_dir() and not (folder / LOCK).exists() and any(folder.iterdir()):
-                raise InputError(f"{folder}: holds files but no run; give {name_option}")
+                raise InputError(f"{folder}: holds files but no run; give {elsewhere}")
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             lock = -1
             try:
@@ -111,9 +110,8 @@ class Journal:
                     lock = _set_aside(folder, lock)
                 committed = commits.committed(folder)
                 if committed["number"]:
-                    commits.same_config(
-                        folder, committed["config"], shaping, f"give {fresh_option} to set it aside, or {name_option}"
-                    )
+                    remedy = f"give {anew} to set it aside, or {elsewhere}"
+                    commits.same_config(folder, committed["config"], shaping, remedy)
                 commits.cut_back(folder, committed["lengths"], committed["versions"])
             except BaseException:
                 _undo(missing, lock)

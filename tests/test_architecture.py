@@ -1,4 +1,4 @@
-"""Who may import whom. Read from the source, so a rule holds for imports inside functions too."""
+"""Who may import whom, and how long things may be. Read from the source, so a rule holds inside functions too."""
 
 from __future__ import annotations
 
@@ -87,6 +87,10 @@ WORLDLY = {
     "torch",
 }
 WORLDLY_HERE = {f"stageb/{name}" for name in ("world", "placing", "watchdog", "launching", "journal")}
+
+FILE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 6
+# Its functions are exempt: a Triton kernel is one function, which gets each tensor, size and constant as an argument.
+KERNELS = "stageb/engines/kernels"
 
 
 def tree_of(module: str) -> ast.Module:
@@ -192,3 +196,16 @@ def test_random_choices_come_from_seeds_alone() -> None:
     """The shipped model's training, which no run repeats, is the exception."""
     users = [module for module in MODULES for name, _ in imports(module) if name == "random"]
     assert [module for module in users if not module.startswith("lab/tiny/")] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_functions_and_parameter_lists_are_short(module: str) -> None:
+    """``self`` and ``cls`` are no parameters here; those behind a ``*`` are."""
+    lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
+    assert lines <= FILE_LINES, f"{module}: {lines} lines, at most {FILE_LINES}"
+    for node in ast.walk(tree_of(module)) if module != KERNELS else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= FUNCTION_LINES, f"{module}: {node.name} has {lines} lines, at most {FUNCTION_LINES}"
+            names = {each.arg for each in ast.iter_child_nodes(node.args) if isinstance(each, ast.arg)} - {"self", "cls"}
+            assert len(names) <= PARAMETERS, f"{module}: {node.name} has {len(names)} parameters, at most {PARAMETERS}"

@@ -114,7 +114,7 @@ def test_a_changed_config_is_refused_with_the_keys_and_the_ways_out(tmp_path: Pa
     before = content(tmp_path / "run")
     changed = {"seed": 18, "model": {"dtype": "auto"}, "output": {"root": "elsewhere"}}
     with pytest.raises(InputError) as raised:
-        opened(tmp_path, config=changed, fresh_option="--fresh true", name_option="another --name")
+        opened(tmp_path, config=changed, ways_out=("--fresh true", "another --name"))
     message = str(raised.value)
     for part in ("seed: 17 there, 18 now", 'model.name: "x" there, absent now', 'model.dtype: absent there, "auto" now'):
         assert part in message

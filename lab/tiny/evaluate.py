@@ -21,8 +21,9 @@ from typing import Any
 
 from lab.tiny.examples import Row, guidance_of, rollout_row
 from lab.tiny.lessons import Lesson, draw_stage, lessons
+from lab.tiny.rules import CANONICAL, COMPARISONS, Book, Condition, Facts, Kind, WorldRule
 from lab.tiny.teacher import LOSS_PRICE, Pool, edited, options
-from lab.tiny.worlds import CANONICAL, COMPARISONS, Book, Condition, Facts, Kind, World, WorldRule, draw_world
+from lab.tiny.worlds import World, draw_world
 from stageb.engines import Decode, Engine, Prompt, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import ReflectionConfig
@@ -55,7 +56,7 @@ def number_row(rng: random.Random, tickets: int, chinese: float) -> Row:
 
 def _rows(rng: random.Random, tickets: int, chinese: float) -> Iterator[Row]:
     while True:
-        yield rollout_row(rng, 1.0, unseen=True, chinese=chinese, tickets=tickets)
+        yield rollout_row(rng, draw_world(rng, unseen=True, chinese=chinese), unseen=True, tickets=tickets)
 
 
 def look_alike_row(rng: random.Random, tickets: int, chinese: float) -> Row:
@@ -63,7 +64,7 @@ def look_alike_row(rng: random.Random, tickets: int, chinese: float) -> Row:
     while True:
         world = draw_world(rng, 1.0, unseen=True, chinese=chinese)
         if len(set(world.values.values())) < len(world.values) and not world.vocabulary:
-            return rollout_row(rng, 1.0, unseen=True, tickets=tickets, world=world, single=0.1)
+            return rollout_row(rng, world, unseen=True, tickets=tickets, single=0.1)
 
 
 def verdict_accuracy(engine: Engine, rows: Sequence[Row]) -> float:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.tiny import words
-from lab.tiny.worlds import COMPARISONS, Book, Condition, Facts, Style, World, WorldRule, draw_rule, draw_world
+from lab.tiny.rules import COMPARISONS, Book, Condition, Facts, Style, WorldRule
+from lab.tiny.worlds import World, draw_rule
 from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
 
@@ -65,18 +66,16 @@ def numbered(rules: Sequence[WorldRule], rng: random.Random) -> dict[str, WorldR
 
 def rollout_row(
     rng: random.Random,
-    difficulty: float,
+    world: World,
+    difficulty: float = 1.0,
     unseen: bool = False,
-    chinese: float = 0.12,
     tickets: int = 12,
-    world: World | None = None,
     single: float | None = None,
 ) -> Row:
     """A guidance and tickets with right answers, half pass and half fail where the guidance allows it.
 
-    ``world`` and ``single`` (see ``draw_rule``) are drawn where they are not given.
+    ``single`` (see ``draw_rule``) is drawn where it is not given.
     """
-    world = world or draw_world(rng, difficulty, unseen, chinese)
     most = 1 + round(difficulty * rng.choice((3, 6, 6, 12, 16)))
     single = rng.choice((0.1, 0.3, 0.5, 0.9)) if single is None else single
     drawn = [draw_rule(world, rng, single=single) for _ in range(rng.randint(0 if rng.random() < 0.05 else 1, most))]

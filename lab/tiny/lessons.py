@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lab.tiny.examples import Row, guidance_of, headline, numbered
+from lab.tiny.rules import CANONICAL, Book, Condition, Facts, Style, WorldRule
 from lab.tiny.teacher import Option, Pool, Stage, bits, edited, options
-from lab.tiny.worlds import CANONICAL, Book, Condition, Facts, Style, World, WorldRule, draw_rule, draw_world
+from lab.tiny.worlds import World, draw_rule, draw_world
 from stageb.guidance.prompts import Case, case_name, ordered_cases, reflection_prompt
 from stageb.guidance.types import Guidance, Verdict
 

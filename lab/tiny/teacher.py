@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from lab.tiny.worlds import COMPARE, COMPARISONS, Book, Condition, Facts, Kind, World, WorldRule, quantity, stems
+from lab.tiny.rules import COMPARE, COMPARISONS, Book, Condition, Facts, Kind, WorldRule, quantity, stems
+from lab.tiny.worlds import World
 from stageb.guidance.types import Ticket, Verdict
 
 LEAST_GAIN = 1.5  # of an edit worth teaching

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lab.tiny.examples import Row, rollout_row
 from lab.tiny.lessons import lessons
+from lab.tiny.worlds import draw_world
 
 SYSTEM, USER, ASSISTANT, END = "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 TEMPLATE = (
@@ -25,7 +26,7 @@ def corpus(seed: int, rows: int) -> Iterator[str]:
     rng = random.Random(seed)
     taught = lessons(rng, 1.0)
     for index in range(rows):
-        row = rollout_row(rng, 1.0) if index % 2 else next(taught).row
+        row = rollout_row(rng, draw_world(rng)) if index % 2 else next(taught).row
         yield row.system
         for user, answer in row.segments:
             yield user

@@ -27,13 +27,11 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from lab.tiny.examples import Row, rollout_row
 from lab.tiny.lessons import lessons
 from lab.tiny.muon import Muon
+from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
 from lab.tiny.tokens import VOCABULARY, Encoder, packaged, train_tokenizer
+from lab.tiny.worlds import draw_world
 from stageb import seeds
 
-VERDICT_WEIGHT = 6.0  # a verdict is one token of twenty, and the one that counts
-PROMPT_WEIGHT = 0.5  # of the prompt tokens that are predicted at all
-SEGMENTS = 64  # more than a document has
-FULL = 10  # a batch is full when so many documents in a row fit nowhere
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
 
@@ -61,28 +59,6 @@ class Recipe:
     prompt_share: float = 0.1  # of prompt tokens that are predicted too, in the first third of a training from nothing
     chinese: float = 0.08
     tokenizer_rows: int = 4000
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Packed rows: documents, each a prefix and segments that follow it."""
-
-    ids: torch.Tensor  # (rows, length) token ids
-    positions: torch.Tensor  # (rows, length): a segment continues where its prefix ends
-    segments: torch.Tensor  # (rows, length): SEGMENTS x document, plus 0 for its prefix or 1... for a segment; -1: padding
-    spots: torch.Tensor  # (answers,) where in the flattened rows a prediction is made
-    targets: torch.Tensor  # (answers,) the token that follows
-    weights: torch.Tensor  # (answers,) its loss weight; 0 where there are fewer predictions than room for them
-
-
-@dataclass(frozen=True)
-class Packed:
-    """One document, or several after another: four lists of one length."""
-
-    ids: list[int]
-    positions: list[int]
-    segments: list[int]
-    weights: list[float]  # loss weight of predicting this token
 
 
 class Rows(Dataset[Batch]):
@@ -130,102 +106,8 @@ class Rows(Dataset[Batch]):
 
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
-            yield rollout_row(rng, difficulty, self.unseen, self.recipe.chinese)
-
-
-def pack(
-    prefix: list[int], parts: Sequence[tuple[list[int], list[int]]], shares: Sequence[float], length: int
-) -> Packed | None:
-    """One document; segments beyond ``length`` are left out, and None is what remains where not even the first fits."""
-    packed = Packed(list(prefix), list(range(len(prefix))), [0] * len(prefix), [0.0] * len(prefix))
-    for number, (own, answer) in enumerate(parts[: SEGMENTS - 1], 1):
-        size = len(own) + len(answer)
-        if len(packed.ids) + size > length:
-            break
-        packed.ids.extend(own + answer)
-        packed.positions.extend(range(len(prefix), len(prefix) + size))
-        packed.segments.extend([number] * size)
-        share = shares[number - 1] if shares else 1.0
-        # "Verdict:" is one or two tokens; the verdict itself is among the first four of an answer
-        weights = [VERDICT_WEIGHT if own and spot < 4 else share for spot in range(len(answer))]
-        if not own and number > 1:
-            weights[0] = 0.0  # follows the prefix, behind which only the first answer stands
-        packed.weights.extend([0.0] * len(own) + weights)
-    return packed if len(packed.ids) > len(prefix) else None
-
-
-def with_prompt(document: Packed, share: float, rng: random.Random) -> Packed:
-    """The document with some of its prompt tokens to predict. The first token of a segment follows no token of its own."""
-    before = [-1, *document.segments[:-1]]
-    weights = [
-        PROMPT_WEIGHT if not weight and here == last and rng.random() < share else weight
-        for weight, here, last in zip(document.weights, document.segments, before, strict=True)
-    ]
-    return Packed(document.ids, document.positions, document.segments, weights)
-
-
-def fill(documents: Iterator[Packed], rows: int, length: int) -> list[Packed]:
-    """Rows of documents, each put into the first row that has room for it."""
-    filled = [Packed([], [], [], []) for _ in range(rows)]
-    count, misses = [0] * rows, 0
-    while misses < FULL:
-        document = next(documents)
-        row = next((i for i in range(rows) if len(filled[i].ids) + len(document.ids) <= length), None)
-        if row is None:
-            misses += 1
-            continue
-        misses = 0
-        into = filled[row]
-        into.ids.extend(document.ids)
-        into.positions.extend(document.positions)
-        into.segments.extend(SEGMENTS * count[row] + segment for segment in document.segments)
-        into.weights.extend(document.weights)
-        count[row] += 1
-    return filled
-
-
-def batch_of(rows: Sequence[Packed], length: int, answers: int) -> Batch:
-    """The rows padded to ``length``, and their first ``answers`` predictions."""
-
-    def padded(lists: Sequence[list[int]], value: int) -> torch.Tensor:
-        return torch.tensor([each + [value] * (length - len(each)) for each in lists])
-
-    found = [
-        (row * length + spot - 1, packed.ids[spot], weight)
-        for row, packed in enumerate(rows)
-        for spot, weight in enumerate(packed.weights)
-        if weight
-    ]
-    found = found[:answers] + [(0, 0, 0.0)] * (answers - len(found))
-    spots, targets, weights = zip(*found, strict=True)
-    return Batch(
-        padded([packed.ids for packed in rows], 0),
-        padded([packed.positions for packed in rows], 0),
-        padded([packed.segments for packed in rows], -1),
-        torch.tensor(spots),
-        torch.tensor(targets),
-        torch.tensor(weights),
-    )
-
-
-def visible(segments: torch.Tensor) -> Any:
-    """The mask function: a token sees its document's prefix and its own segment, up to itself."""
-
-    def mask(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-        theirs, mine = segments[b, k], segments[b, q]
-        return (k <= q) & ((theirs == mine) | (theirs == (mine & -SEGMENTS)))
-
-    return mask
-
-
-def attention_mask(segments: torch.Tensor, compiled_block_mask: Any) -> Any:
-    """A block mask for flex attention on a GPU, a dense one of shape (rows, 1, length, length) elsewhere."""
-    rows, length = segments.shape
-    if segments.is_cuda:
-        return compiled_block_mask(visible(segments), rows, None, length, length, device=segments.device)
-    q, k = torch.arange(length)[:, None], torch.arange(length)[None, :]
-    theirs, mine = segments[:, None, :], segments[:, :, None]
-    return ((k <= q)[None] & ((theirs == mine) | (theirs == (mine & -SEGMENTS))))[:, None]
+            world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese)
+            yield rollout_row(rng, world, difficulty, self.unseen)
 
 
 def answer_loss(
@@ -293,12 +175,6 @@ def schedule(step: int, progress: float, recipe: Recipe) -> float:
     return min(1.0, (step + 1) / recipe.warmup, max(0.005, (1 - progress) / recipe.cooldown))
 
 
-def to_device(batch: Batch, device: str) -> Batch:
-    """The batch on a device."""
-    parts = (batch.ids, batch.positions, batch.segments, batch.spots, batch.targets, batch.weights)
-    return Batch(*(part.to(device, non_blocking=True) for part in parts))
-
-
 class Trainer:
     """A model with what it takes to compute its loss, compiled on a GPU."""
 
@@ -331,6 +207,19 @@ class Trainer:
         copy.to(torch.bfloat16).save_pretrained(out)
 
 
+def reused(batches: Iterator[Batch], recipe: Recipe, device: str) -> Iterator[Batch]:
+    """A batch for every step, on the device: ``recipe.uses`` times as many as are drawn, by taking recent ones again."""
+    recent: list[Batch] = []
+    again = random.Random(recipe.seed)
+    for step in range(recipe.steps):
+        if step % recipe.uses == 0 or len(recent) < RECENT_LEAST:
+            recent[: len(recent) + 1 - RECENT] = []
+            recent.append(to_device(next(batches), device))
+            yield recent[-1]
+        else:
+            yield again.choice(recent)
+
+
 def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, start: Path | None = None) -> dict[str, Any]:
     """Train and write the checkpoint to ``out``; returns what ``training.json`` records. The schedule runs by
     steps or by ``limit_s`` seconds, whichever ends sooner. The weights are also written now and then on the way."""
@@ -346,22 +235,15 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, 
     loader = DataLoader(
         rows, batch_size=None, num_workers=workers, prefetch_factor=5 if workers else None, pin_memory=device != "cpu"
     )
-    batches = iter(loader)  # the workers begin while the model is compiled
+    batches = reused(iter(loader), recipe, device)  # the workers begin while the model is compiled
     trainer = Trainer(recipe, device, start)
     opts = optimizers(trainer.model, recipe)
     print(f"{sum(p.numel() for p in trainer.model.parameters()):,} parameters", flush=True)
     losses: list[torch.Tensor] = []
-    recent: list[Batch] = []
-    again = random.Random(recipe.seed)
     waited = 0.0
     for step in range(recipe.steps):
         asked = time.monotonic()
-        if step % recipe.uses == 0 or len(recent) < RECENT_LEAST:
-            recent[: len(recent) + 1 - RECENT] = []
-            recent.append(to_device(next(batches), device))
-            batch = recent[-1]
-        else:
-            batch = again.choice(recent)
+        batch = next(batches)
         waited += time.monotonic() - asked
         progress = max(step / recipe.steps, (time.monotonic() - began) / limit_s)
         for opt in opts:

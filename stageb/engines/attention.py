@@ -51,25 +51,21 @@ def stemmed_attention(
         return plain
     scaling = options.get("scaling") or query.shape[-1] ** -0.5
     assert attention_mask is not None  # the decode loop always gives one for a single column
-    prompt = prompts[module.layer_idx] if prompts else None
-    return one_step(query, key, value, stems[module.layer_idx], prompt, attention_mask, scaling), None
+    shared = [each[module.layer_idx] for each in (stems, prompts) if each is not None]
+    return one_step(query, [*shared, (key, value)], attention_mask, scaling), None
 
 
-def one_step(
-    query: Tensor, key: Tensor, value: Tensor, stem: Stem, prompt: Stem | None, mask: Tensor, scaling: float
-) -> Tensor:
-    """Attention of one query per row to the stem, to its prompt's line of ``prompt`` and to its line of ``key``.
+def one_step(query: Tensor, levels: list[Stem], mask: Tensor, scaling: float) -> Tensor:
+    """Attention of one query per row to its line of each of ``levels``: the stem, prompts where there are any, own parts.
 
-    ``prompt`` (prompts, key heads, columns, dim) serves equally many rows with each line, in their order. ``mask`` (rows, 1,
-    1, stem + prompt + own) is true where a row may look.
+    A level's keys and values are (lines, key heads, columns, dim) each: one line for all rows, one for each prompt, one for
+    each row. Each line serves equally many rows, in their order. ``mask`` (rows, 1, 1, columns of all levels) is true where
+    a row may look.
     """
     rows, heads, _, dim = query.shape
-    key_heads, per_key = key.shape[1], heads // key.shape[1]
-    grouped = query.view(rows, key_heads, per_key, dim)
-    # A level's lines, (lines, key heads, columns, dim) each: one for all rows, one for each prompt, one for each row.
-    levels = [stem, *([prompt] if prompt else []), (key, value)]
+    key_heads, length = levels[0][0].shape[1:3]  # of the stem, which all rows see whole
+    grouped = query.view(rows, key_heads, heads // key_heads, dim)
     scores = torch.cat([_unfolded(_folded(grouped, len(keys)) @ keys.transpose(2, 3), rows) for keys, _ in levels], -1)
-    length = stem[0].shape[2]
     scores[..., length:].masked_fill_(~mask[..., length:], -torch.inf)
     weights = (scores * scaling).softmax(-1, dtype=torch.float32).to(query.dtype)
     parts = torch.split(weights, [keys.shape[2] for keys, _ in levels], -1)

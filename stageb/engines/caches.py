@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +16,15 @@ from stageb.engines.cascade import Stem
 Cache = Any  # a transformers cache; its own annotations ask for more than it needs
 
 ROOM = 32  # columns by which a full cache grows
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What rows have behind them."""
+
+    cache: Cache
+    stems: list[Stem] | None  # what all rows begin with, which the cache need not hold
+    prompts: list[Stem] | None = None  # and then the prompts, a line for each, where it does not hold them either
 
 
 def begun(config: Any) -> Cache:

@@ -73,19 +73,17 @@ class Stepping:
             return kernels.step_attention(
                 query, key, value, prompts, new, self.groups, self.members, self.slots, self.counts, stem, scaling
             )
-        return self._plain(query, key, value, prompts, new, stem, scaling)
+        return self._plain(query, (key, value), prompts, new, stem, scaling)
 
-    def _plain(
-        self, query: Tensor, key: Tensor, value: Tensor, prompts: Stem, new: Stem, stem: Found | None, scaling: float
-    ) -> Tensor:
+    def _plain(self, query: Tensor, fed: Stem, prompts: Stem, new: Stem, stem: Found | None, scaling: float) -> Tensor:
         """What the kernel does, row by row."""
         found = []
         for start, length, first, members in self.groups.tolist():
             for row in range(first, first + members):
                 slot, count = int(self.slots[row]), int(self.counts[row])
                 seen = []
-                for prompt, store, fed in zip(prompts, new, (key, value), strict=True):
-                    store[slot, :, count] = fed[row]
+                for prompt, store, states in zip(prompts, new, fed, strict=True):
+                    store[slot, :, count] = states[row]
                     seen.append(torch.cat([prompt[:, start : start + length], store[slot, :, : count + 1]], 1))
                 found.append(_dense(query[row : row + 1], seen[0], seen[1], scaling))
         own = torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)

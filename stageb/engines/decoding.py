@@ -19,7 +19,7 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from stageb import pulse
 from stageb.engines import attention
-from stageb.engines.caches import Cache, begun, forked, grafted, shareable, stems_of, unpack
+from stageb.engines.caches import Cache, Past, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
 from stageb.engines.packed import Packed
 from stageb.engines.products import halved
@@ -208,7 +208,7 @@ class Decoder:
         positions = mask.sum(-1, keepdim=True) + torch.arange(width, device=self._device)
         # Padding on the right, where no row looks at it: its columns need no mask, but must stay within the context.
         mask = torch.cat([mask, mask.new_ones(len(tails), width)], 1)
-        logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, cache, stems, keep=width)
+        logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, Past(cache, stems), keep=width)
         return _picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
@@ -235,9 +235,7 @@ class Decoder:
         logits = logits[fork]
         live = _Live(
             answers=answers,
-            cache=cache,
-            stems=stems,
-            prompts=prompt_lines,
+            past=Past(cache, stems, prompt_lines),
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
             cached=mask.shape[1],
             positions=self._on_device([len(shared) + len(row.own) for row in rows]),
@@ -271,7 +269,7 @@ class Decoder:
             # Rows that have ended step on until they are left out; they must not step out of the model's context.
             positions = (live.positions + step).clamp(max=self._longest - 1)
             mask = live.mask[:, : live.cached + step + 1]
-            logits = self._forward(tokens[:, None], positions[:, None], mask, live.cache, live.stems, live.prompts)[:, -1]
+            logits = self._forward(tokens[:, None], positions[:, None], mask, live.past)[:, -1]
 
     def _on_device(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self._device)
@@ -320,18 +318,9 @@ class Decoder:
         mask[:, before:] = positions >= 0
         mask = mask.to(self._device)
         positions = (positions.clamp(min=0) + before).to(self._device)
-        return mask, self._forward(ids.to(self._device), positions, mask, cache, stems, keep=keep)
+        return mask, self._forward(ids.to(self._device), positions, mask, Past(cache, stems), keep=keep)
 
-    def _forward(
-        self,
-        ids: Tensor,
-        positions: Tensor,
-        mask: Tensor,
-        cache: Cache,
-        stems: list[Stem] | None,
-        prompts: list[Stem] | None = None,
-        keep: int = 1,
-    ) -> Tensor:
+    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, past: Past, keep: int = 1) -> Tensor:
         """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns)."""
         # A single step needs no causal pattern: building its mask from scratch would cost a look at the device.
         ready = self._stemmed and ids.shape[1] == 1
@@ -339,11 +328,11 @@ class Decoder:
             input_ids=ids,
             position_ids=positions,
             attention_mask=mask[:, None, None, :].bool() if ready else mask,
-            past_key_values=cache,
+            past_key_values=past.cache,
             use_cache=True,
             **({"logits_to_keep": keep} if self._keeps else {}),
-            **({"stems": stems} if stems and self._stemmed else {}),
-            **({"prompts": prompts} if prompts else {}),
+            **({"stems": past.stems} if past.stems and self._stemmed else {}),
+            **({"prompts": past.prompts} if past.prompts else {}),
         )
         pulse.tick()
         logits: Tensor = out.logits[:, -keep:]
@@ -355,9 +344,7 @@ class _Live:
     """The rows that step together; every tensor has one element or line for each."""
 
     answers: list[Growing]
-    cache: Cache
-    stems: list[Stem] | None  # what all rows begin with, where the cache does not hold it
-    prompts: list[Stem] | None  # and then the prompts, a line for each, where it does not hold them either
+    past: Past
     mask: Tensor  # (rows, columns to come included): 0 on padding
     cached: int  # columns of the mask that the prompts take
     positions: Tensor  # int64 (rows,): of each answer's first token
@@ -366,11 +353,11 @@ class _Live:
 
     def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:
         """Leave out all rows but ``places``; ``index`` holds the same on the device."""
-        if self.prompts:
-            prompt_of = index // (len(self.answers) // len(self.prompts[0][0]))
-            self.prompts = [(keys[prompt_of], values[prompt_of]) for keys, values in self.prompts]
+        if prompts := self.past.prompts:
+            prompt_of = index // (len(self.answers) // len(prompts[0][0]))
+            self.past = replace(self.past, prompts=[(keys[prompt_of], values[prompt_of]) for keys, values in prompts])
         self.answers = [self.answers[place] for place in places]
-        self.cache.reorder_cache(index)
+        self.past.cache.reorder_cache(index)
         self.mask, self.positions = self.mask[index], self.positions[index]
         self.settings = settings_of(self.answers, logits.shape[-1], logits.device)
         self.seen = self.seen[index] if self.seen is not None else None

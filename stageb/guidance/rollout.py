@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stageb.engines.protocol import Decode, Engine, Question, Request, Scorer
 from stageb.guidance.config import DecodeConfig, SamplerConfig
@@ -57,9 +58,33 @@ def rollout(
     ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets
     whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
     """
-    return _ask(
-        tickets, guidance, engine, sampler.grid, sampler.samples_per_decode, sampler.max_prompt_tokens, language, names
-    )
+    samples, limit = sampler.samples_per_decode, sampler.max_prompt_tokens
+    prompts = [rollout_prompt(ticket, guidance, language) for ticket in tickets]
+    lengths = engine.count_tokens(prompts)
+    asked = [i for i, length in enumerate(lengths) if length <= limit]
+    requests = [
+        Request(prompts[i], as_decode(decode), tuple(_keys(names, tickets[i], entry, decode.seed, samples)))
+        for i in asked
+        for entry, decode in enumerate(sampler.grid)
+    ]
+    completions = iter(engine.generate(requests))
+    candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
+    for i in asked:
+        for entry, decode in enumerate(sampler.grid):
+            for completion in next(completions):
+                parsed = parse_answer(completion.text, language)
+                verdict, reason = parsed or (None, "")
+                index = len(candidates[i])
+                candidates[i].append(
+                    Candidate(
+                        index, entry, decode.temperature, completion.text, verdict, reason, bool(parsed), completion.tokens
+                    )
+                )
+    too_long = "prompt of {} tokens, at most {} (sampler.max_prompt_tokens)"
+    return [
+        Answers(ticket.key, length, tuple(candidates.get(i, ())), "" if i in candidates else too_long.format(length, limit))
+        for i, (ticket, length) in enumerate(zip(tickets, lengths, strict=True))
+    ]
 
 
 def judgements(
@@ -75,12 +100,13 @@ def judgements(
     if judge_by == "probability":
         assert isinstance(engine, Scorer)  # whoever chose the way has looked
         return _weighed(tickets, guidance, engine, sampler, language)
-    limit = sampler.max_prompt_tokens
-    answers = _ask(tickets, guidance, engine, [VERDICT_LINE], 1, limit, language, ["verdict"], only_verdict=True)
+    once = replace(sampler, grid=[VERDICT_LINE], samples_per_decode=1)
+    answers = rollout(tickets, guidance, engine, once, language, ["verdict"])
     return [
         Judgement(
-            merit=float(any(candidate.verdict == ticket.label for candidate in answer.candidates)),
-            tokens=sum(answer.prompt_tokens + candidate.tokens for candidate in answer.candidates),
+            # The line alone is no whole answer, and so has no verdict as one.
+            merit=float(any((c.verdict or parse_verdict(c.text, language)) == ticket.label for c in answer.candidates)),
+            tokens=sum(answer.prompt_tokens + c.tokens for c in answer.candidates),
         )
         for ticket, answer in zip(tickets, answers, strict=True)
     ]
@@ -110,52 +136,6 @@ def sigmoid(lead: float, temperature: float) -> float:
         return float(lead > 0)
     scaled = max(-700.0, min(700.0, lead / temperature))
     return round(1 / (1 + math.exp(-scaled)), 6)
-
-
-def _ask(
-    tickets: Sequence[Ticket],
-    guidance: Guidance,
-    engine: Engine,
-    grid: Sequence[DecodeConfig],
-    samples: int,
-    limit: int,
-    language: str,
-    names: Sequence[str | int],
-    only_verdict: bool = False,
-) -> list[Answers]:
-    prompts = [rollout_prompt(ticket, guidance, language) for ticket in tickets]
-    lengths = engine.count_tokens(prompts)
-    asked = [i for i, length in enumerate(lengths) if length <= limit]
-    requests = [
-        Request(prompts[i], as_decode(decode), tuple(_keys(names, tickets[i], entry, decode.seed, samples)))
-        for i in asked
-        for entry, decode in enumerate(grid)
-    ]
-    completions = iter(engine.generate(requests))
-    candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
-    for i in asked:
-        for entry, decode in enumerate(grid):
-            for completion in next(completions):
-                parsed = parse_answer(completion.text, language)
-                verdict, reason = parsed or (parse_verdict(completion.text, language) if only_verdict else None, "")
-                index = len(candidates[i])
-                candidates[i].append(
-                    Candidate(
-                        index,
-                        entry,
-                        decode.temperature,
-                        completion.text,
-                        verdict,
-                        reason,
-                        parsed is not None,
-                        completion.tokens,
-                    )
-                )
-    too_long = "prompt of {} tokens, at most {} (sampler.max_prompt_tokens)"
-    return [
-        Answers(ticket.key, length, tuple(candidates.get(i, ())), "" if i in candidates else too_long.format(length, limit))
-        for i, (ticket, length) in enumerate(zip(tickets, lengths, strict=True))
-    ]
 
 
 def as_decode(config: DecodeConfig) -> Decode:

@@ -165,6 +165,6 @@ def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(heads: int, k
     levels = shared.expand(-1, rows, -1, -1, -1), lines.repeat_interleave(samples or rows, 1), torch.stack([key, value])
     keys, values = torch.cat(levels, 3)
     expected = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=0.3, enable_gqa=True)
-    prompt = (lines[0], lines[1]) if samples else None
-    found = one_step(query, key, value, (shared[0], shared[1]), prompt, mask, 0.3)
+    prompts = [(lines[0], lines[1])] if samples else []
+    found = one_step(query, [(shared[0], shared[1]), *prompts, (key, value)], mask, 0.3)
     torch.testing.assert_close(found, expected.transpose(1, 2))

@@ -48,7 +48,7 @@ def test_a_step_on_a_gpu_is_the_plain_one(
     wide = Stepping(stems, prompts, store.clone(), view.groups, members, slots, counts)
     stem = stem_attention(query, stems[1], 0.1) if stems else None
     fed = key.transpose(0, 1).contiguous(), value.transpose(0, 1).contiguous()
-    expected = wide._plain(query, *fed, (prompts[1, 0], prompts[1, 1]), (wide.new[1, 0], wide.new[1, 1]), stem, 0.1).float()
+    expected = wide._plain(query, fed, (prompts[1, 0], prompts[1, 1]), (wide.new[1, 0], wide.new[1, 1]), stem, 0.1).float()
     found = view.attend(1, query, key, value, 0.1).float()
     assert (found - expected).norm() < tolerance * expected.norm()
     assert torch.equal(view.new, wide.new)

@@ -53,8 +53,7 @@ def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: In
         shaping,
         fresh=fresh or config.guidance.reset_on_rerun,
         ignored=NOT_SHAPING,
-        fresh_option="--fresh",
-        name_option="another output.run_name",
+        ways_out=("--fresh", "another output.run_name"),
     )
     if journal.number == 0:
         journal.replace("config.yaml", resolved_yaml)

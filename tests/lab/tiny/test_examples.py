@@ -5,7 +5,8 @@ import random
 import pytest
 
 from lab.tiny.examples import meet, miss, rollout_row
-from lab.tiny.worlds import COMPARISONS, Facts, draw_condition, draw_world
+from lab.tiny.rules import COMPARISONS, Facts
+from lab.tiny.worlds import draw_condition, draw_world
 from stageb.guidance.prompts import WORDS, parse_answer
 
 
@@ -14,7 +15,7 @@ def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese, l
     rng = random.Random(1)
     verdicts = []
     for _ in range(30):
-        row = rollout_row(rng, 1.0, chinese=chinese)
+        row = rollout_row(rng, draw_world(rng, chinese=chinese))
         assert row.system.startswith(WORDS[language].rollout.partition("{")[0])
         for user, answer in row.segments:
             assert user.startswith("image_1: ")
@@ -25,7 +26,8 @@ def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese, l
 
 
 def test_rows_come_from_their_seed_alone():
-    assert rollout_row(random.Random(7), 1.0) == rollout_row(random.Random(7), 1.0)
+    one, other = ((rng, draw_world(rng)) for rng in (random.Random(7), random.Random(7)))
+    assert rollout_row(*one) == rollout_row(*other)
 
 
 def test_tickets_are_drawn_on_both_sides_of_a_condition():

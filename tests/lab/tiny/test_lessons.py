@@ -8,7 +8,7 @@ import pytest
 
 from lab.tiny.evaluate import executed, read_rule
 from lab.tiny.lessons import lessons
-from lab.tiny.worlds import CANONICAL
+from lab.tiny.rules import CANONICAL
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import apply

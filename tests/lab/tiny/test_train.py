@@ -9,20 +9,10 @@ import torch
 from lab.tiny.evaluate import plain_row, verdict_accuracy
 from lab.tiny.examples import rollout_row
 from lab.tiny.muon import Muon
+from lab.tiny.packing import FULL, Packed, attention_mask, batch_of, fill, pack
 from lab.tiny.tokens import Encoder, packaged, train_tokenizer
-from lab.tiny.train import (
-    FULL,
-    Packed,
-    Recipe,
-    Trunk,
-    answer_loss,
-    attention_mask,
-    batch_of,
-    fill,
-    new_model,
-    pack,
-    train,
-)
+from lab.tiny.train import Recipe, Trunk, answer_loss, new_model, train
+from lab.tiny.worlds import draw_world
 from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt
@@ -94,7 +84,8 @@ def test_rows_are_cut_into_tokens_as_the_engine_feeds_prompts(tmp_path):
     """The ids of prefix and own text are those of the chat template with the same texts."""
     tokenizer = packaged(train_tokenizer(1, 40))
     tokenizer.save_pretrained(tmp_path)
-    row = rollout_row(random.Random(1), 1.0)
+    rng = random.Random(1)
+    row = rollout_row(rng, draw_world(rng))
     prefix, segments = Encoder(tmp_path / "tokenizer.json").encode(row, random.Random(1), shared_user=False, share=0.0)
     user, answer = row.segments[0]
     chat = [{"role": "system", "content": row.system}, {"role": "user", "content": user}]

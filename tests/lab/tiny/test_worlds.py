@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from lab.tiny.worlds import CANONICAL, Book, Condition, Facts, WorldRule, draw_rule, draw_world
+from lab.tiny.rules import CANONICAL, Book, Condition, Facts, WorldRule
+from lab.tiny.worlds import draw_rule, draw_world
 
 SMALL = Facts({"size": "small", "age": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))
 
