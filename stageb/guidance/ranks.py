@@ -18,7 +18,7 @@ from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.schedule import Round
-from stageb.guidance.state import answers_from_plain
+from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
 from stageb.world import Json, World, decode, encode
 
@@ -60,7 +60,7 @@ class Ranks:
         groups, mine, world = self._groups(batch.tickets), [], self.world
 
         def answers(some: Sequence[Ticket]) -> list[Json]:
-            return [asdict(a) for a in rollout.rollout(some, guidance, self._model, sampler, language, names)]
+            return [answers_to_plain(a) for a in rollout.rollout(some, guidance, self._model, sampler, language, names)]
 
         for done, group in enumerate(world.share(groups)):
             with world.at(f"rollout group {world.rank + done * world.world_size} of {len(groups)}"):

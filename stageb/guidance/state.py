@@ -10,7 +10,7 @@ from typing import Any
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.schedule import NOWHERE, Place
-from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket
+from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket, shallow
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,9 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
     """One mission's part as JSON data."""
     return {
         "guidance": to_json(mission.guidance),
-        "pending": [{**asdict(record), "ticket": record.ticket.key} for record in mission.pending],
-        "again": [{**asdict(record), "ticket": record.ticket.key} for record in mission.again],
-        "unsolved": [{**asdict(record), "ticket": record.ticket.key} for record in mission.unsolved],
+        "pending": [_to_plain(record) for record in mission.pending],
+        "again": [_to_plain(record) for record in mission.again],
+        "unsolved": [_to_plain(record) for record in mission.unsolved],
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
         "choices": [[to_json(choice.guidance), choice.right, choice.n] for choice in mission.choices],
@@ -190,11 +190,21 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
     )
 
 
+def _to_plain(record: Record) -> dict[str, Any]:
+    made = {"answers": answers_to_plain(record.answers), "selection": shallow(record.selection)}
+    return {**shallow(record), "ticket": record.ticket.key, **made}
+
+
 def _record(row: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Record:
     fields = {**row, "ticket": tickets[row["ticket"]], "selection": Selection(**row["selection"])}
     return Record(**{**fields, "answers": answers_from_plain(row["answers"])})
 
 
+def answers_to_plain(answers: Answers) -> dict[str, Any]:
+    """Answers as JSON data."""
+    return {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
+
+
 def answers_from_plain(row: Mapping[str, Any]) -> Answers:
-    """Answers as ``dataclasses.asdict`` and JSON leave them."""
+    """Answers as ``answers_to_plain`` and JSON leave them."""
     return Answers(**{**row, "candidates": tuple(Candidate(**candidate) for candidate in row["candidates"])})

@@ -14,6 +14,7 @@ from stageb.guidance.state import (
     State,
     Tally,
     answers_from_plain,
+    answers_to_plain,
     from_plain,
     interval,
     mission_from_plain,
@@ -87,7 +88,7 @@ def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[str, dict[str, Ti
 
 @given(ANSWERS)
 def test_answers_come_back_from_json(answers: Answers) -> None:
-    assert answers_from_plain(json.loads(json.dumps(asdict(answers)))) == answers
+    assert answers_from_plain(json.loads(json.dumps(answers_to_plain(answers)))) == answers
 
 
 @given(states(), guidances())

@@ -14,7 +14,7 @@ from stageb.guidance.learning import Bundle, Learnt
 from stageb.guidance.prompts import answer_text, rollout_prompt
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState, Tally
-from stageb.guidance.types import Candidate, Guidance, Proposal, Record
+from stageb.guidance.types import Candidate, Guidance, Proposal, Record, shallow
 from stageb.journal import Journal, safe_name
 
 Row = dict[str, Any]
@@ -110,7 +110,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
 
 
 def _selection(record: Record) -> dict[str, Any]:
-    row = asdict(record.selection)
+    row = shallow(record.selection)
     row["manual_review"] = bool(record.selection.manual_review)
     return {"label": record.ticket.label, **row, "prompt_tokens": record.answers.prompt_tokens}
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from engines import fake_vllm
 
-from lab.bench import contestants
+from lab.bench import contestants, heart
 from lab.bench.__main__ import BENCHMARKS, main
 from lab.bench.contestants import Contestant
 from lab.bench.workloads import Workload
@@ -127,6 +127,34 @@ def test_gate(tmp_path: Path) -> None:
 
 def test_gate_of_an_engine_without_probabilities() -> None:
     assert bench("gate", "--engine", "generate") == 1
+
+
+def test_heart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    small = ["--per-rank", "4", "--tickets", "900", "--missions", "2", "--repeats", "1"]
+    assert main(["heart", "--ranks", "1,2", *small, "--json", str(file)]) == 0
+    record = json.loads(file.read_text())
+    assert record["equal_bytes"] == {"1": True, "2": True}
+    assert [row["ranks"] for row in record["ranks"]] == [1, 2]
+    assert all(value > 0 for row in record["ranks"] for value in row.values())
+    accepted, refused = (record["rank_0"][f"bundle, {what} accepted"] for what in ("an edit", "none"))
+    assert (accepted["accepted"], refused["accepted"]) == (True, False)
+    assert accepted["judged"] > refused["judged"] > 0
+    assert "1: True, 2: True" in capsys.readouterr().out
+
+
+def test_heart_tells_runs_that_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heart, "measured", lambda size, given, folder: write_a_run(folder, size))
+    monkeypatch.setattr(heart, "by_itself", lambda given, folder: {})
+    assert main(["heart", "--ranks", "1,2"]) == 1
+
+
+def write_a_run(folder: Path, size: int) -> dict[str, Any]:
+    """A run that tells on how many ranks it was."""
+    run = folder / f"whole-{size}"
+    run.mkdir()
+    (run / "commit.json").write_text(str(size))
+    return {"ranks": size}
 
 
 def test_scale_over_two_ranks(tmp_path: Path) -> None:
