@@ -67,9 +67,8 @@ class _Peer(_Seen):
     process: int | None = field(kw_only=True)  # its id, where it runs on this machine
     heard: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)  # one sender at a time
-    parted: bool = (
-        False  # this side has said bye, and says no more: a process that ends with mail unread resets what it sent
-    )
+    # This side has said bye, and says no more: a process that ends with mail unread resets what it sent.
+    parted: bool = False
 
     def send(self, *message: Any) -> None:
         """Say something. A closed connection is noticed by whoever receives."""

@@ -178,7 +178,7 @@ def config_of(folder: Path, name: str, per_rank: int, respond: str) -> LoopConfi
 
 def inputs_of(config: LoopConfig, tickets: Sequence[Ticket]) -> Inputs:
     """What a run on these tickets starts from."""
-    return Inputs(tickets, [], split_tickets(tickets, config), {"m": neutral("m", "en")})
+    return Inputs(tickets, "", [], split_tickets(tickets, config), {"m": neutral("m", "en")})
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import load_seed, neutral
-from stageb.guidance.files.tickets import BadRecord, read
+from stageb.guidance.files.tickets import BadRecord, digest, read
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
 from stageb.guidance.types import Guidance, Ticket
 
@@ -22,6 +22,7 @@ class Inputs:
     """Everything that a run starts from."""
 
     tickets: Sequence[Ticket]  # of all missions, in the files' order
+    digest: str  # of what they say
     set_aside: Sequence[BadRecord]  # lines that could not be used
     splits: Mapping[str, Splits]  # by mission
     guidance: Mapping[str, Guidance]  # what each mission starts with
@@ -46,7 +47,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
         )
     check_sealed(config, tickets, splits, seeds)
     first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
-    return Inputs(tickets, set_aside, splits, first)
+    return Inputs(tickets, digest(tickets), set_aside, splits, first)
 
 
 def check_sealed(
@@ -61,11 +62,8 @@ def check_sealed(
         sealed = {tickets[i].key: split for split in SPLITS[1:] for i in splits[name].of(split)}
         for rule in seeds[name].rules:
             sources, seed = rule.metadata.get("sources"), rule.metadata.get(SPLIT_SEED)
-            seen = (
-                next((key for key in sources if isinstance(key, str) and key in sealed), None)
-                if isinstance(sources, list)
-                else None
-            )
+            keys = sources if isinstance(sources, list) else []  # what a user wrote may be anything
+            seen = next((key for key in keys if isinstance(key, str) and key in sealed), None)
             if seen is not None:
                 what = f"rule {rule.key} of mission {name!r} was learnt from {seen}, which is kept for {sealed[seen]} here"
                 known = f"--split.seed {seed}" if isinstance(seed, int) else "the split.seed that it was learnt by"

@@ -73,7 +73,7 @@ class Learnt:
 
 
 def due(mission: MissionState, size: int) -> bool:
-    """Whether a full bundle has gathered, or the last one has more to teach."""
+    """Whether a bundle of ``size`` has gathered, or the last one has more to teach."""
     return bool(mission.again) or len(mission.pending) >= size
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from stageb import world as worlds
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.files.tickets import digest
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
@@ -29,7 +28,7 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
 def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs) -> int:
     """The loop, on every rank."""
-    world.agree("the digest of the ticket files", digest(inputs.tickets))
+    world.agree("the digest of the ticket files", inputs.digest)
     ranks = Ranks(config, inputs.tickets, world)
     with Run(config, resolved_yaml, inputs, ranks) as run:
         if not world.lead(run.finished, fresh):

@@ -28,7 +28,7 @@ class Progress:
     """Counts rounds and tickets of this process's part of the run, and says what reflection changed."""
 
     def __init__(self, config: LoopConfig, schedule: Schedule, state: State, resumed: bool) -> None:
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self._console = _console()
         self._config = config
         self._schedule = schedule
         self._every = config.runner.logging_steps
@@ -134,8 +134,11 @@ class Progress:
 
 def finished_already(config: LoopConfig) -> None:
     """Nothing is left to do for a run."""
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
-    console.print(f"{config.output.root}/{config.output.run_name}: finished already")
+    _console().print(f"{config.output.root}/{config.output.run_name}: finished already")
+
+
+def _console() -> Console:
+    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

@@ -95,8 +95,8 @@ class Run:
 
     def _take_up(self) -> None:
         """The committed state, or a first one."""
-        config, tickets = self.config, self.inputs.tickets
-        if self.journal.state is None:
+        config, tickets, committed = self.config, self.inputs.tickets, self.journal.state
+        if committed is None:
             share = config.gate.alpha / len(self.inputs.guidance) if config.gate != "none" else 0.0
             allowance = Allowance(config.gate.removal_margin, share) if config.gate != "none" else NO_REMOVALS
             guidance = self.inputs.guidance.items()
@@ -106,7 +106,7 @@ class Run:
         for name, splits in self.inputs.splits.items():
             by_key = {tickets[i].key: tickets[i] for i in splits.train}
             missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
-        self.state = from_plain(self.journal.state, missions)
+        self.state = from_plain(committed, missions)
 
     def _commit(self, state: State) -> None:
         """Make ``state`` the one to go on from: its head, and of the missions those that changed."""
@@ -194,16 +194,14 @@ class Run:
 
     def reflect(self, name: str) -> None:
         """Reflect on a mission's full bundles, one after the other, and apply what the gate accepts."""
-        while learning.due(self.state.missions[name], self.config.reflection.batch_size) and self.learns(name):
-            self._reflect_once(name)
+        self._reflect_while_due(name, self.config.reflection.batch_size)
 
     def close(self, epoch: int, name: str) -> None:
         """The end of a mission's epoch: reflect on what is left, seek rules that earn nothing, count idle epochs."""
         place = self.schedule.close(epoch, name)
         if place <= self.state.done:
             return
-        while (self.state.missions[name].again or self.state.missions[name].pending) and self.learns(name):
-            self._reflect_once(name)
+        self._reflect_while_due(name, 1)
         if self.learns(name) and learning.may_prune(self.state.missions[name], self.config):
             self._prune(name)
         mission = self.state.missions[name]
@@ -231,6 +229,10 @@ class Run:
         patience = self.config.early_stop.patience
         return not self.state.ended and (patience is None or self.state.missions[name].idle_epochs < patience)
 
+    def _reflect_while_due(self, name: str, size: int) -> None:
+        while learning.due(self.state.missions[name], size) and self.learns(name):
+            self._reflect_once(name)
+
     def _reflect_once(self, name: str) -> None:
         before, tools = self.state.missions[name], self._tools(name)
         mission, bundle = learning.take_bundle(before, self.config)
@@ -239,7 +241,7 @@ class Run:
         self.progress.says(f"{name}: trying what {len(answered.proposals)} answers propose")
         learnt = learning.try_edits(mission, bundle, answered.proposals, tools)
         mission = learning.settle(mission, learnt, tools)
-        if learnt.decision.winner and self.config.gate != "none":
+        if learnt.decision.winner:
             mission = learning.look_again(mission, bundle, learnt, tools)
         artifacts.write_refused(self.journal, name, bundle.name, answered.proposals)
         row = artifacts.reflection_row(name, bundle, answered.proposals)

@@ -149,7 +149,7 @@ def test_metrics_have_a_row_for_what_each_epoch_judges_that_counts_the_selection
     assert int(line.split()[-1]) == tests[-1]["n"] - tests[-1]["without_review"]["n"]  # to be reviewed
 
 
-def test_the_final_guidance_is_chosen_on_val(fit: Fit, model: Model) -> None:
+def learn_well_then_badly(fit: Fit, model: Model) -> None:
     """The first epoch's edit is good, the second one's bad, and both are applied untested."""
     rules = iter(["Fail if state is torn.", "Fail if part is hose."])
 
@@ -160,6 +160,10 @@ def test_the_final_guidance_is_chosen_on_val(fit: Fit, model: Model) -> None:
 
     one_bundle = {"reflection__batch_size": 999, "reflection__num_proposals": 1}
     assert fit(model__model_name_or_path=model(answer)[0], **one_bundle, **UNTESTED) == 0
+
+
+def test_the_final_guidance_is_chosen_on_val(fit: Fit, model: Model) -> None:
+    learn_well_then_badly(fit, model)
     choice = fit.rows("choice")
     val = {row["guidance_step"]: row for row in fit.rows("metrics") if row["split"] == "val"}
     assert [(row["guidance_step"], round(row["right"] / row["n"], 6), row["n"]) for row in choice] == [
@@ -922,16 +926,8 @@ def told(fit: Fit, codes: Mapping[int, int], learnt: Path) -> str:
 
 
 def test_the_table_shows_val_under_the_guidance_that_was_chosen(fit: Fit, model: Model) -> None:
-    """The first epoch's edit is good, the second one's bad: the row is the first one's, though it was not measured last."""
-    rules = iter(["Fail if state is torn.", "Fail if part is hose."])
-
-    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
-        if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
-            return respond(prompt, decode, key)
-        return json.dumps({"operations": [{"op": "add", "text": next(rules), "evidence": ["T1"]}]})
-
-    one_bundle = {"reflection__batch_size": 999, "reflection__num_proposals": 1}
-    assert fit(model__model_name_or_path=model(answer)[0], **one_bundle, **UNTESTED) == 0
+    """That is the first epoch's, though it was not measured last."""
+    learn_well_then_badly(fit, model)
     val = {row["guidance_step"]: row for row in fit.rows("metrics") if row["split"] == "val"}
     assert fit.guidance().step == 1
     line = next(line for line in fit.out.splitlines() if line.startswith("valves   val"))

@@ -14,7 +14,6 @@ from stageb.commits import committed
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import append_some
 from stageb.guidance.files.guidance_file import to_json
-from stageb.guidance.files.tickets import digest
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.ranks import Ranks
 from stageb.journal import Journal
@@ -43,7 +42,7 @@ def is_finished(config: LoopConfig) -> bool:
 def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: Ranks) -> Journal:
     """The run's folder, new or to go on with, and the files that say what the run is."""
     shaping: dict[str, Any] = asdict(config)
-    shaping["tickets"] = digest(inputs.tickets)
+    shaping["tickets"] = inputs.digest
     shaping["round_size"] = ranks.round_size
     shaping["group_size"] = ranks.group_size
     shaping["first_guidance"] = [to_json(guidance) for guidance in inputs.guidance.values()]
