@@ -120,7 +120,7 @@ def _numbers(column: Mapping[int, str]) -> dict[int, float]:
 
 
 def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float]) -> dict[Condition, int]:
-    """Above and below each number of a column, or ``LIMITS`` of them evenly spread; a limit is written as a ticket has it."""
+    """Above and below each number of a column, or ``LIMITS`` of them evenly spread; written as a ticket has it."""
     written = {value: column[position] for position, value in numbers.items()}
     ordered = sorted(written)
     if len(ordered) > LIMITS:

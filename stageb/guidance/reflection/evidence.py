@@ -6,8 +6,8 @@ together, in how many of the wrong tickets it holds, and in how many of the righ
 
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
 than ``PURE``, and than it is by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n || share) is the exponent of
-Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test in all but its last digit. As the best of
-many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little more
+Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test in all but its last digit. As the best
+of many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little more
 (``ODDS``). So conditions are joined only where together they tell more than each, and more than they could by luck.
 """
 
@@ -73,7 +73,7 @@ def evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int) -> Evi
     clues: list[Clue] = []
     seen: list[int] = []
     for joined, (mask, _) in sorted(told.items(), key=lambda item: (-item[1][1], _written(item[0]))):
-        if len(clues) < most and all(_alike(mask, other) <= SAME for other in seen):
+        if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in seen):
             seen.append(mask)
             clues.append(Clue(joined, *sides.counts(mask)))
     return Evidence(len(wrong), len(right), tuple(clues))
@@ -91,6 +91,10 @@ class _Sides:
         """Wrong and right tickets in a mask."""
         a = (mask & self._wrong).bit_count()
         return a, mask.bit_count() - a
+
+    def covers(self, mask: int, other: int) -> bool:
+        """Whether a mask holds all wrong tickets of another one, and no more right ones."""
+        return not other & self._wrong & ~mask and self.counts(mask)[1] <= self.counts(other)[1]
 
     def tells(self, mask: int) -> float:
         """Chernoff's exponent; minus infinity for what tells nothing."""

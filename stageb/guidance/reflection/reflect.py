@@ -97,9 +97,7 @@ def fitting(
         most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))
 
 
-def requests(
-    shown: Sequence[Shown], guidance: Guidance, config: ReflectionConfig, language: str, key: int
-) -> list[Request]:
+def requests(shown: Sequence[Shown], guidance: Guidance, config: ReflectionConfig, language: str, key: int) -> list[Request]:
     """One request with one sample for each answer."""
     decode = Decode(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     return [
@@ -111,10 +109,10 @@ def requests(
 def look(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[Kind, list[Case]]:
     """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
 
-    The label is drawn with the share that it has of the errors; half of the answers that meet an error of a rule look at that
-    rule's alone. Half of the cases are errors; the others are rightly judged tickets of the opposite label, which a careless
-    rule would turn; where these are too few, further errors take their places. The stream ``key`` decides every draw; none is
-    made twice. No kind and no case where nothing is wrong.
+    The label is drawn with the share that it has of the errors; half of the answers that meet an error of a rule look at
+    that rule's alone. Half of the cases are errors; the others are rightly judged tickets of the opposite label, which a
+    careless rule would turn; where these are too few, further errors take their places. The stream ``key`` decides every
+    draw; none is made twice. No kind and no case where nothing is wrong.
     """
     wrong = [case for case in judged if not case.right]
     if not wrong:
