@@ -37,7 +37,7 @@ class Words:
     mission: str  # first line of the reflection's user text; {mission}
     counted: dict[Verdict, str]  # heading of the evidence, by the right verdict of the wrong ones; {wrong}, {right}
     clue: str  # one line of it; {wrong}, {right}, {text}
-    conditions: dict[Kind, str]  # how a condition reads; {name}, {value}
+    conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}
     both: str  # between two that hold together
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
     wrong: dict[Verdict, str]  # heading of the others, by the right verdict; {by}
@@ -76,6 +76,7 @@ WORDS: dict[str, Words] = {
         clue="{wrong} to {right}: {text}",
         conditions={
             "is": "{name} is {value}",
+            "among": "{name} is {value} or {other}",
             "above": "{name} is above {value}",
             "below": "{name} is below {value}",
             "mentions": "a summary mentions {value}",
@@ -119,6 +120,7 @@ WORDS: dict[str, Words] = {
         clue="{wrong}比{right}：{text}",
         conditions={
             "is": "{name}为{value}",
+            "among": "{name}为{value}或{other}",
             "above": "{name}大于{value}",
             "below": "{name}小于{value}",
             "mentions": "摘要提到{value}",
@@ -211,7 +213,8 @@ def evidence_lines(shown: Shown, language: str) -> list[str]:
 def clue_text(conditions: Sequence[Condition], language: str) -> str:
     """Conditions that hold together, in words that a rule can take over."""
     words = WORDS[language]
-    return words.both.join(words.conditions[each.kind].format(name=each.name, value=each.value) for each in conditions)
+    read = (words.conditions[c.kind].format(name=c.name, value=c.value, other=c.other) for c in conditions)
+    return words.both.join(read)
 
 
 def case_text(case: Case, words: Words) -> str:
