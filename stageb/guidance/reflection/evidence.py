@@ -7,8 +7,8 @@ together, in how many of the wrong tickets it holds, and in how many of the righ
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
 than ``PURE``, and than it is by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n || share) is the exponent of
 Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test in all but its last digit. As the best
-of many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little more
-(``ODDS``). So conditions are joined only where together they tell more than each, and more than they could by luck.
+of many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little
+more (``ODDS``). So conditions are joined only where together they tell more than each, and more than they could by luck.
 """
 
 from __future__ import annotations
