@@ -155,7 +155,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         assert cost == world.asked.total()
         assert tokens == TOKENS * cost
         present = rule_lines(mission.guidance)
-        assert all(count == 1 for (rules, _), count in world.asked.items() if rules == present)
+        assert all(count <= 1 for (rules, _), count in world.asked.items() if rules == present)
         # What is learnt is another guidance: what is known of the old one teaches no more, and more is sought at once.
         after = settle(mission, learnt, tools)
         assert after.again == (learnt.decision.winner is not None) == (after.guidance != mission.guidance)
