@@ -71,7 +71,7 @@ LIGHT = {
 # Functions of their arguments: no clock, no file, no rank, no global random state.
 STAGES = (
     "rollout selection prompts texts learning schedule splits reflection/reflect reflection/proposals reflection/edits "
-    "gate/betting gate/race gate/decide gate/pruning"
+    "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning"
 ).split()
 WORLDLY = {
     "datetime",

@@ -12,7 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.gate.betting import next_level, smallest
+from stageb.guidance.gate.exact import smallest
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import Round, Schedule
 from stageb.guidance.state import State, Tally

@@ -25,7 +25,8 @@ from typing import Any
 from lab.bench.learning import simulated
 from lab.bench.learning.figures import between, percent, table
 from lab.bench.learning.statistics import log_binomial, wilson
-from stageb.guidance.gate.betting import Test, next_level
+from stageb.guidance.gate.exact import ExactTest
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.run import LOOK
 from stageb.seeds import stream, uniform
 
@@ -63,7 +64,7 @@ class Edit:
 
 def sequential(edit: Edit, level: float, tickets: int, key: int) -> tuple[bool, int]:
     """Whether the gate's test accepts, and how many tickets it looked at, chunk by chunk."""
-    gains, test = edit.gains(key, tickets), Test(level, tickets)
+    gains, test = edit.gains(key, tickets), ExactTest(level, tickets)
     for start in range(0, tickets, LOOK):
         test = test.plus([[gain] for gain in gains[start : start + LOOK]])
         if test.decided:

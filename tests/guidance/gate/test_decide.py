@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.betting import next_level
 from stageb.guidance.gate.decide import Decision, Edit, decide
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.types import Verdict
 
 ALPHA = 0.05
