@@ -31,7 +31,7 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from stageb.guidance.gate.betting import BettingTest, Wealth, favourite
-from stageb.guidance.gate.exact import ExactTest, promises
+from stageb.guidance.gate.exact import ExactTest, fair, promises
 from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Group, Pool, looks, whole_groups
 from stageb.guidance.gate.race import LOSS_PRICE, Kind, Score, race
@@ -39,6 +39,8 @@ from stageb.guidance.gate.sequential import Test, mean, next_level
 from stageb.guidance.types import Guidance, Proposal
 from stageb.seeds import stream
 
+STRONG, WEAK = 1 / 4, 1 / 16  # of what is left of the budget, for the test of an edit with a race like that
+LUCKY = 1 / 16  # chance of fair coins to lead as the winner of a strong race does
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
 Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "accepted"]
@@ -181,8 +183,8 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
     """What becomes of each as they are tested in turn, until one is accepted; and what is left of the budget."""
     tested: dict[Tried, Tried] = {}
     for tried in candidates:
-        level, groups = next_level(left), gate.pool.without(tried.edit.shown)
         won, lost = tried.score.rates(raced.among)
+        level, groups = next_level(left, _share(won, lost, len(raced.positions))), gate.pool.without(tried.edit.shown)
         if not promises(won, lost, len(groups), level):
             tested[tried] = replace(tried, outcome="unpromising")
             continue
@@ -192,6 +194,12 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
             break
         left -= level
     return tested, left
+
+
+def _share(won: float, lost: float, raced: int) -> float:
+    """Of what is left of the budget, for the test of an edit that won and lost at these rates on so many tickets: what it
+    gets it gives back if it is proven, and one with a strong race is likelier to be."""
+    return STRONG if fair(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
 
 
 def _test(tried: Tried, gate: Gate, raced: _Raced, level: float, groups: int) -> Test:
