@@ -29,7 +29,7 @@ from typing import Any
 from lab.bench.learning import simulated
 from lab.bench.learning.figures import between, percent, table
 from lab.bench.learning.statistics import log_binomial, wilson
-from stageb.guidance.gate.decide import STRONG
+from stageb.guidance.gate.decide import STRONG, WEAK
 from stageb.guidance.gate.exact import ExactTest
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.run import LOOK
@@ -147,7 +147,7 @@ def of_the_test(runs: int, tickets: int) -> list[dict[str, Any]]:
     edits = [(f"mends {MENDED:.0%}, breaks {broken:.0%}", Edit(won, (1 - ERROR) * broken)) for broken in BROKEN]
     edits.append(("mends as many as it breaks", Edit(won, won)))
     rows = []
-    for level in (BUDGET, next_level(BUDGET)):
+    for level in (next_level(BUDGET, STRONG), next_level(BUDGET, WEAK)):
         for what, edit in edits:
             ran = [sequential(edit, level, tickets, stream("power", what, run)) for run in range(runs)]
             rows.append(

@@ -113,6 +113,7 @@ class Run:
         raced = min(CONFIG.race_size, self.train // 3)
         self._raced, self._others = range(raced), range(raced, self.train)
         self._pool = Pool(whole_groups(self._others, self._world.tickets), self._world.tickets, CONFIG.pool_size)
+        self._known: dict[int, float] = {}  # merits under the guidance
 
     def drawn(self, number: int) -> list[int]:
         """The tickets of a bundle."""
@@ -120,7 +121,7 @@ class Run:
 
     def accepts(self, number: int, drawn: Sequence[int], rules: Sequence[Turns]) -> bool:
         """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets ``drawn``."""
-        judge = Judge(self._world.ask, self._world.tickets, CONFIG, self.guidance, {})
+        judge = Judge(self._world.ask, self._world.tickets, CONFIG, self.guidance, self._known)
         race_on = shuffled(self._raced, stream(self.key, "race", number))
         gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool, LOOK)
         shown = tuple(sorted(self.unsolved.union(drawn)))
@@ -129,6 +130,7 @@ class Run:
         self.left = decision.left
         self.tested += sum(each.test is not None for each in decision.tried)
         self.guidance = decision.winner.guidance if decision.winner else self.guidance
+        self._known = judge.known(self.guidance)
         right = self._world.right(self.guidance, drawn)
         self.unsolved = frozenset(i for i, each in zip(drawn, right, strict=True) if not each)
         return decision.winner is not None
