@@ -171,6 +171,20 @@ def test_the_test_suits_what_the_race_showed_of_the_gains() -> None:
         assert tried.outcome == "accepted"
 
 
+def test_what_is_drawn_of_gains_between_0_and_1_depends_on_the_edit_and_on_nothing_else() -> None:
+    race_on, pool = halves(400)
+    world = World(numbered(400), [0.1] * 400)
+    edits = [world.edit(name, [0.9 if i % 3 == 0 else 0.1 for i in range(400)]) for name in ("one", "two", "one")]
+    drawn = []
+    for edit in edits:
+        (tried,) = decided(world, [edit], race_on, pool).tried
+        assert isinstance(tried.test, ExactTest)
+        drawn.append(tried.test)
+    assert drawn[0] == drawn[2]
+    assert drawn[0].gains[: drawn[1].seen] == drawn[1].gains[: drawn[0].seen]
+    assert drawn[0].key != drawn[1].key
+
+
 def test_a_pool_too_small_for_any_proof_costs_nothing() -> None:
     world = World(numbered(30), [0.0] * 30)
     decision = decided(world, [world.edit("mends all", [1.0] * 30)], range(24), range(24, 30))
