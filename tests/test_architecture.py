@@ -76,7 +76,7 @@ LIGHT = {
 STAGES = (
     "rollout selection prompts texts learning schedule splits reflection/reflect reflection/proposals reflection/edits "
     "reflection/conditions reflection/evidence "
-    "gate/betting gate/race gate/decide gate/pruning"
+    "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning"
 ).split()
 WORLDLY = {
     "datetime",

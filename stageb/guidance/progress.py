@@ -12,8 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.gate.betting import next_level, smallest
+from stageb.guidance.gate.decide import STRONG
+from stageb.guidance.gate.exact import smallest
 from stageb.guidance.gate.pool import FOLDS
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import Round, Schedule
 from stageb.guidance.state import State, Tally
@@ -78,7 +80,7 @@ class Progress:
         if config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
-            level = next_level(config.gate.alpha / len(inputs.splits))
+            level = next_level(config.gate.alpha / len(inputs.splits), STRONG)
             for name, splits in inputs.splits.items():
                 train = len(splits.train)
                 pool = min(config.gate.pool_size, len(splits.tested) * (FOLDS - 1) // FOLDS)

@@ -1,11 +1,14 @@
 """What the gate's test can see: bin/bench power
 
-Simulated tickets, of which the present guidance judges a share wrong; an edit mends some of these and breaks some of the
-others. Shown: the share of edits that the sequential test accepts and the tickets that it looked at on the way; the share
-that a test of fixed size, McNemar's in its exact form at the same level, accepts on all tickets; and how many tickets that
-one needs, fixed in advance, to accept 90 % of such edits. Rows without gain count false acceptances.
+First missions of several sizes, each with one edit that mends and breaks some of all tickets: how often the gate, from race
+to proof, accepts it as the first of a run, and after four others whose races were as strong were tested in vain.
 
-Then whole runs of the gate (``simulated.py``): how often one that has accepted a good edit accepts a worthless one later,
+Then the test alone. Simulated tickets, of which the present guidance judges a share wrong; an edit mends some of these and
+breaks some of the others. Shown: the share of edits that the sequential test accepts and the tickets that it looked at on
+the way; the share that a test of fixed size, McNemar's in its exact form at the same level, accepts on all tickets; and how
+many tickets that one needs, fixed in advance, to accept 90 % of such edits. Rows without gain count false acceptances.
+
+Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the start and after a good one,
 and what the rules that a run lets go cost in truth. Some of these are idle but for noise: leaving such a rule out turns that
 share of the tickets right, and as many wrong.
 """
@@ -17,6 +20,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import product
 from math import exp
 from pathlib import Path
 from statistics import fmean
@@ -25,7 +29,9 @@ from typing import Any
 from lab.bench.learning import simulated
 from lab.bench.learning.figures import between, percent, table
 from lab.bench.learning.statistics import log_binomial, wilson
-from stageb.guidance.gate.betting import Test, next_level
+from stageb.guidance.gate.decide import STRONG, WEAK
+from stageb.guidance.gate.exact import ExactTest
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.run import LOOK
 from stageb.seeds import stream, uniform
 
@@ -35,8 +41,11 @@ BROKEN = (0.0, 0.01, 0.02)  # of its right verdicts
 BUDGET = 0.05  # chance that a run ever accepts an edit that is no better
 MOST = 5000  # tickets that are tried for a test of fixed size
 WANTED = 0.9  # power that it should have
-TRAIN = (768, 1536)  # tickets of a simulated run
-BUNDLES = 24  # after the one with the good edit, its own among them once more
+MISSIONS = (150, 300, 600, 1200)  # tickets
+TURNS = ((0.05, 0.0), (0.05, 0.01), (0.1, 0.0), (0.1, 0.02), (0.2, 0.0), (0.2, 0.05))  # of all tickets: mended, broken
+FAILED = 4  # tests before the later one
+TRAIN = (180, 360, 768, 1536)  # tickets of a simulated run
+BUNDLES = 24  # of worthless edits
 RULES = (
     (0.0, 0.0),
     (0.0, 0.005),
@@ -61,9 +70,38 @@ class Edit:
         return [1 if u < self.won else -1 if u < self.won + self.lost else 0 for u in draws]
 
 
+def of_missions(runs: int) -> list[dict[str, Any]]:
+    """A row for each size of a mission and each edit."""
+    rows = []
+    for tickets, (mended, broken) in product(MISSIONS, TURNS):
+        row = {"tickets": tickets, "mended": mended, "broken": broken, "runs": runs}
+        for when, left in (("first", BUDGET), ("later", BUDGET * (1 - STRONG) ** FAILED)):
+            keys = (stream("mission", tickets, str(mended), str(broken), run) for run in range(runs))
+            row[when] = sum(simulated.one_edit(key, tickets, mended, broken, left) for key in keys)
+        rows.append(row)
+    return rows
+
+
+def missions_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of ``of_missions``, as Markdown."""
+    head = ["tickets", "of all tickets the edit mends, %", "breaks, %"]
+    return table(
+        [*head, "accepted as first, %", "95 % interval", f"after {FAILED} tests in vain, %", "95 % interval"],
+        [
+            [str(r["tickets"]), f"{100 * r['mended']:g}", f"{100 * r['broken']:g}"]
+            + [
+                cell
+                for when in ("first", "later")
+                for cell in (percent(r[when] / r["runs"]), between(*wilson(r[when], r["runs"])))
+            ]
+            for r in rows
+        ],
+    )
+
+
 def sequential(edit: Edit, level: float, tickets: int, key: int) -> tuple[bool, int]:
     """Whether the gate's test accepts, and how many tickets it looked at, chunk by chunk."""
-    gains, test = edit.gains(key, tickets), Test(level, tickets)
+    gains, test = edit.gains(key, tickets), ExactTest(level, tickets)
     for start in range(0, tickets, LOOK):
         test = test.plus([[gain] for gain in gains[start : start + LOOK]])
         if test.decided:
@@ -109,7 +147,7 @@ def of_the_test(runs: int, tickets: int) -> list[dict[str, Any]]:
     edits = [(f"mends {MENDED:.0%}, breaks {broken:.0%}", Edit(won, (1 - ERROR) * broken)) for broken in BROKEN]
     edits.append(("mends as many as it breaks", Edit(won, won)))
     rows = []
-    for level in (BUDGET, next_level(BUDGET)):
+    for level in (next_level(BUDGET, STRONG), next_level(BUDGET, WEAK)):
         for what, edit in edits:
             ran = [sequential(edit, level, tickets, stream("power", what, run)) for run in range(runs)]
             rows.append(
@@ -147,25 +185,30 @@ def power_table(rows: Sequence[Mapping[str, Any]], tickets: int) -> str:
     )
 
 
-def after_one(runs: int) -> list[dict[str, Any]]:
-    """A row for each number of train tickets: runs that first accept a good edit and are then offered worthless ones."""
+def of_noise(runs: int) -> list[dict[str, Any]]:
+    """A row for each number of train tickets: runs that are offered worthless edits, from the start and after a good one."""
     rows = []
     for train in TRAIN:
+        nothing = [simulated.with_nothing_to_learn(stream("nothing", train, run), train, BUNDLES) for run in range(runs)]
         ran = [simulated.after_a_first_acceptance(stream("after", train, run), train, BUNDLES) for run in range(runs)]
-        begun = [worthless for good, worthless, _ in ran if good]
-        tested = sum(tested for _, _, tested in ran)
-        rows.append({"train": train, "runs": len(begun), "worthless_accepted": sum(begun), "worthless_tested": tested})
+        for after, accepted, tested in (
+            ("nothing", [worthless for worthless, _ in nothing], sum(tested for _, tested in nothing)),
+            ("a good edit", [worthless for good, worthless, _ in ran if good], sum(tested for _, _, tested in ran)),
+        ):
+            row = {"train": train, "after": after, "runs": len(accepted), "worthless_accepted": sum(accepted)}
+            rows.append({**row, "worthless_tested": tested})
     return rows
 
 
-def after_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The rows of ``after_one``, as Markdown."""
-    head = ["train tickets", "runs that accepted the good edit", "of these, a worthless one later", "95 % interval, %"]
+def noise_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of ``of_noise``, as Markdown."""
+    head = ["train tickets", "accepted before", "runs", "of these, accepted a worthless edit", "95 % interval, %"]
     return table(
         [*head, "worthless edits tested, a run"],
         [
             [
                 str(r["train"]),
+                str(r["after"]),
                 str(r["runs"]),
                 str(r["worthless_accepted"]),
                 between(*wilson(r["worthless_accepted"], r["runs"])),
@@ -227,15 +270,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, help="write results.json and table.md into this folder")
     given = parser.parse_args(arguments)
     results = {
+        "missions": of_missions(given.worlds),
         "test": of_the_test(given.runs, given.tickets),
-        "after_a_first_acceptance": after_one(given.worlds),
+        "noise": of_noise(given.worlds),
         "removals": of_removals(given.worlds),
     }
     text = "\n".join(
         [
+            missions_table(results["missions"]),
+            f"The test alone, a pool of {given.tickets} tickets:\n",
             power_table(results["test"], given.tickets),
-            f"One good edit, then {BUNDLES} bundles of {simulated.EDITS} worthless ones:\n",
-            after_table(results["after_a_first_acceptance"]),
+            f"{BUNDLES} bundles of {simulated.EDITS} worthless edits each, with and without a good one first:\n",
+            noise_table(results["noise"]),
             f"Rules that could go, {REMOVED_ON} tickets, margin {100 * simulated.CONFIG.removal_margin:g} %:\n",
             removals_table(results["removals"]),
         ]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from stageb.guidance.config import GateConfig
+from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import Pool, whole_groups
@@ -25,6 +25,7 @@ BUNDLE = 64  # tickets
 EDITS = 8  # of a bundle
 RULES = 12  # that could go
 SEARCHES = 16  # for a rule that can
+TESTED = 2 / 3  # of the tickets that no race is run on, the pool of one edit
 
 
 class Turns(NamedTuple):
@@ -81,39 +82,83 @@ def world(key: int, count: int) -> World:
 START = Guidance("m", 0, (Rule("G0", "the headline"),), 1)
 
 
-def after_a_first_acceptance(key: int, train: int, bundles: int) -> tuple[bool, bool, int]:
-    """A run in which one edit is good, proposed first, and all that ``bundles`` bundles propose later is worthless: mends as
-    many tickets as it breaks, but for those of its bundle, all of which it judges right. Whether the good edit was accepted,
-    whether a worthless one was after it, and how many of these were tested.
+def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) -> bool:
+    """Whether an edit that mends and breaks such shares of all tickets, raced alone, is accepted in a mission of so many
+    tickets with so much ``left`` of its budget."""
+    train = round(SplitConfig().train * tickets)
+    made, raced = world(key, train), min(CONFIG.race_size, train // 3)
+    edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
+    pool = range(raced, raced + round(TESTED * (train - raced)))
+    judge = Judge(made.ask, made.tickets, CONFIG, START, {})
+    gate = Gate(
+        judge, range(raced), CONFIG.race_chunk, Pool(whole_groups(pool, made.tickets), made.tickets, len(pool)), LOOK
+    )
+    return decide([Edit((), 1, edited)], gate, lambda one, other: None, left).winner is not None
 
-    The bundle of the good edit comes twice, as in a run. Wrong tickets of the last bundle are further cases.
-    """
-    made, guidance, left = world(key, train), START, CONFIG.alpha
-    raced, others = list(range(train))[: CONFIG.race_size], list(range(train))[CONFIG.race_size :]
-    pool = Pool(whole_groups(others, made.tickets), made.tickets, CONFIG.pool_size)
-    good, tested, drawn, unsolved = Turns(stream(key, "good"), 0.5, 0.02), 0, others[:BUNDLE], frozenset[int]()
-    wrong = ERROR
-    for number in range(bundles + 1):
-        if number > 1:
-            drawn = shuffled(others, stream(key, "bundle", number))[:BUNDLE]
-        judge = Judge(made.ask, made.tickets, CONFIG, guidance, {})
-        gate = Gate(judge, shuffled(raced, stream(key, "race", number)), CONFIG.race_chunk, pool, LOOK)
-        shown = frozenset(drawn) | unsolved
-        edits = [
-            Edit((), 1, made.plus(guidance, turns), shown=tuple(sorted(shown)))
-            for turns in ([good] if number == 0 else [worthless(key, number, each, wrong, shown) for each in range(EDITS)])
-        ]
-        decision = decide(edits, gate, lambda one, other: None, left)
-        left = decision.left
-        tested += sum(each.test is not None for each in decision.tried) if number else 0
-        if number == 0:
-            if decision.winner is None:
-                return False, False, 0
-            guidance, wrong = decision.winner.guidance, ERROR * (1 - good.mends) + (1 - ERROR) * good.breaks
-        elif decision.winner is not None:
-            return True, True, tested
-        unsolved = frozenset(i for i, right in zip(drawn, made.right(guidance, drawn), strict=True) if not right)
-    return True, False, tested
+
+@dataclass
+class Run:
+    """A run on so many ``train`` tickets, to which edits are offered."""
+
+    key: int
+    train: int
+    guidance: Guidance = START
+    left: float = CONFIG.alpha
+    wrong: float = ERROR  # share of the tickets that the guidance judges wrong
+    unsolved: frozenset[int] = frozenset()  # wrong tickets of the last bundle: further cases
+    tested: int = 0  # edits
+
+    def __post_init__(self) -> None:
+        self._world = world(self.key, self.train)
+        raced = min(CONFIG.race_size, self.train // 3)
+        self._raced, self._others = range(raced), range(raced, self.train)
+        self._pool = Pool(whole_groups(self._others, self._world.tickets), self._world.tickets, CONFIG.pool_size)
+        self._known: dict[int, float] = {}  # merits under the guidance
+
+    def drawn(self, number: int) -> list[int]:
+        """The tickets of a bundle."""
+        return shuffled(self._others, stream(self.key, "bundle", number))[:BUNDLE]
+
+    def accepts(self, number: int, drawn: Sequence[int], rules: Sequence[Turns]) -> bool:
+        """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets ``drawn``."""
+        judge = Judge(self._world.ask, self._world.tickets, CONFIG, self.guidance, self._known)
+        race_on = shuffled(self._raced, stream(self.key, "race", number))
+        gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool, LOOK)
+        shown = tuple(sorted(self.unsolved.union(drawn)))
+        edits = [Edit((), 1, self._world.plus(self.guidance, turns), shown=shown) for turns in rules]
+        decision = decide(edits, gate, lambda one, other: None, self.left)
+        self.left = decision.left
+        self.tested += sum(each.test is not None for each in decision.tried)
+        self.guidance = decision.winner.guidance if decision.winner else self.guidance
+        self._known = judge.known(self.guidance)
+        right = self._world.right(self.guidance, drawn)
+        self.unsolved = frozenset(i for i, each in zip(drawn, right, strict=True) if not each)
+        return decision.winner is not None
+
+    def accepts_worthless(self, number: int) -> bool:
+        """Whether one of a bundle of edits is accepted that mend as many tickets as they break, but for those that they were
+        made from, all of which they judge right."""
+        drawn = self.drawn(number)
+        shown = self.unsolved.union(drawn)
+        return self.accepts(number, drawn, [worthless(self.key, number, each, self.wrong, shown) for each in range(EDITS)])
+
+
+def with_nothing_to_learn(key: int, train: int, bundles: int) -> tuple[bool, int]:
+    """A run in which no edit of so many ``bundles`` is any better. Whether one was accepted, and how many were tested."""
+    run = Run(key, train)
+    accepted = any(run.accepts_worthless(number) for number in range(bundles))
+    return accepted, run.tested
+
+
+def after_a_first_acceptance(key: int, train: int, bundles: int) -> tuple[bool, bool, int]:
+    """A run in which one edit is good, proposed first, and none that ``bundles`` bundles propose later. Whether the good
+    edit was accepted, whether a worthless one was after it, and how many of these were tested."""
+    run, good = Run(key, train), Turns(stream(key, "good"), 0.5, 0.02)
+    if not run.accepts(0, run.drawn(0), [good]):
+        return False, False, 0
+    run.wrong, run.tested = ERROR * (1 - good.mends) + (1 - ERROR) * good.breaks, 0
+    accepted = any(run.accepts_worthless(number) for number in range(bundles))  # the first bundle once more, as in a run
+    return True, accepted, run.tested
 
 
 def worthless(key: int, number: int, each: int, wrong: float, shown: frozenset[int]) -> Turns:

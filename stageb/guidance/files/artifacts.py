@@ -253,9 +253,9 @@ def _tried(tried: Tried) -> dict[str, Any]:
         and {
             "level": test.level,
             "tickets": test.tickets,
-            "groups": test.wealth.bets,
+            "groups": test.seen,
             "mean_gain": round(test.mean, 6),
-            "log_wealth": round(test.wealth.log, 6),
+            **{name: round(figure, 6) for name, figure in test.figures.items()},
         },
     }
 

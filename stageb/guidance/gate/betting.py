@@ -1,12 +1,10 @@
 """How sure a gain is, looked at as often as one likes: betting against "this edit is not better".
 
-A *gain* is a number in [-1, 1]: how much more probable the right verdict is under the edited guidance than under the present
-one. There is one bet for each group of tickets, on the mean of its tickets' gains: tickets of one group may gain or lose as
-one, and would count twice. Whoever doubts the edit says that the mean over groups is at most ``margin``. We start with a
-wealth of 1 and bet on every group; if the doubter is right, and groups are drawn independently, wealth is no more likely
-than ``level`` ever to reach ``1 / level``, whenever one stops (Ville 1939). So a test may look after each chunk, end early,
-and still keep its level. Bets on the mean of bounded variables: Waudby-Smith & Ramdas, "Estimating means of bounded random
-variables by betting" (JRSS B 2024), section 4.
+There is one bet for each group of tickets, on its gain. Whoever doubts the edit says that the mean gain is at most
+``margin``. We start with a wealth of 1 and bet on every group; if the doubter is right, and groups are drawn
+independently, wealth is no more likely than ``level`` ever to reach ``1 / level``, whenever one stops (Ville 1939). So a
+test may look after each chunk, end early, and still keep its level. Bets on the mean of bounded variables: Waudby-Smith &
+Ramdas, "Estimating means of bounded random variables by betting" (JRSS B 2024), section 4.
 
 Which stake grows fastest depends on what the edit does: all of it where an edit only mends, little where it also breaks.
 Half of the wealth is put on the stake that an earlier look at other tickets suggests, half is spread over fixed stakes: at
@@ -16,14 +14,14 @@ order of the groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log, log1p
 from typing import Self
 
+from stageb.guidance.gate.sequential import FIRST, Test
+
 STAKES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.99)
-SHARE = 1 / 8  # of what is left of a budget, for the next test
-FIRST = 96  # groups to see before an edit is given up
 HOPE = 3.0
 MISSED = 1.0  # groups that may be lost, on balance, where a rule goes
 STEPS = 12  # of the search for the least margin: to a four-thousandth of what is left
@@ -73,20 +71,13 @@ def favourite(won: float, lost: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
-    """A sequential test of one edit: goes on until the edit is proven, is given up, or the groups end."""
+class BettingTest(Test):
+    """A sequential test by betting: of gains that are small and many."""
 
-    level: float  # the chance of accepting an edit that is no better
-    groups: int  # that there are to look at
     wealth: Wealth = Wealth()
-    gains: tuple[float, ...] = ()  # of the groups seen
-    tickets: int = 0  # in them
 
-    def plus(self, groups: Sequence[Sequence[float]]) -> Self:
-        """The test after further groups, each given by the gains of its tickets, one at the least."""
-        gains = [sum(group) / len(group) for group in groups]
-        tickets = self.tickets + sum(map(len, groups))
-        return replace(self, wealth=self.wealth.plus(gains), gains=(*self.gains, *gains), tickets=tickets)
+    def _looked(self, gains: Sequence[float]) -> Self:
+        return replace(self, wealth=self.wealth.plus(gains))
 
     @property
     def accepts(self) -> bool:
@@ -95,28 +86,18 @@ class Test:
 
     @property
     def futile(self) -> bool:
-        """Whether the groups that are left would not do even if they brought ``HOPE`` times what those before did.
-
-        Giving up costs no validity, since nothing is accepted, and a little power: of edits that mend 15 % of the errors, 3
-        in 100 where one ticket in three is judged wrong.
-        """
-        seen, grown = self.wealth.bets, max(0.0, *self.wealth.logs)
-        left = max(0, self.groups - seen)
-        return seen >= FIRST and grown + HOPE * left * grown / seen < -log(self.level)
+        """Whether the groups that are left would not do even if they brought ``HOPE`` times what those before did."""
+        grown, left = max(0.0, *self.wealth.logs), max(0, self.groups - self.seen)
+        return self.seen >= FIRST and left > 0 and grown + HOPE * left * grown / self.seen < -log(self.level)
 
     @property
-    def decided(self) -> bool:
-        """Whether there is nothing more to look at for."""
-        return self.accepts or self.futile
-
-    @property
-    def mean(self) -> float:
-        """The mean gain so far; 0 before the first group."""
-        return sum(self.gains) / len(self.gains) if self.gains else 0.0
+    def figures(self) -> Mapping[str, float]:
+        """The log of the wealth."""
+        return {"log_wealth": self.wealth.log}
 
 
 @dataclass(frozen=True, slots=True)
-class RemovalTest(Test):
+class RemovalTest(BettingTest):
     """A test of guidance without a rule: goes on to the end, since what it cannot rule out is what the removal may cost.
 
     ``wealth`` bets against "more than the whole margin is lost", ``Wealth(-margin)``.
@@ -151,25 +132,3 @@ class RemovalTest(Test):
             proven = Wealth(-middle, self.wealth.favourite).plus(self.gains).proves(self.level)
             low, high = (low, middle) if proven else (middle, high)
         return high
-
-
-def projected(won: float, lost: float, groups: int) -> float:
-    """The log of the wealth that so many ``groups`` would bring under the best stake, where of each ``won`` is won outright
-    and ``lost`` is lost, on the average; at least 0."""
-    return max(0.0, *(groups * (won * log1p(stake) + lost * log1p(-stake)) for stake in STAKES))
-
-
-def smallest(level: float, groups: int) -> float:
-    """The smallest mean gain that so many ``groups`` can prove at ``level``, where nothing is lost: the share of them that
-    must be won outright. Above 1 where even that would not do."""
-    return (log(2) - log(level)) / (log(2) * groups) if groups else 2.0
-
-
-def next_level(left: float) -> float:
-    """The level of the next test out of a budget that has ``left`` left: a chance of going wrong, spent in geometric shares.
-
-    What an edit's test was given is spent where it accepts nothing and comes back where it accepts; so the levels spent on
-    edits that are no better add up to no more than the budget, and with them the chance of ever accepting one (the fallback
-    procedure of Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4).
-    """
-    return left * SHARE

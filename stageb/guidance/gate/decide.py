@@ -6,8 +6,8 @@ What a bundle's edits go through, each step dearer than the one before:
 2. *Race* (``race.py``): the others are judged on train tickets set apart for races; the most careful is left, and the one of
    most gain. What other survivors add to the most careful is tried there too: edits that win on different tickets are
    joined, and tested as one.
-3. *Test* (``betting.py``): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose race
-   promises less than half of a proof is spared it.
+3. *Test* (``exact.py``, or ``betting.py`` where the race gained a little on many tickets): chunk by chunk, until it is
+   proven or given up, on further train tickets. An edit whose race promises less than half of a proof is spared it.
 
 What an edit was made from, race and test have no group of tickets in common, since one that came twice would speak for
 itself: cases and evidence are of one fold, the test is on the others (``pool.py``).
@@ -24,16 +24,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import log
 from typing import Literal, TypeVar
 
-from stageb.guidance.gate.betting import Test, Wealth, favourite, next_level, projected
-from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Group, looks
+from stageb.guidance.gate.betting import BettingTest, Wealth, favourite
+from stageb.guidance.gate.exact import ExactTest, fair, promises
+from stageb.guidance.gate.judge import Judge, digest
+from stageb.guidance.gate.pool import Group, looks, whole_groups
 from stageb.guidance.gate.race import LOSS_PRICE, Kind, Score, race
+from stageb.guidance.gate.sequential import Test, mean, next_level
 from stageb.guidance.types import Guidance, Proposal
+from stageb.seeds import stream
 
-DOUBT = 2.0  # times more than its race says, an edit may bring: of a few per cent, a race sees a handful of tickets
+STRONG, WEAK = 1 / 4, 1 / 16  # of what is left of the budget, for the test of an edit with a race like that
+LUCKY = 1 / 16  # chance of fair coins to lead as the winner of a strong race does
+WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
 Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "accepted"]
 
@@ -118,9 +122,7 @@ def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Decisi
 def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> AnyTest:
     """``test`` of ``guidance`` on these groups, gone on with until it is decided."""
     for chunk in looks(groups, gate.look):
-        (gains,) = gate.judge.gains([(guidance, [i for group in chunk for i in group])])
-        each = iter(gains)
-        test = test.plus([[next(each) for _ in group] for group in chunk])
+        test = test.plus(_by_group(guidance, gate.judge, chunk))
         if test.decided:
             break
     return test
@@ -167,7 +169,7 @@ def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, leve
         score = Score().plus(raced.kinds, gains)
         (won, lost), (won_before, lost_before) = score.rates(raced.among), team.score.rates(raced.among)
         more_lost = LOSS_PRICE * max(0.0, lost - lost_before)
-        if _promises(won - won_before, more_lost, len(gate.groups), level):
+        if promises(won - won_before, more_lost, len(gate.groups), level):
             joined.append(Tried(both, score=score))
     return joined
 
@@ -176,13 +178,12 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
     """What becomes of each as they are tested in turn, until one is accepted; and what is left of the budget."""
     tested: dict[Tried, Tried] = {}
     for tried in candidates:
-        level, groups = next_level(left), gate.groups
         won, lost = tried.score.rates(raced.among)
-        if not _promises(won, lost, len(groups), level):
+        level, groups = next_level(left, _share(won, lost, len(raced.positions))), gate.groups
+        if not promises(won, lost, len(groups), level):
             tested[tried] = replace(tried, outcome="unpromising")
             continue
-        test = Test(level, len(groups), Wealth(favourite=favourite(won, lost)))
-        test = run_test(test, tried.edit.guidance, gate, groups)
+        test = run_test(_test(tried, gate, raced, level, len(groups)), tried.edit.guidance, gate, groups)
         tested[tried] = replace(tried, outcome=said(test), test=test)
         if test.accepts:
             break
@@ -190,6 +191,24 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
     return tested, left
 
 
-def _promises(won: float, lost: float, groups: int, level: float) -> bool:
-    """Whether so many groups could prove an edit that wins and loses at these rates, or at ``DOUBT`` times as good ones."""
-    return min(DOUBT * projected(won, lost, groups), projected(1.0, 0.0, groups)) >= -log(level)
+def _share(won: float, lost: float, raced: int) -> float:
+    """Of what is left of the budget, for the test of an edit that won and lost at these rates on so many tickets: what it
+    gets it gives back if it is proven, and one with a strong race is likelier to be."""
+    return STRONG if fair(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
+
+
+def _test(tried: Tried, gate: Gate, raced: _Raced, level: float, groups: int) -> Test:
+    """The test that suits what the edit did in its race: drawing a gain g as won outright with a chance of g leaves g of its
+    information, since its variance grows from g squared to g."""
+    edited = tried.edit.guidance
+    gains = [mean(each) for each in _by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))]
+    if sum(gain * gain for gain in gains) >= WHOLE * sum(map(abs, gains)):
+        return ExactTest(level, groups, key=stream("turned", digest(edited)))
+    return BettingTest(level, groups, wealth=Wealth(favourite=favourite(*tried.score.rates(raced.among))))
+
+
+def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> list[list[float]]:
+    """What each group's tickets gain."""
+    (gains,) = judge.gains([(guidance, [i for group in groups for i in group])])
+    each = iter(gains)
+    return [[next(each) for _ in group] for group in groups]

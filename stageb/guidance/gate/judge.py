@@ -29,7 +29,7 @@ class Judge:
         self, ask: Ask, tickets: Sequence[Ticket], config: GateConfig, present: Guidance, known: Mapping[int, float]
     ):
         self._ask = ask
-        self._tickets = tickets
+        self.tickets = tickets
         most = max(config.fp_weight, config.fn_weight)
         self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
         self._present = present
@@ -58,7 +58,7 @@ class Judge:
         merits = iter(self.merits(pairs))
         return [
             [
-                self._weights[self._tickets[i].label] * (new - old)
+                self._weights[self.tickets[i].label] * (new - old)
                 for i, new, old in zip(positions, after, before, strict=True)
             ]
             for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
@@ -67,7 +67,7 @@ class Judge:
     def kinds(self, positions: Sequence[int]) -> list[Kind]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
         (merits,) = self.merits([(self._present, positions)])
-        return [(self._tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
+        return [(self.tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
 
     def known(self, guidance: Guidance) -> dict[int, float]:
         """The merits known under ``guidance``, by position."""

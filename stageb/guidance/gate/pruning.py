@@ -22,10 +22,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 
-from stageb.guidance.gate.betting import STAKES, RemovalTest, Wealth, next_level
+from stageb.guidance.gate.betting import STAKES, RemovalTest, Wealth
 from stageb.guidance.gate.decide import Edit, Gate, Tried, run_test, said
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.race import Score
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.texts import alike
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
@@ -71,7 +72,7 @@ def prune(guidance: Guidance, reflection_id: str, gate: Gate, allowance: Allowan
         tried[best] = replace(tried[best], outcome="unpromising")
         return Removal(tuple(tried), earns, allowance)
     edit = tried[best].edit
-    test = run_test(RemovalTest(level, len(groups), wealth), edit.guidance, gate, groups)
+    test = run_test(RemovalTest(level, len(groups), wealth=wealth), edit.guidance, gate, groups)
     tried[best] = replace(tried[best], outcome=said(test), test=test)
     spent = test.bound if test.accepts else 0.0
     left = Allowance(allowance.margin - spent, allowance.chance - level)

@@ -68,6 +68,10 @@ class Score:
         """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates so far."""
         return sum(each.expected(pool[kind], price) for kind, each in self.by_kind.items())
 
+    def one_more(self, pool: Mapping[Kind, int]) -> float:
+        """What would be expected beside of such a pool, had one more ticket been won of those that were judged wrong."""
+        return max((pool[kind] / each.seen for kind, each in self.by_kind.items() if not kind[1]), default=0.0)
+
     def rates(self, pool: Mapping[Kind, int]) -> tuple[float, float]:
         """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
         kinds = [(each, pool[kind] / each.seen / sum(pool.values())) for kind, each in self.by_kind.items()]
@@ -127,19 +131,23 @@ def chunks(kinds: Sequence[Kind], size: int) -> list[list[int]]:
     return cut
 
 
-def survivors(scores: Sequence[Score], pool: Mapping[Kind, int]) -> list[int]:
+def survivors(scores: Sequence[Score], pool: Mapping[Kind, int], early: bool = False) -> list[int]:
     """Which edits go on after a chunk, best first: of those that expect a gain, the better half, but
-    ``FEWEST`` as long as there are so many.
+    ``FEWEST`` as long as there are so many; ``early``, the places that are free go to those that one ticket more would make
+    expect one.
 
     Better counts a loss ``LOSS_PRICE`` times: a rule that spoils nothing leaves its place for the next one, while what a
     broad rule spoils has to be mended by further edits. The one of most gain goes on in any case, so that a broad rule is
     still had where no careful one passes. Ties keep the order given.
     """
-    hopeful = [i for i, score in enumerate(scores) if score.expected(pool) > 0]
-    ranked = sorted(hopeful, key=lambda i: -scores[i].expected(pool, LOSS_PRICE))
-    kept = ranked[: max(FEWEST, -(-len(scores) // 2))]
-    leader = max(ranked, key=lambda i: scores[i].expected(pool), default=None)
-    return kept if leader is None or leader in kept else [*kept[:-1], leader]
+    ranked = sorted(range(len(scores)), key=lambda i: -scores[i].expected(pool, LOSS_PRICE))
+    hopeful = [i for i in ranked if scores[i].expected(pool) > 0]
+    kept = hopeful[: max(FEWEST, -(-len(scores) // 2))]
+    leader = max(hopeful, key=lambda i: scores[i].expected(pool), default=None)
+    if leader is not None and leader not in kept:
+        kept[-1] = leader
+    unlucky = [i for i in ranked if scores[i].expected(pool) <= 0 < scores[i].expected(pool) + scores[i].one_more(pool)]
+    return [*kept, *unlucky[: max(0, FEWEST - len(kept))]] if early else kept
 
 
 def race(kinds: Sequence[Kind], edits: int, gains: Gains, chunk: int) -> Race:
@@ -148,10 +156,11 @@ def race(kinds: Sequence[Kind], edits: int, gains: Gains, chunk: int) -> Race:
     scores = [Score() for _ in range(edits)]
     laps = chunks(kinds, chunk)[:LAPS]
     running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
-    for positions in laps:
+    for lap, positions in enumerate(laps):
         for one, seen in zip(running, gains([(one, positions) for one in running]), strict=True):
             scores[one] = scores[one].plus([kinds[i] for i in positions], seen)
-        running = [running[i] for i in survivors([scores[one] for one in running], pool)]
+        early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
+        running = [running[i] for i in survivors([scores[one] for one in running], pool, early)]
         if not running:
             break
     leader = max(running, key=lambda one: scores[one].expected(pool), default=None)

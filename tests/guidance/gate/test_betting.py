@@ -1,32 +1,27 @@
 import random
 from collections.abc import Callable, Sequence
-from math import ceil, exp, log1p
+from math import exp, log1p
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.gate.betting import (
-    FIRST,
     MISSED,
     STAKES,
     STEPS,
+    BettingTest,
     RemovalTest,
-    Test,
     Wealth,
     favourite,
-    next_level,
-    projected,
-    smallest,
 )
+from stageb.guidance.gate.sequential import FIRST, next_level
 
 
 def alone(gains: Sequence[float]) -> list[list[float]]:
     """Each of a group of its own."""
     return [[gain] for gain in gains]
 
-
-Test.__test__ = False  # type: ignore[attr-defined]  # no test class for pytest
 
 GAIN = st.floats(-1, 1)
 GAINS = st.lists(GAIN, max_size=40)
@@ -147,40 +142,6 @@ def test_what_tickets_would_bring_grows_with_their_number(gains: list[float], ti
     assert Wealth().plus([-abs(gain) for gain in gains]).grown(tickets) == 0
 
 
-# What can be proven
-
-
-@given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(0, 500))
-def test_what_rates_promise_is_what_tickets_won_and_lost_outright_would_bring(
-    won: int, lost: int, idle: int, pool: int
-) -> None:
-    seen = won + lost + idle
-    if seen:
-        wealth = Wealth().plus([1.0] * won + [-1.0] * lost + [0.0] * idle)
-        assert projected(won / seen, lost / seen, pool) == pytest.approx(wealth.grown(pool))
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.integers(1, 500))
-def test_more_won_promises_more_and_more_lost_promises_less(won: float, lost: float, more: float, pool: int) -> None:
-    assert projected(won + more, lost, pool) >= projected(won, lost, pool)
-    assert projected(won, lost + more, pool) <= projected(won, lost, pool)
-    assert projected(0.0, lost, pool) == 0
-
-
-@given(LEVEL, st.integers(1, 3000))
-def test_smallest_is_what_wins_alone_can_prove(level: float, tickets: int) -> None:
-    """To within a ticket or two and a tenth: what the mixture of stakes costs depends a little on how many are won."""
-    needed, wealth = smallest(level, tickets) * tickets, Wealth(favourite=favourite(1.0, 0.0))
-    assert wealth.plus([1.0] * ceil(1.1 * needed + 1)).proves(level)
-    assert not wealth.plus([1.0] * max(0, ceil(needed - 1) - 1)).proves(level)
-
-
-def test_more_tickets_prove_smaller_gains_and_none_prove_nothing() -> None:
-    assert smallest(0.01, 200) < smallest(0.01, 100) < smallest(0.001, 100)
-    assert smallest(0.01, 0) > 1
-    assert smallest(0.01, 5) > 1
-
-
 # The test
 
 
@@ -189,29 +150,23 @@ def test_a_test_tells_the_same_whatever_the_cuts(
     level: float, margin: float, pool: int, gains: list[float], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(gains)))
-    whole = Test(level, pool, Wealth(margin)).plus(alone(gains))
-    parts = Test(level, pool, Wealth(margin)).plus(alone(gains[:cut])).plus(alone(gains[cut:]))
+    whole = BettingTest(level, pool, wealth=Wealth(margin)).plus(alone(gains))
+    parts = BettingTest(level, pool, wealth=Wealth(margin)).plus(alone(gains[:cut])).plus(alone(gains[cut:]))
     assert (whole.mean, parts.mean) == pytest.approx((sum(gains) / len(gains) if gains else 0.0,) * 2)
     assert parts.wealth.log == pytest.approx(whole.wealth.log)
     assert whole.accepts == Wealth(margin).plus(gains).proves(level)
 
 
-@given(LEVEL)
-def test_what_wins_every_ticket_is_accepted_with_the_fewest(level: float) -> None:
-    fewest = ceil(1.1 * smallest(level, 1) + 1)
-    assert Test(level, 1000, Wealth(favourite=favourite(1.0, 0.0))).plus(alone([1.0] * fewest)).accepts
-
-
 @pytest.mark.parametrize("gains", [[0.0] * 4, [-1.0, 0.0, 0.0, 0.0], [1.0, -1.0, 0.0, 0.0]])
 def test_what_gains_nothing_is_given_up_as_soon_as_enough_is_seen(gains: list[float]) -> None:
-    test = Test(0.00625, 1000).plus(alone(gains * (FIRST // 4 - 1)))
+    test = BettingTest(0.00625, 1000).plus(alone(gains * (FIRST // 4 - 1)))
     assert (test.futile, test.accepts) == (False, False)
     assert test.plus(alone(gains)).futile
 
 
 @given(LEVEL, st.integers(FIRST, 900), st.lists(GAIN, min_size=FIRST, max_size=FIRST))
 def test_what_is_given_up_could_not_be_proven_by_going_on_as_before(level: float, pool: int, gains: list[float]) -> None:
-    test = Test(level, pool).plus(alone(gains))
+    test = BettingTest(level, pool).plus(alone(gains))
     if test.futile:
         rest = (gains * (pool // len(gains) + 1))[: pool - len(gains)]
         assert not test.plus(alone(rest)).accepts
@@ -221,8 +176,8 @@ def test_giving_up_costs_little_power() -> None:
     """An edit that mends 15 % of the errors, where one ticket in three is judged wrong."""
     proven = given_up = 0
     for run in range(150):
-        chance, test, futile = random.Random(f"power {run}"), Test(0.00625, 1024), False
-        while test.wealth.bets < 1024 and not test.accepts:
+        chance, test, futile = random.Random(f"power {run}"), BettingTest(0.00625, 1024), False
+        while test.seen < 1024 and not test.accepts:
             futile |= test.futile
             test = test.plus([[float(chance.random() < 0.15 / 3)] for _ in range(32)])
         proven += test.accepts
@@ -233,12 +188,12 @@ def test_giving_up_costs_little_power() -> None:
 
 @given(LEVEL, st.lists(st.lists(GAIN, min_size=1, max_size=3), max_size=40))
 def test_a_group_counts_once_however_many_tickets_it_has(level: float, groups: list[list[float]]) -> None:
-    test, means = Test(level, 100).plus(groups), [sum(group) / len(group) for group in groups]
+    test, means = BettingTest(level, 100).plus(groups), [sum(group) / len(group) for group in groups]
     assert test.wealth.log == pytest.approx(Wealth().plus(means).log)
-    assert (test.tickets, test.wealth.bets) == (sum(map(len, groups)), len(groups))
+    assert (test.tickets, test.seen) == (sum(map(len, groups)), len(groups))
     assert test.mean == pytest.approx(sum(means) / len(means) if means else 0.0)
     twins = [[gain, gain] for gain in means]
-    assert Test(level, 100).plus(twins).wealth == Test(level, 100).plus(alone(means)).wealth
+    assert BettingTest(level, 100).plus(twins).wealth == BettingTest(level, 100).plus(alone(means)).wealth
 
 
 @pytest.mark.parametrize("shape", [symmetric, after_a_win])
@@ -247,8 +202,8 @@ def test_groups_that_gain_or_lose_as_one_are_accepted_as_rarely_as_the_level_say
 ) -> None:
     level, runs, accepted = 0.02, 2000, 0
     for run in range(runs):
-        chance, gain, test = random.Random(f"twins {shape.__name__} {run}"), 0.0, Test(level, 64)
-        while test.wealth.bets < 64 and not test.accepts:
+        chance, gain, test = random.Random(f"twins {shape.__name__} {run}"), 0.0, BettingTest(level, 64)
+        while test.seen < 64 and not test.accepts:
             test = test.plus([[gain := shape(chance, gain)] * 4 for _ in range(4)])
         accepted += test.accepts
     assert accepted <= runs * (level + 3 * (level * (1 - level) / runs) ** 0.5)
@@ -258,7 +213,7 @@ def test_groups_that_gain_or_lose_as_one_are_accepted_as_rarely_as_the_level_say
 
 
 def removed(level: float, groups: int, gains: Sequence[float], margin: float = 0.02) -> RemovalTest:
-    return RemovalTest(level, groups, Wealth(-margin, STAKES[-1])).plus(alone(gains))
+    return RemovalTest(level, groups, wealth=Wealth(-margin, STAKES[-1])).plus(alone(gains))
 
 
 @given(LEVEL, st.floats(0.001, 0.5), st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.0, 0.1, -0.1, -1.0]), max_size=200))

@@ -1,6 +1,7 @@
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from guidance.trials import World, numbered, rules, worlds
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.betting import next_level
-from stageb.guidance.gate.decide import Decision, Edit, decide
+from stageb.guidance.gate.betting import BettingTest
+from stageb.guidance.gate.decide import STRONG, WEAK, Decision, Edit, decide
+from stageb.guidance.gate.exact import ExactTest
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.types import Verdict
 
 ALPHA = 0.05
@@ -43,6 +46,18 @@ def outcomes(decision: Decision) -> dict[str, str]:
 # What is accepted
 
 
+def left_after(tests: Sequence[tuple[bool, float]], budget: float) -> Iterator[float]:
+    """What may be left of a budget after tests, (accepted, level) each, in an order in which each got a share of its due."""
+    for ordered in permutations(tests):
+        left = budget
+        for accepted, level in ordered:
+            if level not in (next_level(left, STRONG), next_level(left, WEAK)):
+                break
+            left -= 0.0 if accepted else level
+        else:
+            yield left
+
+
 @given(worlds(), st.sampled_from([1, 7, 64]), st.sampled_from([ALPHA, 0.5]))
 def test_a_decision_keeps_its_promises(
     made: tuple[World, list[Edit], list[int], list[int]], chunk: int, budget: float
@@ -50,24 +65,18 @@ def test_a_decision_keeps_its_promises(
     world, edits, race_on, pool = made
     decision = decided(world, edits, race_on, pool, left=budget, chunk=chunk)
     assert set(world.asked.values()) <= {1}
-    left, accepted = budget, []
-    for tried in sorted((tried for tried in decision.tried if tried.test), key=lambda tried: -tried.test.level):  # type: ignore[union-attr]
-        test = tried.test
-        assert test is not None
-        assert test.level == next_level(left)
-        assert test.tickets <= len(pool)
-        assert test.groups == len(pool)
-        if tried.outcome == "accepted":
-            accepted.append(tried.edit)
-            assert test.accepts
-        else:
-            left -= test.level
-        assert test.tickets
+    tests = [(tried, tried.test) for tried in decision.tried if tried.test]
+    spent = [(tried.outcome == "accepted", test.level) for tried, test in tests]
+    assert any(after == decision.left for after in left_after(spent, budget))
+    assert [tried.edit for tried, _ in tests if tried.outcome == "accepted"] == (
+        [decision.winner] if decision.winner else []
+    )
+    for tried, test in tests:
+        assert test.accepts == (tried.outcome == "accepted")
+        assert 0 < test.tickets <= len(pool) == test.groups
         tested = pool[: test.tickets]
         gains = [world.table[rules(tried.edit.guidance)][i] - world.present[i] for i in tested]
         assert sum(test.gains) == pytest.approx(sum(gains))
-    assert decision.left == left
-    assert accepted == ([decision.winner] if decision.winner else [])
     alone = {id(tried.edit): tried for tried in decision.tried}
     for edit in edits:
         tried = alone[id(edit)]
@@ -113,8 +122,48 @@ def test_an_edit_that_shines_on_the_race_alone_fails_its_test_and_spends_the_lev
     assert outcomes(decision) == {"seen": "futile"}
     assert decision.tried[0].test is not None
     assert decision.tried[0].test.tickets < len(pool)
-    assert decision.left == ALPHA - next_level(ALPHA)
+    assert decision.left == ALPHA - next_level(ALPHA, STRONG)
     assert outcomes(decided(world, [seen], race_on, pool[:60])) == {"seen": "unproven"}
+
+
+def test_an_edit_with_a_strong_race_is_tested_at_a_larger_level() -> None:
+    race_on, pool = halves(400)
+    world = World(numbered(400), [float(i % 2) for i in range(400)])
+
+    def level(one_in: int) -> float:
+        mends = [1.0 if i % one_in == 0 else merit for i, merit in enumerate(world.present)]
+        (tried,) = decided(world, [world.edit(f"one in {one_in}", mends)], race_on, pool).tried
+        assert tried.test is not None
+        return tried.test.level
+
+    assert level(10) == next_level(ALPHA, STRONG)
+    assert level(50) == next_level(ALPHA, WEAK)
+
+
+def test_the_test_suits_what_the_race_showed_of_the_gains() -> None:
+    """Verdicts that turn are counted as won and lost; probabilities that rise a little everywhere are bet on."""
+    race_on, pool = halves(400)
+    world = World(numbered(400), [0.1] * 400)
+    turned = world.edit("turned", [1.0 if i % 3 == 0 else 0.1 for i in range(400)])
+    risen = world.edit("risen", [0.4] * 400)
+    for edit, kind in ((turned, ExactTest), (risen, BettingTest)):
+        (tried,) = decided(world, [edit], race_on, pool).tried
+        assert isinstance(tried.test, kind)
+        assert tried.outcome == "accepted"
+
+
+def test_what_is_drawn_of_gains_between_0_and_1_depends_on_the_edit_and_on_nothing_else() -> None:
+    race_on, pool = halves(400)
+    world = World(numbered(400), [0.1] * 400)
+    edits = [world.edit(name, [0.9 if i % 3 == 0 else 0.1 for i in range(400)]) for name in ("one", "two", "one")]
+    drawn = []
+    for edit in edits:
+        (tried,) = decided(world, [edit], race_on, pool).tried
+        assert isinstance(tried.test, ExactTest)
+        drawn.append(tried.test)
+    assert drawn[0] == drawn[2]
+    assert drawn[0].gains[: drawn[1].seen] == drawn[1].gains[: drawn[0].seen]
+    assert drawn[0].key != drawn[1].key
 
 
 def test_a_pool_too_small_for_any_proof_costs_nothing() -> None:

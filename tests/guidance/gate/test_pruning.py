@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from lab.bench.learning import simulated
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.betting import next_level
 from stageb.guidance.gate.pruning import Allowance, Removal, earned, lighter, prune, traded
+from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Rule
 from stageb.seeds import stream

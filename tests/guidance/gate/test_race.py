@@ -148,6 +148,27 @@ def test_ties_keep_their_order_and_the_hopeless_go_however_few_are_left() -> Non
     assert survivors(scores[2:3], {WRONG: 100, RIGHT: 100}) == []
 
 
+@given(st.lists(SCORES, max_size=12), st.integers(0, 200), st.integers(0, 200))
+def test_at_first_free_places_go_to_those_that_one_ticket_more_would_make_hopeful(
+    scores: list[Score], wrong: int, right: int
+) -> None:
+    pool = {WRONG: wrong, RIGHT: right}
+    kept, early = survivors(scores, pool), survivors(scores, pool, early=True)
+    assert early[: len(kept)] == kept
+    assert len(set(early)) == len(early) <= max(FEWEST, len(kept))
+    for i in early[len(kept) :]:
+        seen = scores[i].by_kind[WRONG]
+        luckier = Score({**scores[i].by_kind, WRONG: KindScore(seen.seen, seen.won + 1, seen.lost)})
+        assert luckier.expected(pool) > 0
+
+
+def test_an_edit_that_happens_to_win_nothing_at_first_may_still_win_the_race() -> None:
+    """It mends one wrong ticket in six, and none of the first chunk's eight."""
+    kinds = [WRONG, RIGHT] * 48
+    slow = [float(kind == WRONG and i > CHUNK and i % 12 == 0) for i, kind in enumerate(kinds)]
+    assert run(kinds, [slow, [0.0] * len(kinds)]).ranked == (0,)
+
+
 def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
     assert survivors([*[scored(32, 4.0, 0.0)] * 4, scored(32, 20.0, 10.0)], {WRONG: 50, RIGHT: 50}) == [0, 1, 2, 4]
 
@@ -208,7 +229,8 @@ def test_losers_are_dropped_early() -> None:
     better = [1.0, 0.0] * (2 * CHUNK)
     outcome = run(kinds, [idle, worse, idle, better, worse, idle])
     assert (outcome.ranked, outcome.leader) == ((3,), 3)
-    assert [score.seen for score in outcome.scores] == [CHUNK, CHUNK, CHUNK, len(kinds), CHUNK, CHUNK]
+    idle_too = 2 * CHUNK  # one ticket won in the first chunk would have done
+    assert [score.seen for score in outcome.scores] == [idle_too, CHUNK, idle_too, len(kinds), CHUNK, idle_too]
 
 
 def test_the_most_careful_comes_first_and_the_one_of_most_gain_leads() -> None:

@@ -148,7 +148,22 @@ def test_power_prints_and_writes_a_row_per_edit_and_level(tmp_path: Path, capsys
     text = (tmp_path / "table.md").read_text()
     assert text in capsys.readouterr().out
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(rows) == 3 * 2 + 2 * (len(power.BROKEN) + 1) + len(power.TRAIN) + len(power.RULES)
+    missions, tests = len(power.MISSIONS) * len(power.TURNS), 2 * (len(power.BROKEN) + 1)
+    assert len(rows) == 4 * 2 + missions + tests + 2 * len(power.TRAIN) + len(power.RULES)
+
+
+def test_a_larger_mission_proves_more_and_a_smaller_budget_less() -> None:
+    def accepted(tickets: int, left: float) -> int:
+        return sum(simulated.one_edit(stream("larger", run), tickets, 0.1, 0.0, left) for run in range(20))
+
+    assert accepted(150, 0.05) < accepted(300, 0.05) < accepted(600, 0.05)
+    assert accepted(300, 0.005) < accepted(300, 0.05)
+
+
+def test_what_is_worthless_is_seldom_accepted_where_there_is_nothing_to_learn() -> None:
+    ran = [simulated.with_nothing_to_learn(stream("nothing", run), 360, 12) for run in range(12)]
+    assert sum(tested for _, tested in ran) > 12
+    assert sum(accepted for accepted, _ in ran) <= 2
 
 
 def test_what_is_worthless_is_seldom_accepted_after_a_good_edit_either() -> None:

@@ -1,0 +1,102 @@
+"""The exact test: groups won against groups lost, looked at after each chunk, a pool's end included.
+
+A group is *turned* if it is won or lost. One whose mean gain is 1 is won, one of -1 is lost; of one in between it is drawn,
+with the gain's size for its chance, so that groups won less groups lost are on the average what was gained: as if verdicts
+were sampled of which only the probabilities are known. So "the mean gain is at most 0" says of the groups, whatever the
+prices and the probabilities, that a turned one is won with a chance of at most 1/2 (Schlag, "A new method for constructing
+exact tests without making any assumptions", 2008, rounds at random for the same end). What is drawn depends on the test's
+name and the group's place alone.
+
+Given which groups are turned, the doubter says, each is won as a coin that is fair at best falls. On all groups of a pool
+that is McNemar's exact test (1947; conditional on the turned). It may be looked at after each chunk as well if the looks
+share the level, by the share of the groups that were seen (Lan & DeMets, "Discrete sequential boundaries for clinical
+trials", Biometrika 1983; by calendar time, 1989): at each look as few wins prove the edit as fair coins, which have proven
+nothing before, reach with a chance of what the level so far leaves over. What one look cannot use, since wins are whole
+numbers, is the next one's; the last has all that is left.
+
+Against betting (``betting.py``), where whole tickets are won or lost: no stake to choose and no price for having chosen, so
+more is proven on fewer tickets. Betting is better where verdicts become a little more probable on many tickets, of which
+drawing makes a loud noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, comb, floor, log2, sqrt
+from typing import Self
+
+from stageb.guidance.gate.sequential import FIRST, Test
+from stageb.seeds import uniform
+
+HOPE = 2.0  # standard errors more, that the groups left may win, than those seen
+DOUBT = (
+    2.0  # times more of a proof than its race says, an edit may bring: of a few per cent, a race sees a handful of tickets
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactTest(Test):
+    """A sequential test of turned groups, against fair coins."""
+
+    key: int = 0  # names the draws
+    won: int = 0
+    lost: int = 0
+    chances: tuple[float, ...] = (1.0,)  # for each number of wins: that so many of fair coins are, and proved nothing before
+    spent: float = 0.0  # of the level: that fair coins had proven it by now
+    proven: bool = False
+
+    def _looked(self, gains: Sequence[float]) -> Self:
+        first = self.seen - len(gains)
+        turned = [gain for place, gain in enumerate(gains, first) if uniform(self.key, place) < abs(gain)]
+        won = self.won + sum(gain > 0 for gain in turned)
+        chances = self.chances
+        for _ in turned:
+            chances = tuple((lost + one_less) / 2 for lost, one_less in zip((*chances, 0.0), (0.0, *chances), strict=True))
+        left = self.level * min(1.0, self.seen / self.groups) - self.spent
+        needed, reached = len(chances), 0.0
+        while needed and reached + chances[needed - 1] <= left:
+            needed -= 1
+            reached += chances[needed]
+        lost = self.lost + len(turned) - (won - self.won)
+        kept, spent, proven = chances[:needed], self.spent + reached, self.proven or won >= needed
+        return replace(self, won=won, lost=lost, chances=kept, spent=spent, proven=proven)
+
+    @property
+    def accepts(self) -> bool:
+        """Whether the edit is proven to win more than it loses."""
+        return self.proven
+
+    @property
+    def futile(self) -> bool:
+        """Whether the last look would prove nothing even if the groups that are left were won ``HOPE`` standard errors more
+        often than those before, and lost as often."""
+        left = self.groups - self.seen
+        if self.seen < FIRST or left <= 0 or self.proven:
+            return False
+        won = self.won + left * (self.won + HOPE * sqrt(self.won + 1)) / self.seen
+        return fair(ceil(won), floor(self.lost + left * self.lost / self.seen)) > self.level
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """Groups won and lost."""
+        return {"won": self.won, "lost": self.lost}
+
+
+def fair(won: int, lost: int) -> float:
+    """The chance that of ``won + lost`` fair coins ``won`` or more fall well: McNemar's exact one-sided p."""
+    turned = won + lost
+    few = sum(comb(turned, k) for k in range(min(won, lost + 1)))  # of the shorter end: coins are fair, so either will do
+    return float((few if lost < won else 2**turned - few) / 2**turned)
+
+
+def promises(won: float, lost: float, groups: int, level: float) -> bool:
+    """Whether so many groups, won and lost at these rates each, make 1 / ``DOUBT`` of a proof (in logs), and could make a
+    whole one."""
+    return fair(round(won * groups), round(lost * groups)) <= level ** (1 / DOUBT) and fair(groups, 0) <= level
+
+
+def smallest(level: float, groups: int) -> float:
+    """The smallest mean gain that so many ``groups`` can prove at ``level``, where nothing is lost: the share of them that
+    must be won outright. Above 1 where even that would not do."""
+    return ceil(-log2(level)) / groups if groups else 2.0
