@@ -143,6 +143,11 @@ class ReflectionConfig:
     """Operations that one answer may hold."""
     max_cases: int = 24
     """Records of the bundle that one answer sees; each answer draws its own."""
+    evidence: int = 12
+    """Lines of what sets the errors apart, counted over all tickets that an answer may see; 0: none."""
+    evidence_tickets: int = 192
+    """Train tickets that this is counted over, at the least, where there are so many: those that the present guidance has
+    not judged yet are judged for it."""
     max_prompt_tokens: int = 8192
     """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24
@@ -164,6 +169,8 @@ class ReflectionConfig:
         counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens"
         for name in [*counts.split(), "max_rules", "max_guidance_tokens", "max_rule_chars"]:
             require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
+        for name in ("evidence", "evidence_tickets"):
+            require(getattr(self, name) >= 0, f"reflection.{name}", getattr(self, name), "0 or more")
         require(self.temperature >= 0, "reflection.temperature", self.temperature, "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
         require(self.max_new_tokens >= 1, "reflection.max_new_tokens", self.max_new_tokens, "at least 1")

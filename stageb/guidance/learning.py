@@ -1,4 +1,4 @@
-"""Learning from a bundle, as functions of where a mission stands and of what was judged: reflect, try, settle.
+"""Learning from a bundle, as functions of where a mission stands and of what was judged: study, reflect, try, settle.
 
 One bundle after another, since each edit changes what later answers read. Nothing here writes a file, speaks or remembers:
 ``run.py`` does, with what these functions return.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from stageb.engines.protocol import Engine, Prompt
 from stageb.guidance.config import GateConfig, LoopConfig
@@ -16,16 +17,17 @@ from stageb.guidance.gate.decide import Decision, Edit, Gate, decide
 from stageb.guidance.gate.judge import Ask, Judge, digest
 from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, earned, prune, traded
-from stageb.guidance.prompts import rule_lines
+from stageb.guidance.prompts import Case, rule_lines
 from stageb.guidance.reflection.edits import apply, named
-from stageb.guidance.reflection.reflect import Reflection, distinct, eligible, is_right, judged_again, reflect
+from stageb.guidance.reflection.reflect import Reflection, case_of, distinct, eligible, reflect
 from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
 from stageb.guidance.state import MissionState
-from stageb.guidance.types import Guidance, Proposal, Record, Rule, Ticket
+from stageb.guidance.types import Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
 
 FEWEST_TO_PRUNE = 2  # rules beside the headline
 CREDITED_ON = 96  # tickets that say what each rule earns
+REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +37,31 @@ class Tools:
     config: LoopConfig
     tickets: Sequence[Ticket]  # of the run
     splits: Splits
-    pool: Pool  # what edits are tested on; not used where there is no gate
+    pool: Pool  # what edits are made from and tested on
     engine: Engine  # that reflects
     ask: Ask  # judges tickets, over all ranks
     look: int  # tickets between two looks of a test
 
-    def positions(self, records: Sequence[Record]) -> list[int]:
-        """Where the records' tickets stand, each once, those set aside left out."""
-        rolled_out = (record.ticket.key for record in records if not record.answers.set_aside)
-        return list(dict.fromkeys(self.splits.by_key[key] for key in rolled_out))
-
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What one reflection is about."""
+    """What one reflection is about: tickets of one fold, as the present guidance judges them."""
 
-    name: str  # R1, R2, ...
+    number: int  # from 0; says which fold teaches
     key: int  # of its random stream
-    records: tuple[Record, ...]
-    drawn: tuple[str, ...]  # ticket_keys of all that it held when it was first taken, whatever became of them
-    cases: tuple[Record, ...]  # its records, and wrong ones of earlier bundles that taught nothing
+    judged: tuple[Case, ...]  # in the pool's order
+    asked: int = 0  # verdicts that it took to know them
+    tokens: int = 0
+
+    @property
+    def name(self) -> str:
+        """R1, R2, ..."""
+        return f"R{self.number + 1}"
 
     @property
     def why_not(self) -> str:
         """Why it cannot teach; empty where it can."""
-        return eligible(self.cases)
+        return eligible(self.judged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,30 +75,48 @@ class Learnt:
 
 
 def due(mission: MissionState, size: int) -> bool:
-    """Whether a bundle of ``size`` has gathered, or the last one has more to teach."""
-    return bool(mission.again) or len(mission.pending) >= size
+    """Whether a bundle of ``size`` has gathered, or the last edit that was accepted leaves more to learn."""
+    return mission.again or len(mission.pending) >= size
 
 
-def take_bundle(mission: MissionState, config: LoopConfig) -> tuple[MissionState, Bundle]:
-    """The mission without its oldest bundle, and that bundle.
+def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
+    """The mission without its oldest records, and what the next fold can teach.
 
-    One that has taught something is taken again, as the edited guidance judges it, in place of another rollout.
+    The fold's tickets are those that were rolled out under the present guidance, and with a gate those that it has judged;
+    where there are fewer than ``reflection.evidence_tickets``, further ones are judged. An accepted edit is followed by
+    another bundle without another rollout: most of what it takes to know has just been judged by its test.
     """
-    size, name = config.reflection.batch_size, mission.guidance.mission
-    records = mission.again or mission.pending[:size]
-    drawn = mission.bundle if mission.again else tuple(dict.fromkeys(record.ticket.key for record in records))
-    cases = {record.ticket.key: record for record in (*mission.unsolved, *records)}
-    key = stream(config.seed, "reflection", name, mission.bundles)
-    bundle = Bundle(f"R{mission.bundles + 1}", key, records, drawn, tuple(cases.values()))
-    wrong = [record for record in bundle.cases if not is_right(record) and not record.answers.set_aside]
-    pending = mission.pending if mission.again else mission.pending[size:]
-    rest = replace(mission, pending=pending, again=(), bundle=(), bundles=mission.bundles + 1)
-    return replace(rest, unsolved=tuple(wrong[-size:])), bundle
+    config, number = tools.config, mission.bundles
+    size = 0 if mission.again else config.reflection.batch_size
+    told = {
+        record.ticket.key: case_of(record)
+        for record in mission.pending[:size]
+        if record.guidance_step == mission.guidance.step and not record.answers.set_aside
+    }
+    seen = {**{key: case for key, case in mission.seen.items() if key not in told}, **told}
+    seen = dict(islice(seen.items(), max(0, len(seen) - REMEMBERED), None))
+    mission = replace(mission, pending=mission.pending[size:], again=False, seen=seen, bundles=number + 1)
+    key = stream(config.seed, "reflection", mission.guidance.mission, number)
+    if config.gate == "none":
+        return mission, Bundle(number, key, tuple(seen.values()))
+    fold = list(tools.pool.fold(number))
+    judge = _judge(mission, config.gate, tools)
+    known = {*judge.known(mission.guidance), *(tools.splits.by_key[key] for key in seen)}
+    wanted = max(0, config.reflection.evidence_tickets - sum(i in known for i in fold)) if config.reflection.evidence else 0
+    judge.merits([(mission.guidance, list(islice((i for i in fold if i not in known), wanted)))])
+    merits = judge.known(mission.guidance)
+    judged = tuple(
+        seen.get(ticket.key) or Case(ticket, merits[i] > 0.5, None)
+        for i in fold
+        if (ticket := tools.tickets[i]).key in seen or i in merits
+    )
+    mission = replace(mission, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
+    return mission, Bundle(number, key, judged, judge.judged, judge.tokens)
 
 
 def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Reflection:
     """What the model proposes."""
-    return reflect(bundle.cases, guidance, tools.engine, tools.config.reflection, tools.config.prompt.language, bundle.key)
+    return reflect(bundle.judged, guidance, tools.engine, tools.config.reflection, tools.config.prompt.language, bundle.key)
 
 
 def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Learnt:
@@ -109,7 +129,7 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
         return Learnt(Decision((), mission.left, next((edit for edit in edits if _fits(edit.guidance, tools)), None)))
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
-    gate = _gate(mission, tools.config.gate, race_on, tools)
+    gate = _gate(mission, tools.config.gate, race_on, tools, bundle.number)
     edits_to_try = [
         edit
         for edit in _edits(mission.guidance, bundle, proposals, gate, tools)
@@ -117,23 +137,15 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
     ]
     decision = decide(edits_to_try, gate, partial(_joined, mission, bundle.name, tools), mission.left)
     after = decision.winner.guidance if decision.winner else mission.guidance
-    if decision.winner:
-        gate.judge.merits([(after, tools.positions(bundle.cases))])
     return Learnt(decision, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
 
 
 def settle(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
-    """Where the mission stands after what was learnt from a bundle."""
+    """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another."""
     failed = tuple(digest(tried.edit.guidance) for tried in learnt.decision.tried if tried.test)
     mission = replace(mission, left=learnt.decision.left, failed=(*mission.failed, *failed))
-    return replace(_edited(mission, learnt, tools), changed=mission.changed or learnt.decision.winner is not None)
-
-
-def look_again(mission: MissionState, bundle: Bundle, learnt: Learnt, tools: Tools) -> MissionState:
-    """The mission with the bundle that has just taught something put back, where it can teach more."""
-    merits = {tools.tickets[i].key: merit for i, merit in learnt.merits.items()}
-    again = tuple(judged_again(bundle.cases, merits, set(bundle.drawn)))
-    return mission if eligible(again) else replace(mission, again=again, bundle=bundle.drawn)
+    taught = learnt.decision.winner is not None
+    return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=taught)
 
 
 def may_prune(mission: MissionState, config: LoopConfig) -> bool:
@@ -145,7 +157,7 @@ def may_prune(mission: MissionState, config: LoopConfig) -> bool:
 def try_without(mission: MissionState, tools: Tools) -> tuple[Removal, Learnt]:
     """Seek a rule that can go."""
     assert tools.config.gate != "none"  # ``may_prune`` has looked
-    gate = _gate(mission, tools.config.gate, tools.splits.raced[:CREDITED_ON], tools)
+    gate = _gate(mission, tools.config.gate, tools.splits.raced[:CREDITED_ON], tools, None)
     removal = prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.allowance)
     after = removal.winner.guidance if removal.winner else mission.guidance
     decision = Decision(removal.tried, mission.left, removal.winner)
@@ -171,7 +183,7 @@ def _edited(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState
     if winner is None:
         return replace(mission, merits=merits)
     guidance = _signed(winner.guidance, split_seed(tools.config))
-    return replace(mission, guidance=guidance, merits=merits, unsolved=(), failed=())
+    return replace(mission, guidance=guidance, merits=merits, seen={}, failed=())
 
 
 def _signed(guidance: Guidance, seed: int) -> Guidance:
@@ -184,10 +196,15 @@ def _signed(guidance: Guidance, seed: int) -> Guidance:
     return replace(guidance, rules=tuple(says(rule) for rule in guidance.rules))
 
 
-def _gate(mission: MissionState, config: GateConfig, race_on: Sequence[int], tools: Tools) -> Gate:
+def _gate(mission: MissionState, config: GateConfig, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
+    """The gate of edits that the tickets of one fold have taught; None: of none."""
+    judge = _judge(mission, config, tools)
+    return Gate(judge, race_on, config.race_chunk, tools.pool.besides(taught_by), tools.look)
+
+
+def _judge(mission: MissionState, config: GateConfig, tools: Tools) -> Judge:
     known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
-    judge = Judge(tools.ask, tools.tickets, config, mission.guidance, known)
-    return Gate(judge, race_on, config.race_chunk, tools.pool, tools.look)
+    return Judge(tools.ask, tools.tickets, config, mission.guidance, known)
 
 
 def _edits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], gate: Gate, tools: Tools) -> list[Edit]:
@@ -203,9 +220,7 @@ def _edits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], ga
             operations = room
         evidence = dict.fromkeys(train[key] for operation in proposal.operations for key in operation.evidence)
         gone = tuple(str(operation.key) for operation in operations[len(proposal.operations) :])
-        shown = dict.fromkeys(train[key] for key in (*bundle.drawn, *proposal.cases))
-        edited = apply(guidance, operations, bundle.name)
-        edits.append(Edit((proposal,), times, edited, tuple(evidence), gone, tuple(shown)))
+        edits.append(Edit((proposal,), times, apply(guidance, operations, bundle.name), tuple(evidence), gone))
     return edits
 
 
@@ -217,8 +232,7 @@ def _joined(mission: MissionState, name: str, tools: Tools, one: Edit, other: Ed
         return None
     edited = apply(mission.guidance, operations, name)
     evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
-    shown = tuple(dict.fromkeys((*one.shown, *other.shown)))
-    together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence, shown=shown)
+    together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
     return together if _fits(edited, tools) and digest(edited) not in mission.failed else None
 
 

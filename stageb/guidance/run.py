@@ -206,7 +206,7 @@ class Run:
             self._prune(name)
         mission = self.state.missions[name]
         idle = 0 if mission.changed else mission.idle_epochs + 1
-        mission = replace(mission, changed=False, idle_epochs=idle, pending=(), again=())
+        mission = replace(mission, changed=False, idle_epochs=idle, pending=(), again=False)
         self._commit(replace(self.state.with_mission(mission), done=place))
 
     def choose(self, name: str) -> None:
@@ -235,17 +235,18 @@ class Run:
 
     def _reflect_once(self, name: str) -> None:
         before, tools = self.state.missions[name], self._tools(name)
-        mission, bundle = learning.take_bundle(before, self.config)
-        self.progress.says(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.records)} records'}")
+        self.progress.says(f"{name}: what is judged wrong?")
+        mission, bundle = learning.study(before, tools)
+        self.progress.says(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.judged)} tickets'}")
         answered = learning.reflect_on(bundle, mission.guidance, tools)
         self.progress.says(f"{name}: trying what {len(answered.proposals)} answers propose")
         learnt = learning.try_edits(mission, bundle, answered.proposals, tools)
         mission = learning.settle(mission, learnt, tools)
-        if learnt.decision.winner:
-            mission = learning.look_again(mission, bundle, learnt, tools)
         artifacts.write_refused(self.journal, name, bundle.name, answered.proposals)
-        row = artifacts.reflection_row(name, bundle, answered.proposals)
-        spent = self.state.spent.plus(reflections=len(answered.proposals), tokens=answered.tokens)
+        row = artifacts.reflection_row(name, bundle, answered)
+        spent = self.state.spent.plus(
+            judged=bundle.asked, reflections=len(answered.proposals), tokens=bundle.tokens + answered.tokens
+        )
         self._settled(row, mission, learnt, spent)
 
     def _prune(self, name: str) -> None:
@@ -271,7 +272,7 @@ class Run:
         config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
         if name not in self._pools:
             most = config.gate.pool_size if config.gate != "none" else 0
-            self._pools[name] = Pool(whole_groups(splits.tested, tickets), tickets, most)
+            self._pools[name] = Pool(whole_groups(splits.tested, tickets), most)
         look = max(LOOK, self.ranks.round_size // 2)
         return Tools(config, tickets, splits, self._pools[name], self.ranks.reflection_engine(), self.ranks.judge, look)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
+from stageb.guidance.prompts import Case
 from stageb.guidance.schedule import NOWHERE, Place
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket, shallow
 
@@ -113,9 +114,8 @@ class MissionState:
     left: float = 0.0  # of the mission's equal share in the run's false-acceptance budget
     allowance: Allowance = NO_REMOVALS  # for rules that go
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
-    again: tuple[Record, ...] = ()  # the last bundle, where it taught something, as the present guidance judges it
-    bundle: tuple[str, ...] = ()  # ticket_keys of all that the bundle held which ``again`` comes from
-    unsolved: tuple[Record, ...] = ()  # wrong ones of earlier bundles, under the present guidance: further cases
+    again: bool = False  # whether the last bundle taught something: another one is due at once
+    seen: Mapping[str, Case] = field(default_factory=dict)  # ticket_key -> how the present guidance rolled it out
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
@@ -153,7 +153,7 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
-_AS_IT_IS = ("left", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
+_AS_IT_IS = ("left", "again", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:
@@ -161,12 +161,10 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
     return {
         "guidance": to_json(mission.guidance),
         "pending": [_to_plain(record) for record in mission.pending],
-        "again": [_to_plain(record) for record in mission.again],
-        "unsolved": [_to_plain(record) for record in mission.unsolved],
+        "seen": {key: [case.right, case.reason] for key, case in mission.seen.items()},
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
         "choices": [[to_json(choice.guidance), choice.right, choice.n] for choice in mission.choices],
-        "bundle": list(mission.bundle),
         "failed": list(mission.failed),
         "allowance": asdict(mission.allowance),
         **{name: getattr(mission, name) for name in _AS_IT_IS},
@@ -178,12 +176,10 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
     return MissionState(
         guidance=from_json(body["guidance"], "a commit")[name],
         pending=tuple(_record(row, tickets) for row in body["pending"]),
-        again=tuple(_record(row, tickets) for row in body["again"]),
-        unsolved=tuple(_record(row, tickets) for row in body["unsolved"]),
+        seen={key: Case(tickets[key], right, reason) for key, (right, reason) in body["seen"].items()},
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], right, n) for plain, right, n in body["choices"]),
-        bundle=tuple(body["bundle"]),
         failed=tuple(body["failed"]),
         allowance=Allowance(**body["allowance"]),
         **{field: body[field] for field in _AS_IT_IS},

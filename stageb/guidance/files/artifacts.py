@@ -11,7 +11,8 @@ from stageb.guidance.files.guidance_file import to_json
 from stageb.guidance.gate.decide import Decision, Tried
 from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.learning import Bundle, Learnt
-from stageb.guidance.prompts import answer_text, rollout_prompt
+from stageb.guidance.prompts import Shown, answer_text, clue_text, rollout_prompt
+from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState, Tally
 from stageb.guidance.types import Candidate, Guidance, Proposal, Record, shallow
@@ -173,15 +174,31 @@ def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Reco
     append_some(journal, f"{folder(guidance.mission)}/distill_chatml.jsonl", rows)
 
 
-def reflection_row(mission: str, bundle: Bundle, proposals: Sequence[Proposal]) -> Row:
+def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
     """What a reflection was about and brought, before it is known what became of that."""
     return {
         "mission": mission,
         "reflection_id": bundle.name,
-        "records": len(bundle.records),
+        "tickets": len(bundle.judged),
+        "wrong": sum(not case.right for case in bundle.judged),
+        "judged": bundle.asked,
         "eligible": not bundle.why_not,
         "why_not": bundle.why_not,
-        "proposals": [proposal_row(proposal) for proposal in proposals],
+        "evidence": [
+            evidence_row(shown) for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()
+        ],
+        "proposals": [proposal_row(proposal) for proposal in reflection.proposals],
+    }
+
+
+def evidence_row(shown: Shown) -> dict[str, Any]:
+    """What was counted for one kind of error."""
+    evidence = shown.evidence
+    return {
+        "rule": shown.rule,
+        "wrong": evidence.wrong,
+        "right": evidence.right,
+        "clues": [[clue.wrong, clue.right, clue_text(clue.conditions, "en")] for clue in evidence.clues],
     }
 
 

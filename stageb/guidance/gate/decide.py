@@ -9,17 +9,13 @@ What a bundle's edits go through, each step dearer than the one before:
 3. *Test* (``betting.py``): chunk by chunk, until it is proven or given up, on further train tickets. An edit whose race
    promises less than half of a proof is spared it.
 
-Cases, race and test have no group of tickets in common, since one that came twice would speak for itself. Each edit has a
-pool of its own to be tested on: all but the bundle, and the cases that its answer was shown. Were every wrong ticket that
-some answer may see kept from all edits, few would be left to win.
+What an edit was made from, race and test have no group of tickets in common, since one that came twice would speak for
+itself: cases and evidence are of one fold, the test is on the others (``pool.py``).
 
 The tests share one false-acceptance budget for the run, of which each mission has an equal part. Until the first acceptance
-the guarantee holds as it stands: an edit is a function of tickets that its test leaves out. Those of the bundle were drawn
-without regard to how they are judged, and all of them stay out for as long as the bundle is reflected on, whatever an
-accepted edit makes of them. Those of earlier bundles are cases because they were judged wrong or unsurely: there is more to
-win on them than to lose, and without them an edit looks worse, if anything. Later edits build on guidance that earlier tests
-let pass, on tickets that may come again; what is left of the guarantee then rests on acceptances being few. What comes
-through all the same, ``bin/bench power`` counts.
+the guarantee holds as it stands: an edit is a function of tickets that its test leaves out. Later edits build on guidance
+that earlier tests let pass, on tickets that come again; what is left of the guarantee then rests on acceptances being few.
+What comes through all the same, ``bin/bench power`` counts.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from typing import Literal, TypeVar
 
 from stageb.guidance.gate.betting import Test, Wealth, favourite, next_level, projected
 from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Group, Pool, looks
+from stageb.guidance.gate.pool import Group, looks
 from stageb.guidance.gate.race import LOSS_PRICE, Kind, Score, race
 from stageb.guidance.types import Guidance, Proposal
 
@@ -51,7 +47,6 @@ class Edit:
     guidance: Guidance  # the present guidance with the edit
     evidence: tuple[int, ...] = ()  # positions of the tickets that it should turn
     traded: tuple[str, ...] = ()  # keys of rules that go to make room for it
-    shown: tuple[int, ...] = ()  # positions of the tickets that it must not be tested on
 
 
 AnyTest = TypeVar("AnyTest", bound=Test)
@@ -65,10 +60,10 @@ class Gate:
     """What edits of one mission are tried with."""
 
     judge: Judge
-    race_on: Sequence[int]  # positions of tickets; no group of theirs is in the pool
+    race_on: Sequence[int]  # positions of tickets; no group of theirs is tested on
     race_chunk: int  # of these, between two cuts of a race
-    pool: Pool
-    look: int  # tickets of a pool, at the least, between two looks of a test
+    groups: Sequence[Group]  # tested on
+    look: int  # tickets, at the least, between two looks of a test
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -172,7 +167,7 @@ def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, leve
         score = Score().plus(raced.kinds, gains)
         (won, lost), (won_before, lost_before) = score.rates(raced.among), team.score.rates(raced.among)
         more_lost = LOSS_PRICE * max(0.0, lost - lost_before)
-        if _promises(won - won_before, more_lost, len(gate.pool.without(both.shown)), level):
+        if _promises(won - won_before, more_lost, len(gate.groups), level):
             joined.append(Tried(both, score=score))
     return joined
 
@@ -181,7 +176,7 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
     """What becomes of each as they are tested in turn, until one is accepted; and what is left of the budget."""
     tested: dict[Tried, Tried] = {}
     for tried in candidates:
-        level, groups = next_level(left), gate.pool.without(tried.edit.shown)
+        level, groups = next_level(left), gate.groups
         won, lost = tried.score.rates(raced.among)
         if not _promises(won, lost, len(groups), level):
             tested[tried] = replace(tried, outcome="unpromising")

@@ -1,15 +1,20 @@
-"""The train tickets that edits are tested on: whole groups, without those that an edit was shown, no more than are needed.
+"""The train tickets that edits are tested on: whole groups, cut into folds that teach in turn.
 
-A group may come twice, once as ``pass`` and once as ``fail``. Its tickets tell much the same, so nothing may cut it in two:
-neither the end of a pool, nor the look of a test.
+A bundle's edits are made from tickets of one fold, its cases and its evidence alike, and tested on the others: so no edit is
+tested on what speaks for itself, and every ticket serves both ends (cross-fitting). A group may come twice, once as ``pass``
+and once as ``fail``. Its tickets tell much the same, so nothing may cut it in two: neither a fold, nor the end of a pool,
+nor the look of a test.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from stageb.guidance.types import Ticket
+
+FOLDS = 3
 
 Group = tuple[int, ...]
 """The positions of one group's tickets."""
@@ -25,20 +30,22 @@ def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Gr
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What the edits of one mission may be tested on."""
+    """What the edits of one mission may be made from and tested on."""
 
-    groups: Sequence[Group]  # in the order in which tests see them
-    tickets: Sequence[Ticket]  # what stands at a position
+    groups: Sequence[Group]  # in the order in which tests see them; every ``FOLDS``-th is of one fold
     size: int  # tickets that one edit is tested on, at most
 
-    def without(self, shown: Iterable[int]) -> list[Group]:
-        """The first groups of which no ticket stands in ``shown``, ``size`` tickets at most. Groups further on are not
-        looked at, however many there are."""
-        told = {self.tickets[position].group_id for position in shown}
+    def fold(self, number: int) -> Iterator[int]:
+        """The tickets of a fold, in order."""
+        return (position for group in islice(self.groups, number % FOLDS, None, FOLDS) for position in group)
+
+    def besides(self, number: int | None) -> list[Group]:
+        """The first groups outside a fold (None: all), ``size`` tickets at most. Groups further on are not looked at,
+        however many there are."""
         kept: list[Group] = []
         room = self.size
-        for group in self.groups:
-            if self.tickets[group[0]].group_id in told:
+        for place, group in enumerate(self.groups):
+            if number is not None and place % FOLDS == number % FOLDS:
                 continue
             if len(group) > room:
                 break

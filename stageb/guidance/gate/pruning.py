@@ -65,7 +65,7 @@ def prune(guidance: Guidance, reflection_id: str, gate: Gate, allowance: Allowan
     best = max(range(len(tried)), key=lambda i: tried[i].score.mean, default=None)
     if best is None or tried[best].score.mean <= -allowance.margin:
         return Removal(tuple(tried), earns, allowance)
-    level, groups = next_level(allowance.chance), gate.pool.without(())
+    level, groups = next_level(allowance.chance), gate.groups
     wealth = Wealth(-allowance.margin, STAKES[-1])  # an idle rule loses nothing, so all on that
     if wealth.plus(gained[best]).grown(len(groups)) < -log(level):
         tried[best] = replace(tried[best], outcome="unpromising")

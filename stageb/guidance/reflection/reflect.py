@@ -1,34 +1,32 @@
-"""From a bundle of records to proposed edits: each answer looks at one kind of error, beside what must not break.
+"""From judged tickets to proposed edits: each answer looks at one kind of error, beside what must not break.
 
-A record is *right* when its verdict is its label and its candidates agree. Everything else, wrong or unsure, is what an
-answer should turn. Records that were set aside teach nothing.
+A ticket is *right* when its verdict is its label and its candidates agree. Everything else, wrong or unsure, is what an
+answer should turn. A *kind* of error is a label and, where reasons name the rule that decided, that rule: then the answer is
+asked to mend it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 
 from stageb.engines.protocol import Decode, Engine, Request
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case, ordered_cases, reflection_prompt
+from stageb.guidance.prompts import Case, Shown, ordered_cases, reflection_prompt
+from stageb.guidance.reflection.evidence import Evidence, evidence
 from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.types import Guidance, Proposal, Record
+from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
-__all__ = [
-    "Reflection",
-    "case_sets",
-    "distinct",
-    "draw_cases",
-    "eligible",
-    "fitting",
-    "is_right",
-    "judged_again",
-    "parse_proposal",
-    "reflect",
-    "requests",
-]
+MENDING = 0.5  # of the answers that look at errors of a rule, how many are asked to mend it
+FEWEST_TO_MEND = 2  # errors of one rule
+
+Kind = tuple[Verdict, str]
+"""The right verdict of the errors, and the key of the rule that decided them; empty: whatever did."""
+
+_NAMED = re.compile(r"\bG\d+\b|(?<=[(（])G\d+")
 
 
 def is_right(record: Record) -> bool:
@@ -36,110 +34,115 @@ def is_right(record: Record) -> bool:
     return record.selection.label_match and not record.selection.low_agreement
 
 
-def eligible(records: Sequence[Record]) -> str:
-    """An empty string when the bundle can teach, otherwise why it cannot."""
-    shown = _shown(records)
-    if not shown:
-        return "every ticket was set aside" if records else "no records"
-    return "all right with high agreement" if all(is_right(record) for record in shown) else ""
+def case_of(record: Record) -> Case:
+    """A record as reflection sees it."""
+    return Case(record.ticket, is_right(record), record.selection.reason)
+
+
+def eligible(judged: Sequence[Case]) -> str:
+    """An empty string when these tickets can teach, otherwise why they cannot."""
+    if not judged:
+        return "no ticket was judged"
+    return "all right with high agreement" if all(case.right for case in judged) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reflection:
-    """What reflecting on a bundle brought."""
+    """What reflecting brought."""
 
+    shown: tuple[Shown, ...] = ()  # what each answer saw
     proposals: tuple[Proposal, ...] = ()
     tokens: int = 0  # read and made
 
 
 def reflect(
-    bundle: Sequence[Record], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
+    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
 ) -> Reflection:
-    """``config.num_proposals`` answers to the bundle, parsed; none where it is not eligible. ``key`` names its streams.
+    """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
+    streams. ``judged`` holds a ticket once.
 
     Raises what the engine raises.
     """
-    if eligible(bundle):
+    if eligible(judged):
         return Reflection()
-    shown, asked = fitting(bundle, guidance, engine, config, language, key)
+    shown, asked = fitting(judged, guidance, engine, config, language, key)
     answers = [completion for (completion,) in engine.generate(asked)]
     proposals = tuple(
-        parse_proposal(answer.text, cases, guidance, config, language, index)
-        for index, (cases, answer) in enumerate(zip(shown, answers, strict=True))
+        parse_proposal(answer.text, each.cases, guidance, config, language, index)
+        for index, (each, answer) in enumerate(zip(shown, answers, strict=True))
     )
     read = sum(engine.count_tokens([request.prompt for request in asked]))
-    return Reflection(proposals, read + sum(answer.tokens for answer in answers))
+    return Reflection(tuple(shown), proposals, read + sum(answer.tokens for answer in answers))
 
 
 def fitting(
-    bundle: Sequence[Record], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
-) -> tuple[list[list[Case]], list[Request]]:
-    """Cases and request of each answer: fewer cases, but one at least, where a prompt exceeds ``max_prompt_tokens``."""
+    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
+) -> tuple[list[Shown], list[Request]]:
+    """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
+    ``max_prompt_tokens``."""
+
+    @cache
+    def count(kind: Kind) -> Evidence:
+        errors, contrast = of_kind(judged, kind, guidance)
+        return evidence([case.ticket for case in errors], [case.ticket for case in contrast], config.evidence)
+
     most = config.max_cases
     while True:
-        shown = case_sets(bundle, config.num_proposals, most, key)
-        asked = requests(shown, guidance, config, language, key)
+        shown = [look(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
+        sights = [Shown(tuple(cases), count(kind), kind[1]) for kind, cases in shown]
+        asked = requests(sights, guidance, config, language, key)
         longest = max(engine.count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or most == 1:
-            return shown, asked
+            return sights, asked
         most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))
 
 
-def case_sets(bundle: Sequence[Record], num_proposals: int, max_cases: int, key: int) -> list[list[Case]]:
-    """The cases that each answer sees, a draw of its own for each."""
-    return [draw_cases(bundle, max_cases, stream(key, "cases", index)) for index in range(num_proposals)]
-
-
-def requests(
-    shown: Sequence[Sequence[Case]], guidance: Guidance, config: ReflectionConfig, language: str, key: int
-) -> list[Request]:
-    """One request with one sample for each set of cases."""
+def requests(shown: Sequence[Shown], guidance: Guidance, config: ReflectionConfig, language: str, key: int) -> list[Request]:
+    """One request with one sample for each answer."""
     decode = Decode(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     return [
-        Request(reflection_prompt(cases, guidance, language, config.max_operations), decode, (stream(key, "answer", index),))
-        for index, cases in enumerate(shown)
+        Request(reflection_prompt(each, guidance, language, config.max_operations), decode, (stream(key, "answer", index),))
+        for index, each in enumerate(shown)
     ]
 
 
-def judged_again(cases: Sequence[Record], merits: Mapping[str, float], bundle: Collection[str]) -> list[Record]:
-    """What of ``cases`` can be shown once more as an edited guidance judges them, ``merits`` by ticket_key: what was turned
-    is right now. ``bundle`` holds the ticket_keys of the bundle, whose tickets no edit made from them is tested on.
+def look(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[Kind, list[Case]]:
+    """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
 
-    The reason of a wrong record stays true as long as it stays wrong. What the edit has broken is left out: why, its next
-    rollout will say. So is what has no merit yet; and what is right now but not of the bundle: it is a case because it was
-    judged wrong, and if answers saw it, edits would be tested on too few of the tickets that the last one mended.
+    The label is drawn with the share that it has of the errors; half of the answers that meet an error of a rule look at
+    that rule's alone. Half of the cases are errors; the others are rightly judged tickets of the opposite label, which a
+    careless rule would turn; where these are too few, further errors take their places. The stream ``key`` decides every
+    draw; none is made twice. No kind and no case where nothing is wrong.
     """
-    again = []
-    for record in cases:
-        key = record.ticket.key
-        right = merits.get(key, 0.0) > 0.5
-        if right and not is_right(record):
-            turned = replace(record.selection, verdict=record.ticket.label, label_match=True, low_agreement=False)
-            record = replace(record, selection=turned)
-        if key in merits and right == is_right(record) and (key in bundle or not right):
-            again.append(record)
-    return again
-
-
-def draw_cases(records: Sequence[Record], max_cases: int, key: int) -> list[Case]:
-    """At most ``max_cases`` cases that show one kind of error, in the order in which a prompt names them.
-
-    The kind (tickets that should fail, or that should pass) is drawn with the shares that it has of the errors. Half of the
-    cases are such errors; the others are rightly judged tickets of the opposite label, which a careless rule would turn;
-    where these are too few, further errors take their places. The stream ``key`` decides every draw; none is made twice.
-    """
-    shown = _shown(records)
-    wrong = [record for record in shown if not is_right(record)]
+    wrong = [case for case in judged if not case.right]
     if not wrong:
-        return []
-    label = wrong[int(uniform(stream(key, "kind"), 0) * len(wrong))].ticket.label
-    errors = [record for record in wrong if record.ticket.label == label]
-    contrast = [record for record in shown if is_right(record) and record.ticket.label != label]
+        return ("pass", ""), []
+    drawn = wrong[int(uniform(stream(key, "kind"), 0) * len(wrong))]
+    kind: Kind = (drawn.ticket.label, decided_by(drawn, guidance))
+    errors, contrast = of_kind(judged, kind, guidance)
+    if len(errors) < FEWEST_TO_MEND or uniform(stream(key, "mend"), 0) >= MENDING:
+        kind = (drawn.ticket.label, "")
+        errors, contrast = of_kind(judged, kind, guidance)
     errors, contrast = shuffled(errors, stream(key, "errors")), shuffled(contrast, stream(key, "right"))
-    first = errors[: max(1, max_cases // 2)]
-    chosen = first + contrast[: max_cases - len(first)]
-    chosen += errors[len(first) :][: max_cases - len(chosen)]
-    return ordered_cases([Case(record.ticket, is_right(record), record.selection.reason) for record in chosen])
+    first = errors[: max(1, most // 2)]
+    chosen = first + contrast[: most - len(first)]
+    chosen += errors[len(first) :][: most - len(chosen)]
+    return kind, ordered_cases(chosen)
+
+
+def of_kind(judged: Sequence[Case], kind: Kind, guidance: Guidance) -> tuple[list[Case], list[Case]]:
+    """The errors of a kind, and the rightly judged tickets of the opposite label: of the same rule, where it names one."""
+    label, rule = kind
+    there = [case for case in judged if not rule or decided_by(case, guidance) == rule]
+    errors = [case for case in there if not case.right and case.ticket.label == label]
+    return errors, [case for case in there if case.right and case.ticket.label != label]
+
+
+def decided_by(case: Case, guidance: Guidance) -> str:
+    """The key of the rule that the reason of a case names last; empty where that is none of the guidance, or its headline,
+    which decides where no rule does."""
+    named = _NAMED.findall(case.reason or "")
+    return named[-1] if named and named[-1] != HEADLINE_KEY and guidance.rule(named[-1]) else ""
 
 
 def distinct(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:
@@ -155,9 +158,3 @@ def distinct(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:
             first.setdefault(edit, proposal)
             count[edit] = count.get(edit, 0) + 1
     return [(proposal, count[edit]) for edit, proposal in first.items()]
-
-
-def _shown(records: Sequence[Record]) -> list[Record]:
-    """The records that were rolled out; of a ticket that comes twice (a bundle may span epochs) the later one."""
-    latest = {record.ticket.key: record for record in records if not record.answers.set_aside}
-    return list(latest.values())

@@ -1,0 +1,154 @@
+"""What can be read off a ticket by its words alone: ``name: value`` pairs and words, and conditions on them that count.
+
+Nothing is known of what tickets hold, so nothing is assumed but punctuation: a piece between semicolons, commas or line ends
+that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; everything else is free text, in words or, where
+a script writes no spaces, in short runs of characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import Literal
+
+from stageb.guidance.texts import one_line
+from stageb.guidance.types import Ticket
+
+Kind = Literal["is", "above", "below", "mentions", "equals", "differs", "over", "under"]
+
+ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
+LEAST_STEM = 3  # characters of a word without its ending
+MOST_CHARS = 48  # of a name, a value or a word that is counted
+MOST_WORDS = 4  # of a value: a longer one is free text under a heading
+MOST_COMPARED = 20  # names that are compared with each other
+LIMITS = 8  # of one name's numbers
+
+_PIECE = re.compile(r"[;；,，。|\n]|\.(?:\s|$)")
+_PAIR = re.compile(r"\s*([^:=：＝]*?[^\s:=：＝])\s*(?:[:=：＝]|\sis\s)\s*([^\s:=：＝].*?)\s*")
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One statement that is true of a ticket or not."""
+
+    kind: Kind
+    name: str  # of the pair; empty for ``mentions``
+    value: str  # the value, the limit of ``above`` and ``below``, the word, or the other pair's name
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A ticket as its words show it."""
+
+    pairs: Mapping[str, str]  # name -> value; the last one where a name comes twice
+    words: frozenset[str]  # of the free text, with those that an ending hides, in small letters
+
+
+@lru_cache(maxsize=1 << 16)
+def read(summaries: tuple[str, ...]) -> Reading:
+    """A ticket's summaries, read."""
+    pairs: dict[str, str] = {}
+    words: set[str] = set()
+    for piece in (piece for summary in summaries for piece in _PIECE.split(summary)):
+        found = _PAIR.fullmatch(piece)
+        if found and len(found[1].split()) <= MOST_WORDS and len(found[2].split()) <= MOST_WORDS:
+            pairs[one_line(found[1], MOST_CHARS)] = one_line(found[2], MOST_CHARS)
+        else:
+            words.update(_words(piece))
+    return Reading(pairs, frozenset(words))
+
+
+def reading(ticket: Ticket) -> Reading:
+    """``read`` of a ticket."""
+    return read(tuple(summary for _, summary in ticket.per_image))
+
+
+def number(value: str) -> float | None:
+    """The number that a value begins with (a unit may follow); None where there is none."""
+    found = _NUMBER.match(value)
+    return float(found[0]) if found else None
+
+
+def conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
+    """Every condition that tickets suggest, with the bit mask of those that meet it."""
+    masks: dict[Condition, int] = {}
+    columns: dict[str, dict[int, str]] = {}
+    for position, each in enumerate(readings):
+        bit = 1 << position
+        for name, value in each.pairs.items():
+            columns.setdefault(name, {})[position] = value
+            condition = Condition("is", name, value)
+            masks[condition] = masks.get(condition, 0) | bit
+        for word in each.words:
+            condition = Condition("mentions", "", word)
+            masks[condition] = masks.get(condition, 0) | bit
+    numeric = {name: numbers for name, column in columns.items() if (numbers := _numbers(column))}
+    for name, numbers in numeric.items():
+        masks |= _limits(name, columns[name], numbers)
+    for one, other in combinations(list(columns)[:MOST_COMPARED], 2):
+        masks |= _compared(one, columns[one], other, columns[other], one in numeric and other in numeric)
+    return masks
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of free text that count as mentioned."""
+    for word in _WORD.findall(text.casefold()):
+        if re.match(f"[{_CJK}]", word):
+            for size in _RUNS:
+                yield from (word[start : start + size] for start in range(len(word) - size + 1))
+        elif 1 < len(word) <= MOST_CHARS:
+            yield word
+            for end in ENDINGS:
+                if word.endswith(end) and len(word) - len(end) >= LEAST_STEM:
+                    yield word.removesuffix(end)
+
+
+def _numbers(column: Mapping[int, str]) -> dict[int, float]:
+    """The numbers of a column; none where one of its values is none."""
+    numbers = {position: found for position, value in column.items() if (found := number(value)) is not None}
+    return numbers if len(numbers) == len(column) and len(set(numbers.values())) > 2 else {}
+
+
+def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float]) -> dict[Condition, int]:
+    """Above and below each number of a column, or ``LIMITS`` of them evenly spread; written as a ticket has it."""
+    written = {value: column[position] for position, value in numbers.items()}
+    ordered = sorted(written)
+    if len(ordered) > LIMITS:
+        ordered = [ordered[len(ordered) * k // LIMITS] for k in range(LIMITS)]
+    found: dict[Condition, int] = {}
+    for limit in ordered:
+        found[Condition("above", name, written[limit])] = _mask(p for p, value in numbers.items() if value > limit)
+        found[Condition("below", name, written[limit])] = _mask(p for p, value in numbers.items() if value < limit)
+    return found
+
+
+def _compared(
+    one: str, column: Mapping[int, str], other: str, beside: Mapping[int, str], numeric: bool
+) -> dict[Condition, int]:
+    """How two columns with values in common compare."""
+    if len({*column.values()} & {*beside.values()}) < 2:
+        return {}
+    both = [position for position in column if position in beside]
+    found = {
+        Condition("equals", one, other): _mask(p for p in both if column[p] == beside[p]),
+        Condition("differs", one, other): _mask(p for p in both if column[p] != beside[p]),
+    }
+    if numeric:
+        sides = [(p, number(column[p]) or 0.0, number(beside[p]) or 0.0) for p in both]
+        found[Condition("over", one, other)] = _mask(p for p, left, right in sides if left > right)
+        found[Condition("under", one, other)] = _mask(p for p, left, right in sides if left < right)
+    return found
+
+
+def _mask(positions: Iterator[int]) -> int:
+    return sum(1 << position for position in positions)

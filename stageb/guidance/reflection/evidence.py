@@ -1,0 +1,150 @@
+"""What sets the errors of one kind apart, counted over all tickets that a reflection may see.
+
+A model that looks at two dozen cases cannot tell what is frequent from what is there by chance, and no model counts well. So
+the counting is done here: for every condition that tickets suggest (``conditions.py``), and every two or three of them
+together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not break.
+
+The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
+than ``PURE``, and than it is by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n || share) is the exponent of
+Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test in all but its last digit. As the best
+of many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little more
+(``ODDS``). So conditions are joined only where together they tell more than each, and more than they could by luck.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import inf, log
+
+from stageb.guidance.reflection.conditions import Condition, Kind, conditions, reading
+from stageb.guidance.types import Ticket
+
+PURE = 0.6  # share of wrong tickets above which a rule is worth having
+SINGLES = 64  # conditions that are joined
+BEAM = 24  # pairs that are joined with a third condition
+CLASS: Mapping[Kind, str] = {
+    "is": "plain",
+    "mentions": "plain",
+    "above": "limit",
+    "below": "limit",
+    "equals": "compared",
+    "differs": "compared",
+    "over": "compared",
+    "under": "compared",
+}
+ODDS: Mapping[str, float] = {"plain": 1.0, "limit": 1 / 2, "compared": 1 / 8}  # of what rules are about
+LOG_WAYS = (0.0, 0.0, log(2), log(6))  # in which so many conditions can be ordered
+FEWEST = 2  # wrong tickets that a clue must hold for
+SAME = 0.8  # share of common tickets above which one of two clues tells enough
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """Conditions that hold together, and for how many tickets."""
+
+    conditions: tuple[Condition, ...]  # the most telling first
+    wrong: int  # wrong tickets for which they hold
+    right: int  # rightly judged ones
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was counted."""
+
+    wrong: int  # wrong tickets in all
+    right: int  # rightly judged ones in all, of the opposite label
+    clues: tuple[Clue, ...]  # the most telling first
+
+
+NOTHING = Evidence(0, 0, ())
+
+_Joined = tuple[Condition, ...]
+
+
+def evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int) -> Evidence:
+    """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where fewer say anything."""
+    if not most or not wrong:
+        return NOTHING
+    sides = _Sides(len(wrong), len(right))
+    told = _search(conditions([reading(ticket) for ticket in (*wrong, *right)]), sides)
+    clues: list[Clue] = []
+    seen: list[int] = []
+    for joined, (mask, _) in sorted(told.items(), key=lambda item: (-item[1][1], _written(item[0]))):
+        if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in seen):
+            seen.append(mask)
+            clues.append(Clue(joined, *sides.counts(mask)))
+    return Evidence(len(wrong), len(right), tuple(clues))
+
+
+class _Sides:
+    """How much a mask tells; the first bits are the wrong tickets."""
+
+    def __init__(self, wrong: int, right: int) -> None:
+        self._wrong = (1 << wrong) - 1
+        self._share = max(PURE, wrong / (wrong + right)) if right else PURE
+        self.ratio = wrong / right if right else 0.0  # of a right ticket's weight to a wrong one's, where all say the same
+
+    def counts(self, mask: int) -> tuple[int, int]:
+        """Wrong and right tickets in a mask."""
+        a = (mask & self._wrong).bit_count()
+        return a, mask.bit_count() - a
+
+    def covers(self, mask: int, other: int) -> bool:
+        """Whether a mask holds all wrong tickets of another one, and no more right ones."""
+        return not other & self._wrong & ~mask and self.counts(mask)[1] <= self.counts(other)[1]
+
+    def tells(self, mask: int) -> float:
+        """Chernoff's exponent; minus infinity for what tells nothing."""
+        a, c = self.counts(mask)
+        n, q = a + c, self._share
+        if a < FEWEST or a <= q * n:
+            return -inf
+        return a * log(a / (n * q)) + (c * log(c / (n * (1 - q))) if c else 0.0)
+
+
+def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tuple[int, float]]:
+    """Single conditions, pairs and triples that tell something, each more than its parts: their masks, and how much."""
+    kinds = Counter(CLASS[condition.kind] for condition in masks)
+    cost = {kind: log(count / ODDS[kind]) for kind, count in kinds.items()}
+    held = {condition: mask for condition, mask in masks.items() if sides.counts(mask)[0] >= FEWEST}
+    told: dict[_Joined, tuple[int, float]] = {}
+
+    def tell(joined: _Joined, mask: int) -> None:
+        tells = sides.tells(mask) - sum(cost[CLASS[condition.kind]] for condition in joined) + LOG_WAYS[len(joined)]
+        parts = (part for size in range(1, len(joined)) for part in combinations(joined, size))
+        if tells > max((told[part][1] for part in parts if part in told), default=-inf):
+            told[joined] = mask, tells
+
+    for condition in sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value)):
+        tell((condition,), held[condition])
+    singles = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value))[:SINGLES]
+    for one, other in combinations(singles, 2):
+        tell((one, other), held[one] & held[other])
+    pairs = [joined for joined in told if len(joined) == 2]
+    place = {condition: spot for spot, condition in enumerate(singles)}
+    for pair in sorted(pairs, key=lambda pair: -told[pair][1])[:BEAM]:
+        for third in singles:
+            joined = tuple(sorted({*pair, third}, key=lambda condition: place[condition]))
+            if len(joined) == 3 and joined not in told:
+                tell(joined, told[pair][0] & held[third])
+    return told
+
+
+def _lift(mask: int, sides: _Sides) -> float:
+    """How promising a condition is as a part: wrong tickets that it holds for beyond its share of the right ones."""
+    a, c = sides.counts(mask)
+    return a - c * sides.ratio
+
+
+def _alike(one: int, other: int) -> float:
+    """The share of tickets that two masks have in common (Jaccard index)."""
+    return (one & other).bit_count() / (one | other).bit_count()
+
+
+def _written(joined: _Joined) -> str:
+    """What settles ties: the longer text first, which hides less."""
+    text = " ".join(f"{c.kind} {c.name} {c.value}" for c in joined)
+    return f"{1_000_000 - len(text)} {text}"
