@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from stageb.guidance.prompts import WORDS
@@ -71,6 +71,7 @@ def stems(word: str) -> list[str]:
     ]
 
 
+@lru_cache(maxsize=1 << 16)
 def quantity(text: str) -> float:
     """The number that a value begins with, a unit may follow; not a number where it begins with none."""
     found = _NUMBER.match(text)

@@ -42,8 +42,9 @@ class Recipe:
 
     seed: int = 1
     steps: int = 20000
-    rows: int = 32  # per batch
-    length: int = 2048  # tokens per row
+    rows: int = 16  # per batch
+    length: int = 4096  # tokens per row
+    longest: int = 2304  # tokens of one document
     answers: int = 16384  # tokens per batch that are predicted, at most
     uses: int = 3  # of every batch, on average: one GPU learns faster than 16 cores draw rows
     reflections: float = 0.45  # share of the tokens that are reflections
@@ -92,7 +93,7 @@ class Rows(Dataset[Batch]):
             reflecting = made[True] * (1 - recipe.reflections) <= made[False] * recipe.reflections and recipe.reflections > 0
             row = next(rows[reflecting])
             rough = 0.0 if self.unseen else 0.35
-            document = pack(*self.encoder.encode(row, rng, reflecting, rough), row.shares, recipe.length)
+            document = pack(*self.encoder.encode(row, rng, reflecting, rough), row.shares, recipe.longest)
             if document is not None:
                 made[reflecting] += len(document.ids)
                 yield with_prompt(document, prompt_share, rng) if prompt_share else document

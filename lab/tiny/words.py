@@ -135,7 +135,7 @@ def few(rng: random.Random, unseen: bool, chinese: bool) -> tuple[str, ...]:
         return rng.choice((("是", "否"), ("有", "无"), ("低", "中", "高"), ("好", "坏")))
     if kind < 0.3:
         pair = tuple(rng.choice(_PAIRS).split())
-        return (*pair, rng.choice(("?", "b", "u", "na"))) if rng.random() < 0.35 else pair
+        return tuple(dict.fromkeys((*pair, rng.choice(("?", "b", "u", "na"))))) if rng.random() < 0.35 else pair
     if kind < 0.5:
         letters = tuple(rng.sample(LETTERS, rng.choice((2, 3, 3, 4, 5, 6))))
         return tuple(letter.upper() for letter in letters) if rng.random() < 0.15 else letters

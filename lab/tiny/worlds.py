@@ -192,6 +192,7 @@ def alike_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: bo
         names = words.family(rng, count, unseen)
     attributes = Attributes(names)
     few = words.few(rng, unseen, zh)
+    few = few if len(few) > 1 else (*few, words.made_up(rng))
     shortened = rng.random() < 0.3  # some have the first of the values only
     numeric = rng.choice((0.0, 0.0, 0.0, 0.5, 1.0))
     scale = draw_scale(rng, small=rng.random() < 0.6)
