@@ -84,11 +84,16 @@ def rollout_row(
         rules = [rule for rule in rules if not rule.inverted]
     default: Verdict = "fail" if any(rule.verdict == "pass" for rule in rules) and rng.random() < 0.3 else "pass"
     book = Book(numbered(rules, rng), default)
-    guidance = guidance_of(world, book, headline(world.language, default, rng, unseen), Style.draw(rng))
+    aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
+    return judged_row(rng, world, book, aimed, unseen)
+
+
+def judged_row(rng: random.Random, world: World, book: Book, tickets: Sequence[Facts], unseen: bool) -> Row:
+    """Tickets with the answers that a book gives."""
+    guidance = guidance_of(world, book, headline(world.language, book.default, rng, unseen), Style.draw(rng))
     segments = []
     system = ""
-    for _ in range(tickets):
-        facts = aimed_facts(world, book, rng, rng.choice(("pass", "fail")))
+    for facts in tickets:
         verdict, reason, _ = book.judge(facts, world.language)
         prompt = rollout_prompt(world.ticket(facts, rng), guidance, world.language)
         system = prompt.system
