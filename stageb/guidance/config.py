@@ -186,7 +186,7 @@ class GateConfig:
     pool_size: int = 1024
     """Train tickets, at most, that the test of one edit sees, in whole groups; none of its bundle, none that the answer was
     shown. A group counts once, however many tickets it has."""
-    race_size: int = 192
+    race_size: int = 64
     """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
     Epochs leave them out."""
     race_chunk: int = 16

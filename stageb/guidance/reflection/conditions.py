@@ -17,13 +17,14 @@ from typing import Literal
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import Ticket
 
-Kind = Literal["is", "above", "below", "mentions", "equals", "differs", "over", "under"]
+Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under"]
 
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
 LEAST_STEM = 3  # characters of a word without its ending
 MOST_CHARS = 48  # of a name, a value or a word that is counted
 MOST_WORDS = 4  # of a value: a longer one is free text under a heading
 MOST_COMPARED = 20  # names that are compared with each other
+MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
 
 _PIECE = re.compile(r"[;；,，。|\n]|\.(?:\s|$)")
@@ -41,6 +42,7 @@ class Condition:
     kind: Kind
     name: str  # of the pair; empty for ``mentions``
     value: str  # the value, the limit of ``above`` and ``below``, the word, or the other pair's name
+    other: str = ""  # the second value of ``among``
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,9 @@ def conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
     numeric = {name: numbers for name, column in columns.items() if (numbers := _numbers(column))}
     for name, numbers in numeric.items():
         masks |= _limits(name, columns[name], numbers)
+    for name, column in columns.items():
+        if name not in numeric:
+            masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
     for one, other in combinations(list(columns)[:MOST_COMPARED], 2):
         masks |= _compared(one, columns[one], other, columns[other], one in numeric and other in numeric)
     return masks
@@ -117,6 +122,13 @@ def _numbers(column: Mapping[int, str]) -> dict[int, float]:
     """The numbers of a column; none where one of its values is none."""
     numbers = {position: found for position, value in column.items() if (found := number(value)) is not None}
     return numbers if len(numbers) == len(column) and len(set(numbers.values())) > 2 else {}
+
+
+def _either(name: str, values: Mapping[str, int]) -> dict[Condition, int]:
+    """One value or another, of a column with few."""
+    if not 2 < len(values) <= MOST_VALUES:
+        return {}
+    return {Condition("among", name, one, other): values[one] | values[other] for one, other in combinations(values, 2)}
 
 
 def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float]) -> dict[Condition, int]:

@@ -7,8 +7,8 @@ together, in how many of the wrong tickets it holds, and in how many of the righ
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
 than ``PURE``, and than it is by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n || share) is the exponent of
 Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test in all but its last digit. As the best
-of many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little more
-(``ODDS``). So conditions are joined only where together they tell more than each, and more than they could by luck.
+of many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little
+more (``ODDS``). So conditions are joined only where together they tell more than each, and more than they could by luck.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from math import inf, log
 from stageb.guidance.reflection.conditions import Condition, Kind, conditions, reading
 from stageb.guidance.types import Ticket
 
-PURE = 0.6  # share of wrong tickets above which a rule is worth having
+PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
 BEAM = 24  # pairs that are joined with a third condition
 CLASS: Mapping[Kind, str] = {
     "is": "plain",
     "mentions": "plain",
+    "among": "joined",
     "above": "limit",
     "below": "limit",
     "equals": "compared",
@@ -35,7 +36,7 @@ CLASS: Mapping[Kind, str] = {
     "over": "compared",
     "under": "compared",
 }
-ODDS: Mapping[str, float] = {"plain": 1.0, "limit": 1 / 2, "compared": 1 / 8}  # of what rules are about
+ODDS: Mapping[str, float] = {"plain": 1.0, "joined": 1 / 8, "limit": 1 / 2, "compared": 1 / 8}  # of what rules are about
 LOG_WAYS = (0.0, 0.0, log(2), log(6))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
@@ -118,9 +119,9 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
         if tells > max((told[part][1] for part in parts if part in told), default=-inf):
             told[joined] = mask, tells
 
-    for condition in sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value)):
+    for condition in sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other)):
         tell((condition,), held[condition])
-    singles = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value))[:SINGLES]
+    singles = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other))[:SINGLES]
     for one, other in combinations(singles, 2):
         tell((one, other), held[one] & held[other])
     pairs = [joined for joined in told if len(joined) == 2]
@@ -146,5 +147,5 @@ def _alike(one: int, other: int) -> float:
 
 def _written(joined: _Joined) -> str:
     """What settles ties: the longer text first, which hides less."""
-    text = " ".join(f"{c.kind} {c.name} {c.value}" for c in joined)
+    text = " ".join(f"{c.kind} {c.name} {c.value} {c.other}" for c in joined)
     return f"{1_000_000 - len(text)} {text}"
