@@ -131,10 +131,8 @@ def _exceptions(stage: Stage, rule: WorldRule, candidates: Sequence[Conditions])
 def _further(stage: Stage, rule: WorldRule) -> list[Condition]:
     """What tickets of a rule may have to meet too."""
     found = [condition for condition in _of_cases(stage, rule) if condition.attribute]
-    for clue in stage.clues:
-        if len(clue) == 1 and clue[0].kind in _OPPOSITE:
-            found.append(replace(clue[0], kind=_OPPOSITE[clue[0].kind]))
-    return found
+    alone = [clue[0] for clue in stage.clues if len(clue) == 1]
+    return found + [replace(clue, kind=_OPPOSITE[clue.kind]) for clue in alone if clue.kind in _OPPOSITE]
 
 
 def _of_cases(stage: Stage, rule: WorldRule) -> list[Condition]:

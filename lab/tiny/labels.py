@@ -1,4 +1,4 @@
-"""What the labels of a synthetic mission follow: rules, points, a comparison of numbers, or a class that sways all values."""
+"""What the labels of a synthetic mission follow: rules, points, a comparison of numbers, or a class that sways values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from lab.tiny.examples import numbered
 from lab.tiny.pool import Pool
 from lab.tiny.rules import Book, Condition, Facts, WorldRule, quantity
-from lab.tiny.worlds import Scale, World, draw_rule
+from lab.tiny.worlds import Scale, World, draw_condition, draw_rule
 from stageb.guidance.types import Verdict
 
 
@@ -66,7 +66,7 @@ def hidden_rules(world: World, rng: random.Random) -> list[WorldRule]:
 def lines(world: World, rng: random.Random) -> list[WorldRule]:
     """Rules that each ask for one value in two or three places, like the lines of a board."""
     size = min(rng.choice((2, 3, 3)), len(world.values))
-    value = rng.choice(list(world.values.values())[0])
+    value = rng.choice(next(iter(world.values.values())))
     having = [name for name, values in world.values.items() if value in values]
     if len(having) < size:
         return []
@@ -123,13 +123,25 @@ def _half(rng: random.Random, scale: Scale) -> Scale:
 
 
 def known_rules(world: World, hidden: Sequence[WorldRule], rng: random.Random) -> dict[str, WorldRule]:
-    """A guidance that somebody wrote: some of the truth, some of it too broad, some junk."""
-    known = [rule for rule in hidden if rng.random() < 0.6]
-    known = [
-        WorldRule(rule.verdict, rule.conditions[:1]) if len(rule.conditions) > 1 and rng.random() < 0.3 else rule
-        for rule in known
-    ]
-    junk = (draw_rule(world, rng, "fail") for _ in range(rng.randint(0, 2)))
+    """A guidance that somebody wrote: some of the truth, some of it too broad, some in two halves, some junk."""
+    known: list[WorldRule] = []
+    for rule in hidden:
+        if rng.random() < 0.6:
+            known += _inexact(world, rule, rng)
+    junk = (draw_rule(world, rng, "pass" if rng.random() < 0.25 else "fail") for _ in range(rng.choice((0, 1, 1, 2))))
     known += [rule for rule in junk if rule is not None]
     rng.shuffle(known)
     return numbered(known, rng)
+
+
+def _inexact(world: World, rule: WorldRule, rng: random.Random) -> list[WorldRule]:
+    """A rule as it is, without its last condition, without its exception, or twice, each time with one condition more."""
+    kind = rng.random()
+    if kind < 0.5 and len(rule.conditions) > 1:
+        return [replace(rule, conditions=rule.conditions[:-1])]
+    if kind < 0.7 and rule.exception:
+        return [replace(rule, exception=None)]
+    if kind > 0.75 and len(rule.conditions) < 3 and not rule.inverted:
+        further = [draw_condition(world, rng, [a for c in rule.conditions for a in c.attributes], True) for _ in range(2)]
+        return [replace(rule, conditions=(*rule.conditions, condition)) for condition in further if condition]
+    return [rule]

@@ -3,8 +3,9 @@
 A run draws a world, what its labels follow, and a pool of tickets in folds; then the guidance grows by one edit of the
 teacher's at a time, now and then by a careless one. Every stage on the way judges the tickets of one fold and makes lessons
 of them: what the product would show of it (``stageb.guidance.reflection``), and the best edits, weighed by what they do to
-the other folds, as the product's gate does. The answer's rationale is the way to the edit: the line of the evidence that it takes, or else what to look
-for, the wrong cases that have it, and the right ones that have it too (``but``), condition by condition.
+the other folds, as the product's gate does. The answer's rationale is the way to the edit: the lines of the evidence that it
+takes, then what to look for besides, the wrong cases that have it, and the right ones that have it too (``but``), condition
+by condition.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from dataclasses import dataclass, replace
 from lab.tiny.examples import Row, guidance_of, headline
 from lab.tiny.labels import draw_pool, known_rules
 from lab.tiny.pool import Pool, bits
-from lab.tiny.rules import CANONICAL, Book, Condition, Style, WorldRule
+from lab.tiny.rules import CANONICAL, Book, Condition, Kind, Style, WorldRule
 from lab.tiny.stage import Stage, edited
 from lab.tiny.teacher import Option, options
 from lab.tiny.worlds import World, draw_world
 from stageb.guidance.prompts import WORDS, Case, Shown, case_name, case_text, clue_text, evidence_lines, reflection_prompt
 from stageb.guidance.reflection import conditions as read
 from stageb.guidance.reflection.evidence import NOTHING, Evidence, evidence
-from stageb.guidance.reflection.reflect import Kind, look, of_kind
-from stageb.guidance.types import Guidance
+from stageb.guidance.reflection.reflect import look, of_kind
+from stageb.guidance.types import Guidance, Verdict
 
 MOST_NAMED = 3  # cases of a kind, in a rationale and as evidence
 STAGES = 8  # of one run
@@ -61,7 +62,7 @@ def run(rng: random.Random, world: World, unseen: bool, most_characters: int) ->
     pool, hidden = drawn
     folds = rng.choice((2, 3, 3))
     order = rng.sample(range(len(pool.facts)), len(pool.facts))
-    book = Book(known_rules(world, hidden, rng) if rng.random() < 0.3 else {}, "pass")
+    book = Book(known_rules(world, hidden, rng) if rng.random() < 0.5 else {}, "pass")
     top = headline(world.language, "pass", rng, unseen)
     style = Style.draw(rng) if rng.random() < 0.2 else CANONICAL
     most_operations = rng.choice((1, 1, 1, 2, 3, 4))
@@ -99,10 +100,12 @@ def preferences(found: Sequence[Option]) -> list[tuple[Option, float]]:
 
 
 def careless(rule: WorldRule | None, rng: random.Random) -> WorldRule | None:
-    """The rule, now and then with a condition forgotten, so that later stages have something to mend."""
-    if rule is None or len(rule.conditions) < 2 or rng.random() < 0.8:
+    """The rule, now and then with a condition or an exception forgotten, so that later stages have something to mend."""
+    if rule is None or rng.random() < 0.7:
         return rule
-    return replace(rule, conditions=rule.conditions[: len(rule.conditions) - 1])
+    if rule.exception:
+        return replace(rule, exception=None)
+    return replace(rule, conditions=rule.conditions[:-1]) if len(rule.conditions) > 1 else rule
 
 
 # ---------------------------------------------------------------------------------------------------------- what is shown
@@ -121,7 +124,7 @@ class Fold:
         self.tested = pool.everyone & ~bits(positions)
         self.judged: list[Case] = []
         self._places: dict[int, int] = {}
-        self._known: dict[Kind, Evidence] = {}
+        self._known: dict[tuple[Verdict, str], Evidence] = {}
         for position in positions:
             facts = pool.facts[rng.randrange(len(pool.facts)) if slipped >> position & 1 else position]
             reason = book.judge(facts, pool.world.language)[1] if rng.random() < asked else None
@@ -132,8 +135,11 @@ class Fold:
     def look(self, rng: random.Random, most_characters: int) -> tuple[Stage, Shown]:
         """What one answer sees: the product's own choice of cases, as many as there is room for, and its evidence. A stage
         without wrong cases has nothing to teach."""
-        key = rng.getrandbits(60)
-        kind, cases = look(self.judged, self.guidance, 2, key)
+        for _ in range(rng.choice((1, 5))):  # a rule to mend comes up more often than in the loop
+            key = rng.getrandbits(60)
+            kind, cases = look(self.judged, self.guidance, 2, key)
+            if kind[1]:
+                break
         counted = self._counted(kind, rng)
         language = self.pool.world.language
         taken = sum(len(line) for line in evidence_lines(Shown(tuple(cases), counted, kind[1]), language))
@@ -148,7 +154,7 @@ class Fold:
         clues = tuple(clue for each in counted.clues if (clue := self._known_here(each.conditions)))
         return Stage(self.pool, self.book, positions, wrong, kind[0], self.tested, kind[1], clues), shown
 
-    def _counted(self, kind: Kind, rng: random.Random) -> Evidence:
+    def _counted(self, kind: tuple[Verdict, str], rng: random.Random) -> Evidence:
         """The product's evidence; some of it by chance."""
         if not self.lines:
             return NOTHING
@@ -165,8 +171,15 @@ class Fold:
         """A clue in the world's own conditions; none where it speaks of what the world does not know, such as half a
         name."""
         known = self.pool.world.layout
-        found = tuple(Condition(each.kind, each.name, (each.value,)) for each in conditions)
+        found = tuple(map(condition_of, conditions))
         return found if all(not a or a in known for each in found for a in each.attributes) else ()
+
+
+def condition_of(counted: read.Condition) -> Condition:
+    """A condition that was counted, as rules have it."""
+    if counted.kind == "among":
+        return Condition("in", counted.name, (counted.value, counted.other))
+    return Condition(counted.kind, counted.name, (counted.value,))
 
 
 # ------------------------------------------------------------------------------------------------------------- the answer
@@ -205,19 +218,26 @@ def rationale(option: Option, stage: Stage, shown: Shown) -> str:
 
 def cited(grounds: Sequence[Condition], shown: Shown, language: str) -> tuple[list[str], list[Condition]]:
     """The lines of the evidence that say most of some conditions, and the conditions of which they say nothing."""
-    left = {(each.kind, each.attribute, value) for each in grounds for value in each.values}
+    left = {part for condition in grounds for part in _parts(condition)}
     lines: list[str] = []
-    last: tuple[str, str] | None = None
+    last: Condition | None = None
     for clue in sorted(shown.evidence.clues, key=lambda clue: -len(clue.conditions)):
-        said = {("in" if ("in", c.name, c.value) in left else c.kind, c.name, c.value) for c in clue.conditions}
+        conditions = [condition_of(each) for each in clue.conditions]
+        said = {part for condition in conditions for part in _parts(condition)}
         if said <= left:
             left -= said
-            first = clue.conditions[0]
-            again = len(said) == 1 and (first.kind, first.name) == last  # the next value: nothing else is said again
-            text = first.value if again else clue_text(clue.conditions, language)
+            first = conditions[0]
+            again = len(said) == 1 and last is not None and _parts(last)[0][:2] == _parts(first)[0][:2]
+            text = first.values[0] if again else clue_text(clue.conditions, language)  # the next value of the same attribute
             lines.append(WORDS[language].clue.format(wrong=clue.wrong, right=clue.right, text=text))
-            last = (first.kind, first.name)
-    return lines, [c for c in grounds if any((c.kind, c.attribute, value) in left for value in c.values)]
+            last = first if len(conditions) == 1 else None
+    return lines, [condition for condition in grounds if left & set(_parts(condition))]
+
+
+def _parts(condition: Condition) -> list[tuple[Kind, str, str]]:
+    """Each value apart."""
+    kind: Kind = "is" if condition.kind == "in" else condition.kind
+    return [(kind, condition.attribute, value) for value in condition.values]
 
 
 def _step(what: str, mask: int, stage: Stage) -> str:

@@ -29,12 +29,6 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "most": operator.le,
 }
 COMPARISONS: tuple[Kind, ...] = ("above", "below", "least", "most")
-BETWEEN: Mapping[str, Callable[[str, str], bool]] = {  # two attributes' values
-    "equals": operator.eq,
-    "differs": operator.ne,
-    "over": lambda one, other: quantity(one) > quantity(other),
-    "under": lambda one, other: quantity(one) < quantity(other),
-}
 SUFFIXES = ("", "", "", "s", "ed", "ing", "age", "er")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
@@ -76,6 +70,14 @@ def quantity(text: str) -> float:
     """The number that a value begins with, a unit may follow; not a number where it begins with none."""
     found = _NUMBER.match(text)
     return float(found[0]) if found else math.nan
+
+
+BETWEEN: Mapping[str, Callable[[str, str], bool]] = {  # two attributes' values
+    "equals": operator.eq,
+    "differs": operator.ne,
+    "over": lambda one, other: quantity(one) > quantity(other),
+    "under": lambda one, other: quantity(one) < quantity(other),
+}
 
 
 def listed(values: Sequence[str], last: str) -> str:

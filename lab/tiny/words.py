@@ -32,6 +32,7 @@ _HAN = (
     "线缆标签接头密封支架螺丝电源风扇柜门地面墙体管道阀门油漆锈蚀裂缝松动缺失损坏完好正常异常"
     "红绿蓝黄黑白大中小高低左右上下前后新旧长短开关有无多少"
 )
+_JOINTS = frozenset("and or nor is if unless equals".split())  # a rule that mentions them could not be read back
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -41,7 +42,7 @@ def english(unseen: bool) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         counts.update(re.findall(r"\b[a-z]{2,12}\b", path.read_text(encoding="utf-8", errors="replace").lower()))
-    found = sorted(word for word, count in counts.items() if count > 1)
+    found = sorted(word for word, count in counts.items() if count > 1 and word not in _JOINTS)
     return tuple(word for word in found if (zlib.crc32(word.encode()) % 10 == 0) == unseen)
 
 

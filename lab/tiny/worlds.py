@@ -37,7 +37,7 @@ class Scale:
 
     def near(self, rng: random.Random, text: str) -> int:
         """A number easily confused with another: beside it, longer, shorter, or of the same digits in another order."""
-        other, kind = round(quantity(text) * 10**self.decimals), rng.random()
+        other, kind = round(quantity(text) * float(10**self.decimals)), rng.random()
         if kind < 0.6:
             return max(0, other + rng.choice((-11, -10, -3, -2, -1, -1, 0, 1, 1, 2, 3, 10, 11)))
         if kind < 0.75:
@@ -207,9 +207,7 @@ def alike_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: bo
 def sundry_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: bool) -> Attributes:
     """Attributes of all kinds, each with values of its own or with some that others have too."""
     most = 2 + round(difficulty * (8 if rng.random() < 0.85 else 20))
-    attributes = Attributes(
-        tuple(dict.fromkeys(words.name(rng, unseen, zh) for _ in range(rng.randint(2, max(3, most)))))
-    )
+    attributes = Attributes(tuple(dict.fromkeys(words.name(rng, unseen, zh) for _ in range(rng.randint(2, max(3, most))))))
     most_numeric = rng.choice((0.0, 0.0, 0.2, 0.5, 0.9)) * difficulty
     shared = [words.value(rng, unseen, zh) for _ in range(rng.randint(2, 6))]  # values that several attributes have
     scales = [words.scale(rng, unseen, zh) for _ in range(rng.randint(1, 3))]  # sets of values that several attributes have
@@ -247,7 +245,7 @@ def _note_word(rng: random.Random, unseen: bool, zh: bool) -> str:
         return words.plain(rng, unseen)
     if kind < 0.96:
         return str(rng.randint(0, 999))
-    return rng.choice(("<id>", "-", "/", "#", "of", "the", "to", "and", "on", "no", "not"))
+    return rng.choice(("<id>", "-", "/", "#", "of", "the", "to", "by", "on", "no", "not"))
 
 
 def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), simple: bool = False) -> Condition | None:
