@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lab.tiny import words
 from lab.tiny.rules import BETWEEN, COMPARISONS, Book, Condition, Facts, Style, WorldRule
-from lab.tiny.worlds import World, draw_rule
+from lab.tiny.worlds import World, draw_limit, draw_rule
 from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
 
@@ -84,6 +84,22 @@ def rollout_row(
         rules = [rule for rule in rules if not rule.inverted]
     default: Verdict = "fail" if any(rule.verdict == "pass" for rule in rules) and rng.random() < 0.3 else "pass"
     book = Book(numbered(rules, rng), default)
+    aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
+    return judged_row(rng, world, book, aimed, unseen)
+
+
+def number_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
+    """A row whose one to three rules all compare numbers, with limits of all lengths; None where the world has no number."""
+    names = list(world.numbers)
+    if not names:
+        return None
+    rules = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        one, other = rng.choice(names), rng.choice(names)
+        across = rng.random() < 0.3 and one != other and world.comparable(one, other)
+        compared = Condition(rng.choice(("over", "under")), one, (other,)) if across else draw_limit(world, rng, one)
+        rules.append(WorldRule("pass" if rules and rng.random() < 0.2 else "fail", (compared,)))
+    book = Book(numbered(rules, rng), "pass")
     aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
     return judged_row(rng, world, book, aimed, unseen)
 

@@ -262,7 +262,7 @@ def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), 
     if rng.random() < 0.25 and other != attribute and world.comparable(attribute, other):
         return _between(world, rng, attribute, other)
     if attribute in world.numbers:
-        return _limit(world, rng, attribute)
+        return draw_limit(world, rng, attribute)
     values = world.values[attribute]
     drawn = rng.random()
     if drawn < 0.17 and len(values) > 2 and not (simple and drawn > 0.08):
@@ -284,7 +284,7 @@ def _between(world: World, rng: random.Random, one: str, other: str) -> Conditio
     return Condition(rng.choice(kinds), one, (other,))
 
 
-def _limit(world: World, rng: random.Random, attribute: str) -> Condition:
+def draw_limit(world: World, rng: random.Random, attribute: str) -> Condition:
     """A number above or below some limit that tickets have on both sides."""
     scale = world.numbers[attribute]
     margin = (scale.high - scale.low) // 5
