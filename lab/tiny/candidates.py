@@ -63,8 +63,12 @@ def _of_cases(stage: Stage) -> list[tuple[Condition, ...]]:
 
 
 def _ordered(stage: Stage, conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    """The condition that tells most by itself first."""
-    return tuple(sorted(conditions, key=lambda c: (-stage.worth(stage.pool.meet(c)), c.attribute, c.values)))
+    """What the evidence says first, in its order; then the condition that tells most by itself."""
+    said = max((clue for clue in stage.clues if set(clue) <= set(conditions)), key=len, default=())
+    rest = sorted(
+        (c for c in conditions if c not in said), key=lambda c: (-stage.worth(stage.pool.meet(c)), c.attribute, c.values)
+    )
+    return (*said, *rest)
 
 
 def _singles(stage: Stage) -> tuple[list[Condition], list[Condition]]:

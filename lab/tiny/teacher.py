@@ -63,4 +63,4 @@ def _price(stage: Stage, edit: Edit) -> float:
     """Of a rule's length, and of what was not counted though much was."""
     counted = {condition for clue in stage.clues for condition in clue}
     unknown = sum(condition.kind != "in" and condition not in counted for condition in edit.grounds) if counted else 0
-    return 0.2 * len(edit.grounds) + 0.5 * unknown
+    return 0.2 * len(edit.grounds) + 1.5 * unknown

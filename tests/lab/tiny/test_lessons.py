@@ -62,7 +62,7 @@ def test_a_rationale_names_the_cases_that_meet_each_of_the_conditions():
 
 def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it():
     quoted = mended = 0
-    for lesson in islice(lessons(random.Random(5), 1.0, chinese=0.0), 60):
+    for lesson in islice(lessons(random.Random(5), 1.0, chinese=0.0), 120):
         lines = lesson.row.segments[0][0].split("\n")
         for option, (_, answer) in zip(lesson.options, lesson.row.segments, strict=False):
             (operation,) = json.loads(answer)["operations"]
