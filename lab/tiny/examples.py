@@ -93,7 +93,7 @@ def number_row(rng: random.Random, world: World, unseen: bool = False, tickets: 
     names = list(world.numbers)
     if not names:
         return None
-    rules = []
+    rules: list[WorldRule] = []
     for _ in range(rng.choice((1, 1, 2, 3))):
         one, other = rng.choice(names), rng.choice(names)
         across = rng.random() < 0.3 and one != other and world.comparable(one, other)
