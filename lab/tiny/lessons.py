@@ -92,11 +92,11 @@ def _row(
 
 
 def preferences(found: Sequence[Option]) -> list[tuple[Option, float]]:
-    """The options worth learning, at most four, with their shares: a softmax over scores, cooler where more is at stake."""
+    """The options worth learning, at most five, with their shares: a softmax over scores, cooler where more is at stake."""
     best = found[0].score
-    temperature = max(0.7, 0.12 * best)
-    weighed = [(option, math.exp((option.score - best) / temperature)) for option in found[:4]]
-    return [(option, weight) for option, weight in weighed if weight > 0.1]
+    temperature = max(0.7, 0.18 * best)
+    weighed = [(option, math.exp((option.score - best) / temperature)) for option in found[:5]]
+    return [(option, weight) for option, weight in weighed if weight > 0.06]
 
 
 def careless(rule: WorldRule | None, rng: random.Random) -> WorldRule | None:
@@ -218,11 +218,13 @@ def rationale(option: Option, stage: Stage, shown: Shown) -> str:
 
 def cited(grounds: Sequence[Condition], shown: Shown, language: str) -> tuple[list[str], list[Condition]]:
     """The lines of the evidence that say most of some conditions, and the conditions of which they say nothing."""
-    left = {part for condition in grounds for part in _parts(condition)}
+    clues = [([condition_of(each) for each in clue.conditions], clue) for clue in shown.evidence.clues]
+    said_of = {part for conditions, _ in clues for condition in conditions for part in _parts(condition)}
+    left = {part for each in grounds if said_of.issuperset(_parts(each)) for part in _parts(each)}
+    unsaid = [condition for condition in grounds if not said_of.issuperset(_parts(condition))]
     lines: list[str] = []
     last: Condition | None = None
-    for clue in sorted(shown.evidence.clues, key=lambda clue: -len(clue.conditions)):
-        conditions = [condition_of(each) for each in clue.conditions]
+    for conditions, clue in sorted(clues, key=lambda pair: (not set(pair[0]) <= set(grounds), -len(pair[0]))):
         said = {part for condition in conditions for part in _parts(condition)}
         if said <= left:
             left -= said
@@ -231,7 +233,7 @@ def cited(grounds: Sequence[Condition], shown: Shown, language: str) -> tuple[li
             text = first.values[0] if again else clue_text(clue.conditions, language)  # the next value of the same attribute
             lines.append(WORDS[language].clue.format(wrong=clue.wrong, right=clue.right, text=text))
             last = first if len(conditions) == 1 else None
-    return lines, [condition for condition in grounds if left & set(_parts(condition))]
+    return lines, [condition for condition in grounds if condition in unsaid or left & set(_parts(condition))]
 
 
 def _parts(condition: Condition) -> list[tuple[Kind, str, str]]:

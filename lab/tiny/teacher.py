@@ -18,7 +18,7 @@ from lab.tiny.stage import LOSS_PRICE, Edit, Stage, edited
 from stageb.guidance.types import OpName
 
 LEAST_GAIN = 1.5  # of an edit worth teaching
-ALIKE = 0.8  # share of what both turn above which two edits are one
+OWN = 0.2  # share of what an edit turns that a better one has to leave, for both to be worth teaching
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,12 @@ def options(stage: Stage) -> list[Option]:
 
 
 def different(found: Sequence[Option]) -> list[Option]:
-    """Without those that do on the same rules what a better one does: the limit next to the best one, say."""
+    """Without those that do on the same rules little that a better one does not do: the limit next to the best one, or the
+    best conditions and one more."""
     kept: list[Option] = []
     for option in found:
         same = (other for other in kept if (other.edit.op, other.edit.keys) == (option.edit.op, option.edit.keys))
-        if all((o.won & option.won).bit_count() <= ALIKE * (o.won | option.won).bit_count() for o in same):
+        if all((option.won & ~other.won).bit_count() > OWN * option.won.bit_count() for other in same):
             kept.append(option)
     return kept
 

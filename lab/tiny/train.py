@@ -45,7 +45,7 @@ class Recipe:
     steps: int = 20000
     rows: int = 16  # per batch
     length: int = 4096  # tokens per row
-    longest: int = 2304  # tokens of one document
+    longest: int = 2816  # tokens of one document
     answers: int = 16384  # tokens per batch that are predicted, at most
     uses: int = 3  # of every batch, on average: one GPU learns faster than 16 cores draw rows
     reflections: float = 0.45  # share of the tokens that are reflections
