@@ -52,8 +52,8 @@ def other(verdict: Verdict) -> Verdict:
 
 def hidden_rules(world: World, rng: random.Random) -> list[WorldRule]:
     """The rules that labels follow: mostly fail rules; in free text sometimes one with many words."""
-    single = rng.choice((0.2, 0.5, 0.8))
-    if world.alike and world.values and rng.random() < 0.3:
+    single = rng.choice((0.1, 0.3, 0.6) if world.alike else (0.2, 0.5, 0.8))
+    if world.alike and world.values and rng.random() < 0.4:
         return lines(world, rng)
     drawn = [draw_rule(world, rng, "fail" if rng.random() < 0.85 else "pass", single) for _ in range(rng.randint(1, 8))]
     plain = [word for word in world.vocabulary if len(word) > 1 and word.isalpha()]
