@@ -31,7 +31,7 @@ from stageb.guidance.types import Guidance, Verdict
 
 MOST_NAMED = 3  # cases of a kind, in a rationale and as evidence
 STAGES = 8  # of one run
-LOOKS = (1, 2, 2, 3)  # at the tickets of one stage
+LOOKS = (2, 2, 3, 3)  # at the tickets of one stage
 LINES = (0, 0, 0, 6, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 16, 20)  # of evidence
 
 
