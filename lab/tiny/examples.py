@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.tiny import words
-from lab.tiny.rules import COMPARISONS, Book, Condition, Facts, Style, WorldRule
-from lab.tiny.worlds import World, draw_rule
+from lab.tiny.rules import BETWEEN, COMPARISONS, Book, Condition, Facts, Style, WorldRule
+from lab.tiny.worlds import World, draw_limit, draw_rule
 from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
 
@@ -84,11 +84,32 @@ def rollout_row(
         rules = [rule for rule in rules if not rule.inverted]
     default: Verdict = "fail" if any(rule.verdict == "pass" for rule in rules) and rng.random() < 0.3 else "pass"
     book = Book(numbered(rules, rng), default)
-    guidance = guidance_of(world, book, headline(world.language, default, rng, unseen), Style.draw(rng))
+    aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
+    return judged_row(rng, world, book, aimed, unseen)
+
+
+def number_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
+    """A row whose one to three rules all compare numbers, with limits of all lengths; None where the world has no number."""
+    names = list(world.numbers)
+    if not names:
+        return None
+    rules: list[WorldRule] = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        one, other = rng.choice(names), rng.choice(names)
+        across = rng.random() < 0.3 and one != other and world.comparable(one, other)
+        compared = Condition(rng.choice(("over", "under")), one, (other,)) if across else draw_limit(world, rng, one)
+        rules.append(WorldRule("pass" if rules and rng.random() < 0.2 else "fail", (compared,)))
+    book = Book(numbered(rules, rng), "pass")
+    aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
+    return judged_row(rng, world, book, aimed, unseen)
+
+
+def judged_row(rng: random.Random, world: World, book: Book, tickets: Sequence[Facts], unseen: bool) -> Row:
+    """Tickets with the answers that a book gives."""
+    guidance = guidance_of(world, book, headline(world.language, book.default, rng, unseen), Style.draw(rng))
     segments = []
     system = ""
-    for _ in range(tickets):
-        facts = aimed_facts(world, book, rng, rng.choice(("pass", "fail")))
+    for facts in tickets:
         verdict, reason, _ = book.judge(facts, world.language)
         prompt = rollout_prompt(world.ticket(facts, rng), guidance, world.language)
         system = prompt.system
@@ -120,8 +141,8 @@ def meet(world: World, condition: Condition, rng: random.Random, forced: dict[st
     """Add what makes a condition true."""
     if condition.kind == "mentions":
         planted.append(rng.choice(condition.values))
-    elif condition.kind in COMPARISONS:
-        _compare(world, condition, rng, forced, True)
+    elif condition.kind in BETWEEN or condition.kind in COMPARISONS:
+        _search(world, condition, rng, forced, True)
     elif condition.kind in ("not", "none"):
         others = [value for value in world.values[condition.attribute] if value not in condition.values]
         forced[condition.attribute] = rng.choice(others)
@@ -131,8 +152,8 @@ def meet(world: World, condition: Condition, rng: random.Random, forced: dict[st
 
 def miss(world: World, condition: Condition, rng: random.Random, forced: dict[str, str]) -> None:
     """Add what makes a condition narrowly false: the number beside it, or a value that looks like it."""
-    if condition.kind in COMPARISONS:
-        _compare(world, condition, rng, forced, False)
+    if condition.kind in BETWEEN or condition.kind in COMPARISONS:
+        _search(world, condition, rng, forced, False)
     elif condition.kind in ("not", "none"):
         forced[condition.attribute] = rng.choice(condition.values)
     elif condition.attribute:
@@ -141,11 +162,17 @@ def miss(world: World, condition: Condition, rng: random.Random, forced: dict[st
         forced[condition.attribute] = rng.choice(alike or others)
 
 
-def _compare(world: World, condition: Condition, rng: random.Random, forced: dict[str, str], holds: bool) -> None:
-    """A number for which a comparison holds or not, often close to its limit."""
-    near = condition.values[0] if rng.random() < 0.5 else None
-    for _ in range(4):
-        value = world.number(rng, condition.attribute, near)
-        if condition.holds(Facts({condition.attribute: value}, ())) == holds:
-            forced[condition.attribute] = value
+def _search(world: World, condition: Condition, rng: random.Random, forced: dict[str, str], holds: bool) -> None:
+    """Values for which a comparison holds or not, numbers often close to the limit or to each other."""
+    for _ in range(5):
+        tried: dict[str, str] = {}
+        near = condition.values[0] if condition.kind in COMPARISONS else None
+        for attribute in condition.attributes:
+            if attribute in world.numbers:
+                tried[attribute] = world.number(rng, attribute, near if rng.random() < 0.6 else None)
+            else:
+                tried[attribute] = rng.choice(world.values[attribute])
+            near = tried[attribute]
+        if condition.holds(Facts(tried, ())) == holds:
+            forced.update(tried)
             return

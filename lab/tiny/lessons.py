@@ -1,9 +1,11 @@
 """Reflection rows: runs of the loop in miniature, in which an exact teacher answers every reflection.
 
-A run draws a world, what its labels follow, and a pool of tickets; then the guidance grows by one edit of the teacher's at a
-time, now and then by a careless one, and every stage on the way makes a lesson: the cases that the loop would show, and the
-best edits, weighed by what they do to the whole pool. The answer's rationale is the way to the edit: what to look for, the
-wrong cases that have it, and the right ones that have it too (``but``), condition by condition.
+A run draws a world, what its labels follow, and a pool of tickets in folds; then the guidance grows by one edit of the
+teacher's at a time, now and then by a careless one. Every stage on the way judges the tickets of one fold and makes lessons
+of them: what the product would show of it (``stageb.guidance.reflection``), and the best edits, weighed by what they do to
+the other folds, as the product's gate does. The answer's rationale is the way to the edit: the lines of the evidence that it
+takes, then what to look for besides, the wrong cases that have it, and the right ones that have it too (``but``), condition
+by condition.
 """
 
 from __future__ import annotations
@@ -14,15 +16,23 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from lab.tiny.examples import Row, guidance_of, headline, numbered
-from lab.tiny.rules import CANONICAL, Book, Condition, Facts, Style, WorldRule
-from lab.tiny.teacher import Option, Pool, Stage, bits, edited, options
-from lab.tiny.worlds import World, draw_rule, draw_world
-from stageb.guidance.prompts import Case, case_name, ordered_cases, reflection_prompt
+from lab.tiny.examples import Row, guidance_of, headline
+from lab.tiny.labels import draw_pool, known_rules
+from lab.tiny.pool import Pool, bits
+from lab.tiny.rules import CANONICAL, Book, Condition, Kind, Style, WorldRule
+from lab.tiny.stage import Stage, edited
+from lab.tiny.teacher import Option, options
+from lab.tiny.worlds import World, draw_world
+from stageb.guidance.prompts import WORDS, Case, Shown, case_name, case_text, clue_text, evidence_lines, reflection_prompt
+from stageb.guidance.reflection import conditions as read
+from stageb.guidance.reflection.evidence import NOTHING, Evidence, evidence
+from stageb.guidance.reflection.reflect import look, of_kind
 from stageb.guidance.types import Guidance, Verdict
 
 MOST_NAMED = 3  # cases of a kind, in a rationale and as evidence
 STAGES = 8  # of one run
+LOOKS = (2, 2, 3, 3)  # at the tickets of one stage
+LINES = (0, 0, 0, 6, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 12, 16, 20)  # of evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class Lesson:
     row: Row
     stage: Stage
     options: list[Option]  # best first
-    cases: list[Case]  # as the prompt names them
+    shown: Shown  # what the prompt shows
     guidance: Guidance
 
 
@@ -45,177 +55,191 @@ def lessons(
 
 
 def run(rng: random.Random, world: World, unseen: bool, most_characters: int) -> Iterator[Lesson]:
-    """The stages of one run, up to where the teacher finds nothing more."""
+    """The lessons of one run, up to where the teacher finds nothing more."""
     drawn = draw_pool(rng, world)
     if drawn is None:
         return
     pool, hidden = drawn
-    book = Book(known_rules(world, hidden, rng) if rng.random() < 0.3 else {}, "pass")
+    folds = rng.choice((2, 3, 3))
+    order = rng.sample(range(len(pool.facts)), len(pool.facts))
+    book = Book(known_rules(world, hidden, rng) if rng.random() < 0.5 else {}, "pass")
     top = headline(world.language, "pass", rng, unseen)
     style = Style.draw(rng) if rng.random() < 0.2 else CANONICAL
     most_operations = rng.choice((1, 1, 1, 2, 3, 4))
-    for _ in range(rng.randint(1, STAGES)):
-        stage, cases = draw_stage(rng, pool, book, most_characters)
-        found = options(stage) if stage.wrong else []
-        if not found:
+    for number in range(rng.randint(1, STAGES)):
+        fold = Fold(rng, pool, book, order[number % folds :: folds], guidance_of(world, book, top, style))
+        shares: list[tuple[Option, float]] = []
+        for _ in range(rng.choice(LOOKS)):
+            stage, shown = fold.look(rng, most_characters)
+            found = options(stage) if stage.wrong else []
+            if found:
+                shares = preferences(found)
+                yield Lesson(_row(stage, shown, fold.guidance, shares, most_operations), stage, found, shown, fold.guidance)
+        if not shares:
             return
-        guidance = guidance_of(world, book, top, style)
-        prompt = reflection_prompt(cases, guidance, world.language, most_operations)
-        shares = preferences(found)
-        answers = tuple((prompt.user, operation_json(option, stage)) for option, _ in shares)
-        mean = sum(share for _, share in shares) / len(shares)
-        yield Lesson(Row(prompt.system, answers, tuple(share / mean for _, share in shares)), stage, found, cases, guidance)
-        chosen = rng.choices([option for option, _ in shares], [share for _, share in shares])[0]
-        book = edited(book, chosen.op, chosen.key, careless(chosen.rule, rng))
+        (chosen,) = rng.choices([option.edit for option, _ in shares], [share for _, share in shares])
+        book = edited(book, replace(chosen, rule=careless(chosen.rule, rng)))
+
+
+def _row(
+    stage: Stage, shown: Shown, guidance: Guidance, shares: Sequence[tuple[Option, float]], most_operations: int
+) -> Row:
+    """The prompt with its answers."""
+    prompt = reflection_prompt(shown, guidance, stage.pool.world.language, most_operations)
+    answers = tuple((prompt.user, operation_json(option, stage, shown)) for option, _ in shares)
+    mean = sum(share for _, share in shares) / len(shares)
+    return Row(prompt.system, answers, tuple(share / mean for _, share in shares))
 
 
 def preferences(found: Sequence[Option]) -> list[tuple[Option, float]]:
-    """The options worth learning, at most four, with their shares: a softmax over scores, cooler where more is at stake."""
+    """The options worth learning, at most five, with their shares: a softmax over scores, cooler where more is at stake."""
     best = found[0].score
-    temperature = max(0.7, 0.12 * best)
-    weighed = [(option, math.exp((option.score - best) / temperature)) for option in found[:4]]
-    return [(option, weight) for option, weight in weighed if weight > 0.1]
+    temperature = max(0.7, 0.18 * best)
+    weighed = [(option, math.exp((option.score - best) / temperature)) for option in found[:5]]
+    return [(option, weight) for option, weight in weighed if weight > 0.06]
 
 
 def careless(rule: WorldRule | None, rng: random.Random) -> WorldRule | None:
-    """The rule, now and then with a condition forgotten, so that later stages have something to mend."""
-    if rule is None or len(rule.conditions) < 2 or rng.random() < 0.85:
+    """The rule, now and then with a condition or an exception forgotten, so that later stages have something to mend."""
+    if rule is None or rng.random() < 0.7:
         return rule
-    return replace(rule, conditions=rule.conditions[: len(rule.conditions) - 1])
-
-
-# ------------------------------------------------------------------------------------------------------- what labels follow
-
-
-def draw_pool(rng: random.Random, world: World) -> tuple[Pool, list[WorldRule]] | None:
-    """Tickets with labels, and the rules behind these if there are any. None where nearly all labels are the same."""
-    facts = [world.draw(rng) for _ in range(rng.choice((100, 200, 300)))]
-    hidden: list[WorldRule] = []
-    if len(world.values) >= 3 and rng.random() < 0.35:
-        labels = labels_by_points(rng, world, facts)
-    else:
-        hidden = hidden_rules(world, rng)
-        truth = Book({f"G{number}": rule for number, rule in enumerate(hidden)}, "pass")
-        failed = Pool(world, facts, ["pass"] * len(facts)).fail(truth)
-        labels = ["fail" if failed >> position & 1 else "pass" for position in range(len(facts))]
-    noise = rng.choice((0.0, 0.0, 0.02, 0.05, 0.08))
-    labels = [other(label) if rng.random() < noise else label for label in labels]
-    share = labels.count("fail") / len(labels)
-    return (Pool(world, facts, labels), hidden) if 0.04 < share < 0.96 else None
-
-
-def other(verdict: Verdict) -> Verdict:
-    """The other verdict."""
-    return "pass" if verdict == "fail" else "fail"
-
-
-def hidden_rules(world: World, rng: random.Random) -> list[WorldRule]:
-    """The rules that labels follow: mostly fail rules; in free text sometimes one with many words."""
-    single = rng.choice((0.2, 0.5, 0.8))
-    drawn = [draw_rule(world, rng, "fail" if rng.random() < 0.85 else "pass", single) for _ in range(rng.randint(1, 8))]
-    plain = [word for word in world.vocabulary if len(word) > 1 and word.isalpha()]
-    if len(plain) > 20 and rng.random() < 0.5:
-        faults = tuple(rng.sample(plain, rng.randint(4, len(plain) // 4)))
-        drawn = [WorldRule("fail", (Condition("mentions", "", faults),)), *drawn[: rng.randint(0, 2)]]
-    return [rule for rule in drawn if rule is not None]
-
-
-def labels_by_points(rng: random.Random, world: World, facts: Sequence[Facts]) -> list[Verdict]:
-    """Fail for the tickets with most points, given for the values of some attributes; a few values fail by themselves."""
-    chosen = rng.sample(list(world.values), rng.randint(2, min(6, len(world.values))))
-    points: dict[tuple[str, str], float] = {}
-    for attribute in chosen:
-        weight = rng.uniform(0.3, 1.0)
-        points |= {(attribute, value): weight * rng.uniform(0.0, 1.0) for value in world.values[attribute]}
-    for _ in range(rng.choice((0, 0, 1, 2))):
-        attribute = rng.choice(chosen)
-        points[attribute, rng.choice(world.values[attribute])] = 9.0
-    totals = [sum(points.get(pair, 0.0) for pair in each.values.items()) for each in facts]
-    limit = sorted(totals)[int(rng.uniform(0.25, 0.8) * len(totals))]
-    return ["fail" if total >= limit else "pass" for total in totals]
-
-
-def known_rules(world: World, hidden: Sequence[WorldRule], rng: random.Random) -> dict[str, WorldRule]:
-    """A guidance that somebody wrote: some of the truth, some of it too broad, some junk."""
-    known = [rule for rule in hidden if rng.random() < 0.6]
-    known = [
-        WorldRule(rule.verdict, rule.conditions[:1]) if len(rule.conditions) > 1 and rng.random() < 0.3 else rule
-        for rule in known
-    ]
-    junk = (draw_rule(world, rng, "fail") for _ in range(rng.randint(0, 2)))
-    known += [rule for rule in junk if rule is not None]
-    rng.shuffle(known)
-    return numbered(known, rng)
+    if rule.exception:
+        return replace(rule, exception=None)
+    return replace(rule, conditions=rule.conditions[:-1]) if len(rule.conditions) > 1 else rule
 
 
 # ---------------------------------------------------------------------------------------------------------- what is shown
 
 
-def draw_stage(rng: random.Random, pool: Pool, book: Book, most_characters: int) -> tuple[Stage, list[Case]]:
-    """The cases that the loop would show of a bundle (``guidance.reflection.draw_cases``): errors of one kind, and rightly
-    judged tickets of the other label. Verdicts slip now and then. A stage without wrong cases has nothing to teach."""
-    size = min(len(pool.facts), rng.choice((32, 64, 64, 96, 160)))
-    bundle = rng.sample(range(len(pool.facts)), size)
-    slips, failed = rng.choice((0.0, 0.0, 0.02)), pool.fail(book)
-    slipped = bits(position for position in bundle if rng.random() < slips)
-    right = pool.everyone & ~(failed ^ slipped ^ pool.should_fail)
-    wrong = [position for position in bundle if not right >> position & 1]
-    if not wrong:
-        return Stage(pool, book, (), 0, "fail"), []
-    label = pool.labels[rng.choice(wrong)]
-    errors = [position for position in wrong if pool.labels[position] == label]
-    contrast = [position for position in bundle if right >> position & 1 and pool.labels[position] != label]
-    average = sum(len(text) for position in bundle[:8] for text in _line(pool.facts[position])) / min(8, size) + 14
-    most = max(2, min(rng.choice((8, 12, 16, 24, 24, 24, 32)), int(most_characters / average)))
-    chosen = errors[: most // 2] + contrast[: most - min(len(errors), most // 2)]
-    chosen += errors[most // 2 :][: most - len(chosen)]
-    cases = {position: _case(rng, pool, book, position, bool(right >> position & 1), slipped) for position in chosen}
-    ordered = ordered_cases(list(cases.values()))
-    place = {id(case): position for position, case in cases.items()}
-    shown = tuple(place[id(case)] for case in ordered)
-    return Stage(pool, book, shown, bits(set(shown) & set(errors)), label), ordered
+class Fold:
+    """The tickets that one stage's reflections may see, judged under its guidance. Verdicts slip now and then."""
+
+    def __init__(self, rng: random.Random, pool: Pool, book: Book, positions: Sequence[int], guidance: Guidance) -> None:
+        self.pool, self.book, self.guidance = pool, book, guidance
+        self.lines = rng.choice(LINES)
+        self.by_chance = rng.random() < 0.04  # the evidence tells nothing
+        slips, asked = rng.choice((0.0, 0.0, 0.02)), rng.choice((1.0, 1.0, 0.7, 0.4))
+        slipped = bits(position for position in positions if rng.random() < slips)
+        right = pool.everyone & ~(pool.fail(book) ^ slipped ^ pool.should_fail)
+        self.tested = pool.everyone & ~bits(positions)
+        self.judged: list[Case] = []
+        self._places: dict[int, int] = {}
+        self._known: dict[tuple[Verdict, str], Evidence] = {}
+        for position in positions:
+            facts = pool.facts[rng.randrange(len(pool.facts)) if slipped >> position & 1 else position]
+            reason = book.judge(facts, pool.world.language)[1] if rng.random() < asked else None
+            case = Case(pool.ticket(position, rng), bool(right >> position & 1), reason)
+            self.judged.append(case)
+            self._places[id(case)] = position
+
+    def look(self, rng: random.Random, most_characters: int) -> tuple[Stage, Shown]:
+        """What one answer sees: the product's own choice of cases, as many as there is room for, and its evidence. A stage
+        without wrong cases has nothing to teach."""
+        for _ in range(rng.choice((1, 5))):  # a rule to mend comes up more often than in the loop
+            key = rng.getrandbits(60)
+            kind, cases = look(self.judged, self.guidance, 2, key)
+            if kind[1]:
+                break
+        counted = self._counted(kind, rng)
+        language = self.pool.world.language
+        taken = sum(len(line) for line in evidence_lines(Shown(tuple(cases), counted, kind[1]), language))
+        taken += sum(len(rule.text) + 5 for rule in self.guidance.rules)
+        sample = self.judged[:6]
+        average = sum(len(case_text(case, WORDS[language])) for case in sample) / len(sample) + 5
+        most = min(rng.choice((8, 12, 16, 24, 24, 24, 24, 32)), max(2, int((most_characters - taken) / average)))
+        kind, cases = look(self.judged, self.guidance, most, key)
+        shown = Shown(tuple(cases), counted, kind[1])
+        positions = tuple(self._places[id(case)] for case in cases)
+        wrong = bits(position for position, case in zip(positions, cases, strict=True) if not case.right)
+        clues = tuple(clue for each in counted.clues if (clue := self._known_here(each.conditions)))
+        return Stage(self.pool, self.book, positions, wrong, kind[0], self.tested, kind[1], clues), shown
+
+    def _counted(self, kind: tuple[Verdict, str], rng: random.Random) -> Evidence:
+        """The product's evidence; some of it by chance."""
+        if not self.lines:
+            return NOTHING
+        if kind not in self._known:
+            errors, contrast = of_kind(self.judged, kind, self.guidance)
+            if self.by_chance:
+                both = errors + contrast
+                rng.shuffle(both)
+                errors, contrast = both[: len(errors)], both[len(errors) :]
+            self._known[kind] = evidence([case.ticket for case in errors], [case.ticket for case in contrast], self.lines)
+        return self._known[kind]
+
+    def _known_here(self, conditions: Sequence[read.Condition]) -> tuple[Condition, ...]:
+        """A clue in the world's own conditions; none where it speaks of what the world does not know, such as half a
+        name."""
+        known = self.pool.world.layout
+        found = tuple(map(condition_of, conditions))
+        return found if all(not a or a in known for each in found for a in each.attributes) else ()
 
 
-def _line(facts: Facts) -> Iterator[str]:
-    """What a ticket's line consists of, roughly."""
-    for attribute, value in facts.values.items():
-        yield attribute + value + ": ; "
-    for word in facts.notes:
-        yield word + " "
-
-
-def _case(rng: random.Random, pool: Pool, book: Book, position: int, right: bool, slipped: int) -> Case:
-    """A ticket of the pool with the reason that was given for its verdict; a slip has the reason of another ticket."""
-    facts = pool.facts[rng.randrange(len(pool.facts))] if slipped >> position & 1 else pool.facts[position]
-    reason = book.judge(facts, pool.world.language)[1]
-    return Case(pool.ticket(position, rng), right, reason)
+def condition_of(counted: read.Condition) -> Condition:
+    """A condition that was counted, as rules have it."""
+    if counted.kind == "among":
+        return Condition("in", counted.name, (counted.value, counted.other))
+    return Condition(counted.kind, counted.name, (counted.value,))
 
 
 # ------------------------------------------------------------------------------------------------------------- the answer
 
 
-def operation_json(option: Option, stage: Stage) -> str:
+def operation_json(option: Option, stage: Stage, shown: Shown) -> str:
     """The answer that proposes an option."""
-    language = stage.pool.world.language
-    operation: dict[str, object] = {"rationale": rationale(option, stage), "op": option.op}
-    if option.key is not None:
-        operation["key"] = option.key
-    if option.rule is not None:
-        operation["text"] = option.rule.text(language, CANONICAL)
+    edit, language = option.edit, stage.pool.world.language
+    operation: dict[str, object] = {"rationale": rationale(option, stage, shown), "op": edit.op}
+    if edit.op == "merge":
+        operation["merged_from"] = list(edit.keys)
+    elif edit.keys:
+        operation["key"] = edit.keys[0]
+    if edit.rule is not None:
+        operation["text"] = edit.rule.text(language, CANONICAL)
     operation["evidence"] = [case_name(place) for place in option.turned[:MOST_NAMED]]
     return json.dumps({"operations": [operation]}, ensure_ascii=False)
 
 
-def rationale(option: Option, stage: Stage) -> str:
-    """``A is x: T7 T9 but T2; B is y: T7``: what to look for, with the wrong and (``but``) the right cases that have it."""
-    steps, left = [], stage.pool.everyone
-    if stage.label == "pass" and option.key is not None:
-        left = stage.decided(option.key)
-        steps.append(_step(option.key, left, stage))
-    for condition in option.grounds:
+def rationale(option: Option, stage: Stage, shown: Shown) -> str:
+    """``14 to 0: A is x; B is y: T7 T9 but T2``: the evidence that the edit takes, then what to look for besides, with the
+    wrong and (``but``) the right cases that have it."""
+    steps, left, language = [], stage.pool.everyone, stage.pool.world.language
+    changed = [key for key in option.edit.keys if stage.book.rules[key].verdict != stage.label]
+    if changed:
+        left = stage.decided(changed[0])
+        steps.append(changed[0] if stage.rule else _step(changed[0], left, stage))
+    lines, rest = cited(option.edit.grounds, shown, language)
+    steps += lines
+    for condition in option.edit.grounds:
         left &= stage.pool.meet(condition)
-        steps.append(_step(condition.text(stage.pool.world.language, CANONICAL), left, stage))
+        if condition in rest:
+            steps.append(_step(condition.text(language, CANONICAL), left, stage))
     return "; ".join(steps)
+
+
+def cited(grounds: Sequence[Condition], shown: Shown, language: str) -> tuple[list[str], list[Condition]]:
+    """The lines of the evidence that say most of some conditions, and the conditions of which they say nothing."""
+    clues = [([condition_of(each) for each in clue.conditions], clue) for clue in shown.evidence.clues]
+    said_of = {part for conditions, _ in clues for condition in conditions for part in _parts(condition)}
+    left = {part for each in grounds if said_of.issuperset(_parts(each)) for part in _parts(each)}
+    unsaid = [condition for condition in grounds if not said_of.issuperset(_parts(condition))]
+    lines: list[str] = []
+    last: Condition | None = None
+    for conditions, clue in sorted(clues, key=lambda pair: (not set(pair[0]) <= set(grounds), -len(pair[0]))):
+        said = {part for condition in conditions for part in _parts(condition)}
+        if said <= left:
+            left -= said
+            first = conditions[0]
+            again = len(said) == 1 and last is not None and _parts(last)[0][:2] == _parts(first)[0][:2]
+            text = first.values[0] if again else clue_text(clue.conditions, language)  # the next value of the same attribute
+            lines.append(WORDS[language].clue.format(wrong=clue.wrong, right=clue.right, text=text))
+            last = first if len(conditions) == 1 else None
+    return lines, [condition for condition in grounds if condition in unsaid or left & set(_parts(condition))]
+
+
+def _parts(condition: Condition) -> list[tuple[Kind, str, str]]:
+    """Each value apart."""
+    kind: Kind = "is" if condition.kind == "in" else condition.kind
+    return [(kind, condition.attribute, value) for value in condition.values]
 
 
 def _step(what: str, mask: int, stage: Stage) -> str:

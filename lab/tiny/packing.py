@@ -15,7 +15,7 @@ import torch
 VERDICT_WEIGHT = 6.0  # a verdict is one token of twenty, and the one that counts
 PROMPT_WEIGHT = 0.5  # of the prompt tokens that are predicted at all
 SEGMENTS = 64  # more than a document has
-FULL = 10  # a batch is full when so many documents in a row fit nowhere
+FULL = 3  # a batch is full when so many documents in a row fit nowhere
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,21 @@ it says that a ticket fails).
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.types import Verdict
 
-Kind = Literal["is", "not", "in", "none", "above", "below", "least", "most", "mentions", "silent"]
+Kind = Literal[
+    "is", "not", "in", "none", "above", "below", "least", "most", "mentions", "silent", "equals", "differs", "over", "under"
+]
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     "above": operator.gt,
     "below": operator.lt,
@@ -27,7 +30,7 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 COMPARISONS: tuple[Kind, ...] = ("above", "below", "least", "most")
 SUFFIXES = ("", "", "", "s", "ed", "ing", "age", "er")
-_NUMBER = re.compile(r"\d+(\.\d+)?")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,19 @@ def stems(word: str) -> list[str]:
     ]
 
 
+@lru_cache(maxsize=1 << 16)
 def quantity(text: str) -> float:
-    """The number that a value begins with; a unit may follow."""
+    """The number that a value begins with, a unit may follow; not a number where it begins with none."""
     found = _NUMBER.match(text)
-    if found is None:
-        raise ValueError(f"no number: {text!r}")
-    return float(found[0])
+    return float(found[0]) if found else math.nan
+
+
+BETWEEN: Mapping[str, Callable[[str, str], bool]] = {  # two attributes' values
+    "equals": operator.eq,
+    "differs": operator.ne,
+    "over": lambda one, other: quantity(one) > quantity(other),
+    "under": lambda one, other: quantity(one) < quantity(other),
+}
 
 
 def listed(values: Sequence[str], last: str) -> str:
@@ -81,7 +91,12 @@ class Condition:
 
     kind: Kind
     attribute: str  # empty for mentions and silent
-    values: tuple[str, ...]  # one, but for "in", "none", "mentions" and "silent"
+    values: tuple[str, ...]  # one, but for "in", "none", "mentions" and "silent"; between two attributes: the other's name
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """Whose values it looks at: an empty name stands for the notes."""
+        return (self.attribute, *self.values) if self.kind in BETWEEN else (self.attribute,)
 
     def holds(self, facts: Facts) -> bool:
         """Whether it is true of a ticket; a missing attribute makes it false."""
@@ -90,6 +105,9 @@ class Condition:
         have = facts.values.get(self.attribute)
         if have is None:
             return False
+        if self.kind in BETWEEN:
+            other = facts.values.get(self.values[0])
+            return other is not None and BETWEEN[self.kind](have, other)
         if self.kind in COMPARISONS:
             return COMPARE[self.kind](quantity(have), quantity(self.values[0]))
         return (have in self.values) == (self.kind in ("is", "in"))
@@ -110,6 +128,10 @@ class Condition:
                 "most": f"{a}至多{v[0]}",
                 "mentions": f"摘要提到{some}",
                 "silent": f"摘要未提到{some}",
+                "equals": f"{a}等于{v[0]}",
+                "differs": f"{a}不等于{v[0]}",
+                "over": f"{a}大于{v[0]}",
+                "under": f"{a}小于{v[0]}",
             }[self.kind]
         some = listed(v, " or ")
         return {
@@ -123,6 +145,10 @@ class Condition:
             "most": f"{style.article}{a} is {style.most} {v[0]}",
             "mentions": f"{style.mentions} {some}",
             "silent": f"{style.silent} {some}",
+            "equals": f"{style.article}{a} {style.same} {style.article}{v[0]}",
+            "differs": f"{style.article}{a} {style.unlike} {style.article}{v[0]}",
+            "over": f"{style.article}{a} is {style.above} {style.article}{v[0]}",
+            "under": f"{style.article}{a} is {style.below} {style.article}{v[0]}",
         }[self.kind]
 
     def seen(self, facts: Facts, language: str) -> str:
@@ -150,6 +176,8 @@ class Style:
     neither: str = "neither"
     mentions: str = "a summary mentions"
     silent: str = "no summary mentions"
+    same: str = "equals"
+    unlike: str = "differs from"
     opening: str = "{verdict} if "
 
     @staticmethod
@@ -159,12 +187,12 @@ class Style:
             return CANONICAL
         return Style(
             article=rng.choice(("", "", "", "the ")),
-            equals=rng.choice((" is ", " is ", " = ", ": ", " equals ")),
+            equals=rng.choice((" is ", " is ", " = ", ": ")),
             above=rng.choice(("above", "over", "greater than", "more than", ">")),
             below=rng.choice(("below", "under", "less than", "<")),
             least=rng.choice(("at least", "at least", ">=", "no less than", "not below")),
             most=rng.choice(("at most", "at most", "<=", "no more than", "not above")),
-            differs=rng.choice(("is not", "is not", "isn't", "!=", "differs from", "is other than")),
+            differs=rng.choice(("is not", "is not", "isn't", "!=", "is other than")),
             either=rng.choice(("{}", "{}", "either {}", "one of {}", "any of {}")),
             neither=rng.choice(("neither", "neither", "none of", "not")),
             mentions=rng.choice(
@@ -173,6 +201,8 @@ class Style:
             silent=rng.choice(
                 ("no summary mentions", "no summary mentions", "the notes do not mention", "it does not mention")
             ),
+            same=rng.choice(("equals", "equals", "is the same as", "is equal to", "has the same value as")),
+            unlike=rng.choice(("differs from", "differs from", "is not the same as", "is not equal to")),
             opening=rng.choice(("{verdict} if ", "{verdict} when ", "{verdict} a ticket if ", "{verdict} tickets where ")),
         )
 

@@ -24,7 +24,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from lab.tiny.examples import Row, rollout_row
+from lab.tiny.examples import Row, number_row, rollout_row
 from lab.tiny.lessons import lessons
 from lab.tiny.muon import Muon
 from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
@@ -34,6 +34,7 @@ from stageb import seeds
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
+NUMBERS = 0.5  # of the rollout rows of a world with numbers, how many compare nothing else
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class Recipe:
 
     seed: int = 1
     steps: int = 20000
-    rows: int = 32  # per batch
-    length: int = 2048  # tokens per row
+    rows: int = 16  # per batch
+    length: int = 4096  # tokens per row
+    longest: int = 2816  # tokens of one document
     answers: int = 16384  # tokens per batch that are predicted, at most
     uses: int = 3  # of every batch, on average: one GPU learns faster than 16 cores draw rows
     reflections: float = 0.45  # share of the tokens that are reflections
@@ -92,7 +94,7 @@ class Rows(Dataset[Batch]):
             reflecting = made[True] * (1 - recipe.reflections) <= made[False] * recipe.reflections and recipe.reflections > 0
             row = next(rows[reflecting])
             rough = 0.0 if self.unseen else 0.35
-            document = pack(*self.encoder.encode(row, rng, reflecting, rough), row.shares, recipe.length)
+            document = pack(*self.encoder.encode(row, rng, reflecting, rough), row.shares, recipe.longest)
             if document is not None:
                 made[reflecting] += len(document.ids)
                 yield with_prompt(document, prompt_share, rng) if prompt_share else document
@@ -107,7 +109,8 @@ class Rows(Dataset[Batch]):
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
             world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese)
-            yield rollout_row(rng, world, difficulty, self.unseen)
+            drill = number_row(rng, world, self.unseen) if rng.random() < NUMBERS else None
+            yield drill or rollout_row(rng, world, difficulty, self.unseen)
 
 
 def answer_loss(

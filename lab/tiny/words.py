@@ -32,6 +32,7 @@ _HAN = (
     "线缆标签接头密封支架螺丝电源风扇柜门地面墙体管道阀门油漆锈蚀裂缝松动缺失损坏完好正常异常"
     "红绿蓝黄黑白大中小高低左右上下前后新旧长短开关有无多少"
 )
+_JOINTS = frozenset("and or nor is if unless equals".split())  # a rule that mentions them could not be read back
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -41,7 +42,7 @@ def english(unseen: bool) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         counts.update(re.findall(r"\b[a-z]{2,12}\b", path.read_text(encoding="utf-8", errors="replace").lower()))
-    found = sorted(word for word, count in counts.items() if count > 1)
+    found = sorted(word for word, count in counts.items() if count > 1 and word not in _JOINTS)
     return tuple(word for word in found if (zlib.crc32(word.encode()) % 10 == 0) == unseen)
 
 
@@ -123,6 +124,50 @@ def scale(rng: random.Random, unseen: bool, chinese: bool) -> tuple[str, ...]:
         for base in (rng.choice(bases) for _ in range(size))
     ]
     return tuple(dict.fromkeys((*bases, *related)))[: max(2, size)]
+
+
+_PAIRS = "y n|t f|yes no|Y N|T F|0 1|1 2|+ -|true false|x o|a b|low high|present absent|on off".split("|")
+
+
+def few(rng: random.Random, unseen: bool, chinese: bool) -> tuple[str, ...]:
+    """Two to six short values that all attributes of a mission have: letters, digits, signs, a scale."""
+    kind = rng.random()
+    if chinese and kind < 0.4:
+        return rng.choice((("是", "否"), ("有", "无"), ("低", "中", "高"), ("好", "坏")))
+    if kind < 0.3:
+        pair = tuple(rng.choice(_PAIRS).split())
+        return tuple(dict.fromkeys((*pair, rng.choice(("?", "b", "u", "na"))))) if rng.random() < 0.35 else pair
+    if kind < 0.5:
+        letters = tuple(rng.sample(LETTERS, rng.choice((2, 3, 3, 4, 5, 6))))
+        return tuple(letter.upper() for letter in letters) if rng.random() < 0.15 else letters
+    if kind < 0.8:
+        first = rng.choice((0, 1, 1, 1))
+        return tuple(str(first + spot) for spot in range(rng.choice((2, 3, 3, 4, 4, 5))))
+    if kind < 0.9:
+        return scale(rng, unseen, chinese)
+    codes = ("".join(rng.choice(LETTERS + "0123456789") for _ in range(2)) for _ in range(rng.choice((2, 3, 4))))
+    return tuple(dict.fromkeys(("no", *codes)))
+
+
+def family(rng: random.Random, count: int, unseen: bool) -> tuple[str, ...]:
+    """Up to ``count`` names that belong together: numbered, the places of a grid, parts that come again, or long ones."""
+    kind, joint = rng.random(), rng.choice("--_ ")
+    if kind < 0.35:
+        stem = rng.choice((rng.choice(LETTERS), rng.choice(LETTERS).upper(), plain(rng, unseen), plain(rng, unseen) + joint))
+        first = rng.choice((0, 1, 1, 1))
+        return tuple(f"{stem}{first + spot}" for spot in range(count))
+    side = next(size for size in range(1, 9) if size * size >= count)
+    if kind < 0.55:
+        rows, columns = (rng.sample(LETTERS, side) for _ in range(2))
+        if rng.random() < 0.3:
+            columns = [str(spot + 1) for spot in range(side)]
+        names = [row + column for row in rows for column in columns]
+        return tuple(name.upper() if kind < 0.5 else name for name in names[:count])
+    if kind < 0.8:
+        heads, tails = ([plain(rng, unseen) for _ in range(side)] for _ in range(2))
+        return tuple(dict.fromkeys(head + joint + tail for head in heads for tail in tails))[:count]
+    long = (joint.join(plain(rng, unseen) for _ in range(rng.randint(1, 4))) for _ in range(count))
+    return tuple(dict.fromkeys(cased(rng, each) for each in long))
 
 
 def unit(rng: random.Random) -> str:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from lab.tiny.examples import meet, miss, rollout_row
-from lab.tiny.rules import COMPARISONS, Facts
+from lab.tiny.rules import BETWEEN, COMPARISONS, Facts
 from lab.tiny.worlds import draw_condition, draw_world
 from stageb.guidance.prompts import WORDS, parse_answer
 
@@ -32,7 +32,7 @@ def test_rows_come_from_their_seed_alone():
 
 def test_tickets_are_drawn_on_both_sides_of_a_condition():
     rng = random.Random(4)
-    met = missed = compared = 0
+    met = missed = compared = between = 0
     for _ in range(400):
         world = draw_world(rng, chinese=0.0)
         condition = draw_condition(world, rng)
@@ -49,6 +49,8 @@ def test_tickets_are_drawn_on_both_sides_of_a_condition():
             assert not condition.holds(Facts(forced, ()))
             missed += 1
             compared += condition.kind in COMPARISONS
+            between += condition.kind in BETWEEN
     assert met > 150
     assert missed > 150
     assert compared > 10
+    assert between > 10

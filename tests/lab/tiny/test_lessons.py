@@ -6,8 +6,8 @@ from itertools import islice
 
 import pytest
 
-from lab.tiny.evaluate import executed, read_rule
-from lab.tiny.lessons import lessons
+from lab.tiny.answers import executed, read_rule
+from lab.tiny.lessons import cited, lessons
 from lab.tiny.rules import CANONICAL
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import WORDS
@@ -22,7 +22,7 @@ def test_answers_are_operations_that_the_loop_accepts(chinese, language):
         assert lesson.row.system.startswith(WORDS[language].reflection.partition("{")[0])
         assert sum(lesson.row.shares) == pytest.approx(len(lesson.row.shares))
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.cases, lesson.guidance, ReflectionConfig(), language, 0)
+            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), language, 0)
             total += 1
             accepted += len(proposal.operations)
     # the rest repeat a rule that is there already, or state it at more length than a rule may have
@@ -31,27 +31,56 @@ def test_answers_are_operations_that_the_loop_accepts(chinese, language):
 
 def test_cases_show_one_kind_of_error_beside_right_answers_of_the_other_label():
     for lesson in islice(lessons(random.Random(3), 1.0, chinese=0.0), 60):
-        wrong = [case for case in lesson.cases if not case.right]
+        wrong = [case for case in lesson.shown.cases if not case.right]
         assert wrong
         assert {case.ticket.label for case in wrong} == {lesson.stage.label}
-        assert lesson.stage.label not in {case.ticket.label for case in lesson.cases if case.right}
-        assert lesson.stage.places(lesson.stage.wrong) == tuple(i for i, case in enumerate(lesson.cases) if not case.right)
+        assert lesson.stage.label not in {case.ticket.label for case in lesson.shown.cases if case.right}
+        assert lesson.stage.places(lesson.stage.wrong) == tuple(
+            i for i, case in enumerate(lesson.shown.cases) if not case.right
+        )
 
 
 def test_a_rationale_names_the_cases_that_meet_each_of_the_conditions():
     for lesson in islice(lessons(random.Random(4), 1.0, chinese=0.0), 60):
         for option, (_, answer) in zip(lesson.options, lesson.row.segments, strict=False):
             (operation,) = json.loads(answer)["operations"]
-            if operation["op"] != "add" or len(option.grounds) != 1 or lesson.stage.label == "pass":
+            if (
+                operation["op"] != "add"
+                or len(option.edit.grounds) != 1
+                or cited(option.edit.grounds, lesson.shown, "en")[0]
+            ):
                 continue
-            condition = option.grounds[0]
+            condition = option.edit.grounds[0]
             head = condition.text("en", CANONICAL) + ": "
             assert operation["rationale"].startswith(head)
             wrong, _, right = operation["rationale"].removeprefix(head).partition(" but ")
             for names, is_right in ((wrong, False), (right, True)):
                 for place in (int(name[1:]) - 1 for name in names.split()):
-                    assert lesson.cases[place].right is is_right
+                    assert lesson.shown.cases[place].right is is_right
                     assert condition.holds(lesson.stage.pool.facts[lesson.stage.shown[place]])
+
+
+def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it():
+    quoted = mended = 0
+    for lesson in islice(lessons(random.Random(5), 1.0, chinese=0.0), 120):
+        lines = lesson.row.segments[0][0].split("\n")
+        for option, (_, answer) in zip(lesson.options, lesson.row.segments, strict=False):
+            (operation,) = json.loads(answer)["operations"]
+            found, rest = cited(option.edit.grounds, lesson.shown, "en")
+            if not rest and len(found) == 1:
+                assert found[0] in lines
+                assert operation["rationale"].endswith(found[0])
+                quoted += 1
+            if lesson.shown.rule and operation["op"] == "update" and operation["key"] == lesson.shown.rule:
+                assert operation["rationale"].startswith(lesson.shown.rule + ";")
+                mended += 1
+    assert quoted > 30
+    assert mended
+
+
+def test_an_edit_is_weighed_on_tickets_that_its_prompt_was_not_made_from():
+    for lesson in islice(lessons(random.Random(8), 1.0), 60):
+        assert not any(lesson.stage.tested >> position & 1 for position in lesson.stage.shown)
 
 
 def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
@@ -59,7 +88,7 @@ def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
     for lesson in islice(lessons(random.Random(6), 1.0, chinese=0.0), 60):
         pool, book = lesson.stage.pool, lesson.stage.book
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.cases, lesson.guidance, ReflectionConfig(), "en", 0)
+            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), "en", 0)
             for operation in proposal.operations:
                 after = executed(book, operation)
                 assert after is not None
@@ -68,7 +97,8 @@ def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
                     rule.text("en", CANONICAL) in {r.text for r in lesson.guidance.rules} for rule in book.rules.values()
                 ):
                     assert texts == {rule.text("en", CANONICAL) for rule in after.rules.values()}
-                assert pool.right(after).bit_count() > pool.right(book).bit_count()
+                tested = lesson.stage.tested
+                assert (pool.right(after) & tested).bit_count() > (pool.right(book) & tested).bit_count()
 
 
 @pytest.mark.parametrize(
@@ -80,6 +110,8 @@ def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
         "Fail unless a is b.",
         "Fail if a summary mentions b or c d and no summary mentions e.",
         "Fail if a is above 3 and b is below 4 and c is at most 5.",
+        "Fail if a equals b and c differs from d.",
+        "Fail if a is above b unless c-d is below e.",
     ],
 )
 def test_canonical_rules_are_read_back(text):

@@ -4,7 +4,8 @@ import random
 from itertools import islice
 
 from lab.tiny.lessons import lessons
-from lab.tiny.teacher import LEAST_GAIN, LOSS_PRICE, edited
+from lab.tiny.stage import LOSS_PRICE, edited
+from lab.tiny.teacher import LEAST_GAIN
 from lab.tiny.worlds import draw_condition, draw_rule
 
 
@@ -35,11 +36,11 @@ def test_options_turn_the_cases_that_they_name_and_gain_what_they_score():
         before = pool.right(stage.book)
         assert [o.score for o in lesson.options] == sorted((o.score for o in lesson.options), reverse=True)
         for option in lesson.options:
-            after = pool.right(edited(stage.book, option.op, option.key, option.rule))
-            won, lost = (after & ~before).bit_count(), (before & ~after).bit_count()
+            after = pool.right(edited(stage.book, option.edit))
+            won, lost = ((mask & stage.tested).bit_count() for mask in (after & ~before, before & ~after))
             assert LEAST_GAIN <= option.score <= won - LOSS_PRICE * lost
             assert option.turned
             for place in option.turned:
                 position = stage.shown[place]
                 assert after >> position & 1
-                assert not lesson.cases[place].right
+                assert not lesson.shown.cases[place].right

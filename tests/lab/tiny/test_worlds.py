@@ -7,7 +7,7 @@ import pytest
 from lab.tiny.rules import CANONICAL, Book, Condition, Facts, WorldRule
 from lab.tiny.worlds import draw_rule, draw_world
 
-SMALL = Facts({"size": "small", "age": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))
+SMALL = Facts({"size": "small", "age": "39", "years": "39", "weight": "2.5 kg"}, ("pump", "leaking", "oil"))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,14 @@ SMALL = Facts({"size": "small", "age": "39", "weight": "2.5 kg"}, ("pump", "leak
         (Condition("is", "colour", ("red",)), "colour is red", False),
         (Condition("not", "colour", ("red",)), "colour is not red", False),
         (Condition("none", "colour", ("red", "blue")), "colour is neither red nor blue", False),
+        (Condition("above", "size", ("3",)), "size is above 3", False),
+        (Condition("equals", "age", ("years",)), "age equals years", True),
+        (Condition("equals", "age", ("size",)), "age equals size", False),
+        (Condition("differs", "age", ("size",)), "age differs from size", True),
+        (Condition("differs", "age", ("colour",)), "age differs from colour", False),
+        (Condition("over", "age", ("weight",)), "age is above weight", True),
+        (Condition("under", "age", ("weight",)), "age is below weight", False),
+        (Condition("over", "age", ("size",)), "age is above size", False),
     ],
 )
 def test_a_condition_means_what_it_says(condition, text, holds):
