@@ -3,8 +3,9 @@
 It is a fake. It reads the prompts of ``prompts.py`` (whose words tell it which kind of prompt it has) and knows four
 shapes of rule: ``Fail if A is B.``, ``Pass if ...``, ``... unless ...`` and ``... if a summary mentions WORD.``, with
 ``is not`` and ``and``; in Chinese ``不通过：若A为B。``. Summaries are read as ``A: B; C: D``, or as words where they hold
-nothing of the kind. Everything is a function of the prompt, the temperature and the key, so the ``scripted`` engine
-can run the whole loop on it, and the loop measurably learns.
+nothing of the kind. Of what was counted to set errors apart, it takes the first clue that has these shapes. Everything is
+a function of the prompt, the temperature and the key, so the ``scripted`` engine can run the whole loop on it, and the loop
+measurably learns.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from stageb.seeds import stream, uniform
 SLIPS = 0.03  # share of sampled answers that say the other verdict
 GARBLES = 0.02  # share of sampled answers that cannot be parsed
 
-_RULE_LINE = re.compile(r"(G\d+)\. (.+)")
+_KEY = r"(G\d+)"
+_RULE_LINE = re.compile(rf"{_KEY}\. (.+)")
 _MENTIONS = re.compile(r".*\bmentions ")
 
 
@@ -53,6 +55,17 @@ class _Seen:
     name: str
     facts: frozenset[str]
     reason: str
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A reflection prompt, read."""
+
+    wrong: list[_Seen]
+    right: list[_Seen]
+    label: Verdict  # that the wrong ones should get
+    rule: str  # the key of the rule to mend; empty where the headings name none
+    clues: list[str]  # conditions that were counted, the most telling first
 
 
 def respond(prompt: Prompt, decode: Decode, key: int) -> str:
@@ -103,38 +116,60 @@ def _facts(summaries: Sequence[str], forms: _Forms) -> frozenset[str]:
 
 def _propose(user: str, words: Words, forms: _Forms, key: int) -> str:
     """One operation as JSON: a rule that tells the wrong cases from the right ones, or one less, or one narrower."""
-    wrong, right, label = _cases(user, words, forms)
-    texts = dict(_RULE_LINE.findall(user))
-    rules = {name: rule[3] for name, text in texts.items() if (rule := forms.rule.fullmatch(text))}
-    blamed = Counter(name for case in wrong if (name := case.reason.partition(":")[0]) in rules)
-    if label == "pass" and blamed:
-        name = blamed.most_common(1)[0][0]
-        operation = {"op": "remove", "key": name, "rationale": "it fails tickets that should pass"}
-        turned = [case.name for case in wrong if case.reason.startswith(f"{name}:")]
-        if right and uniform(key, 1) < 0.5:
-            more = _telling(right, wrong, forms, key, set(rules[name].split(forms.and_)))
-            operation |= {"op": "update", "text": forms.fail.format(rules[name] + forms.and_ + more)}
+    asked = _asked(user, words, forms)
+    rules = {name: rule[3] for name, text in _RULE_LINE.findall(user) if (rule := forms.rule.fullmatch(text))}
+    blamed = Counter(name for case in asked.wrong if (name := case.reason.partition(":")[0]) in rules)
+    mended = asked.rule if asked.rule in rules else ""
+    if not mended and asked.label == "pass" and blamed:
+        mended = blamed.most_common(1)[0][0]
+    if mended:
+        operation = {"op": "remove", "key": mended, "rationale": "it judges tickets the wrong way"}
+        turned = [case.name for case in asked.wrong if asked.rule or case.reason.startswith(f"{mended}:")]
+        if asked.right and uniform(key, 1) < 0.5:
+            more = _telling(asked.right, asked.wrong, forms, key, set(rules[mended].split(forms.and_)))
+            form = forms.fail if asked.label == "pass" else forms.pass_
+            operation |= {"op": "update", "text": form.format(rules[mended] + forms.and_ + more)}
     else:
-        condition = _telling(wrong, right, forms, key, set(rules.values()))
-        text = (forms.fail if label == "fail" else forms.pass_).format(condition)
+        condition = _counted(asked, forms, set(rules.values()))
+        condition = condition or _telling(asked.wrong, asked.right, forms, key, set(rules.values()))
+        text = (forms.fail if asked.label == "fail" else forms.pass_).format(condition)
         operation = {"op": "add", "text": text, "rationale": "common to the wrong cases"}
-        turned = [case.name for case in wrong if case.facts.issuperset(condition.split(forms.and_))]
+        turned = [case.name for case in asked.wrong if case.facts.issuperset(condition.split(forms.and_))]
     return json.dumps({"operations": [{**operation, "evidence": turned}]}, ensure_ascii=False)
 
 
-def _cases(user: str, words: Words, forms: _Forms) -> tuple[list[_Seen], list[_Seen], Verdict]:
-    """The wrong cases of a reflection prompt, the right ones, and the label that the wrong ones should get."""
+def _asked(user: str, words: Words, forms: _Forms) -> _Asked:
+    """What a reflection prompt shows: cases under their headings, and what was counted."""
+    by = f"(?:{words.by.format(key=_KEY)})?"
+    headings = [
+        (right, verdict, text.format(by=by))
+        for right, texts in ((True, words.right), (False, words.wrong))
+        for verdict, text in texts.items()
+    ]
+    clue = words.clue.format(wrong=r"\d+", right=r"\d+", text="(.+)")
     cases: dict[bool, list[_Seen]] = {True: [], False: []}
-    right, label = True, "fail"
+    clues: list[str] = []
+    right, label, rule = True, "fail", ""
     for line in user.splitlines():
-        for verdict in words.wrong:
-            if line in (words.right[verdict], words.wrong[verdict]):
-                right, label = line == words.right[verdict], verdict
-        case = re.fullmatch(r"(T\d+)\. (.+)", line)
-        if case:
-            text, _, reason = (case[2], "", "") if right else case[2].rpartition(words.said.partition("{")[0])
-            cases[right].append(_Seen(case[1], _facts(text.split(" | "), forms), reason))
-    return cases[False], cases[True], label  # type: ignore[return-value]  # a key of words.wrong
+        for kind, verdict, heading in headings:
+            if found := re.fullmatch(heading, line):
+                right, label, rule = kind, verdict, found[1] or ""
+        if found := re.fullmatch(r"(T\d+)\. (.+)", line):
+            text, said, reason = found[2].rpartition(words.said.partition("{")[0])
+            if right or not said:
+                text, reason = found[2], ""
+            cases[right].append(_Seen(found[1], _facts(text.split(" | "), forms), reason))
+        elif found := re.fullmatch(clue, line):
+            clues.append(found[1])
+    return _Asked(cases[False], cases[True], label, rule, clues)  # type: ignore[arg-type]  # a key of words.wrong
+
+
+def _counted(asked: _Asked, forms: _Forms, taken: set[str]) -> str:
+    """The first clue that is new and that a wrong case bears out in words which this reader knows; empty without one."""
+    for clue in asked.clues:
+        if clue not in taken and any(case.facts.issuperset(clue.split(forms.and_)) for case in asked.wrong):
+            return clue
+    return ""
 
 
 def _telling(these: list[_Seen], others: list[_Seen], forms: _Forms, key: int, taken: set[str]) -> str:

@@ -8,10 +8,12 @@ from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.follower import respond
-from stageb.guidance.prompts import Case, parse_answer, reflection_prompt, rollout_prompt
+from stageb.guidance.prompts import Case, Shown, parse_answer, reflection_prompt, rollout_prompt
+from stageb.guidance.reflection.conditions import Condition
 from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.reflection.reflect import distinct, reflect
+from stageb.guidance.reflection.reflect import case_of, distinct, reflect
 from stageb.guidance.selection import select
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Rule, Ticket, Verdict
 from stageb.seeds import stream, uniform
@@ -75,14 +77,15 @@ def test_sampled_answers_slip_now_and_then_and_greedy_ones_never() -> None:
     assert {respond(prompt, GREEDY, stream("slip", n)) for n in range(200)} == {"Verdict: fail\nReason: G1: a is b"}
 
 
-def proposed(cases: list[Case], rules: Guidance, language: str = "en", key: int = 1) -> Any:
-    text = respond(reflection_prompt(cases, rules, language, 1), GREEDY, key)
-    proposal = parse_proposal(text, cases, rules, ReflectionConfig(), language, 0)
+def proposed(shown: Shown | list[Case], rules: Guidance, language: str = "en", key: int = 1) -> Any:
+    shown = Shown(tuple(shown)) if isinstance(shown, list) else shown
+    text = respond(reflection_prompt(shown, rules, language, 1), GREEDY, key)
+    proposal = parse_proposal(text, shown.cases, rules, ReflectionConfig(), language, 0)
     assert proposal.refusals == ()
     return proposal.operations[0]
 
 
-def case(*summaries: str, label: Verdict = "fail", right: bool = False, reason: str = "") -> Case:
+def case(*summaries: str, label: Verdict = "fail", right: bool = False, reason: str | None = "") -> Case:
     return Case(ticket(*summaries, label=label, group="; ".join(summaries)), right, reason)
 
 
@@ -117,6 +120,37 @@ def test_a_rule_that_fails_good_tickets_goes_or_becomes_narrower() -> None:
     assert operations["update"].text == "Fail if a is b and c is d."
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_rule_that_headings_name_is_mended_whatever_reasons_say(language: str) -> None:
+    rules = (
+        guidance("Fail if q is r.", "Pass if a is b.")
+        if language == "en"
+        else guidance("不通过：若q为r。", "通过：若a为b。")
+    )
+    cases = (case("a: b; c: d", label="pass", right=True), case("a: b; c: e", reason=None), case("a: b; c: f", reason="so"))
+    operations = [proposed(Shown(cases, NOTHING, "G2"), rules, language, key) for key in range(20)]
+    assert {(operation.op, operation.key) for operation in operations} == {("remove", "G2"), ("update", "G2")}
+    texts = {operation.text for operation in operations if operation.text}
+    assert texts == {"Pass if a is b and c is d." if language == "en" else "通过：若a为b且c为d。"}
+
+
+def test_the_first_clue_that_it_understands_and_has_not_yet_is_taken() -> None:
+    cases = (case("w: 1; c: d", label="pass", right=True), case("w: 4; a: b; c: e"), case("w: 5; a: b; c: e; x: y"))
+    clues = [
+        (Condition("above", "w", "3"),),
+        (Condition("is", "q", "r"),),
+        (Condition("is", "x", "y"), Condition("is", "a", "b")),
+        (Condition("is", "c", "e"),),
+    ]
+    shown = Shown(cases, Evidence(9, 9, tuple(Clue(conditions, 5, 0) for conditions in clues)))
+    operation = proposed(shown, guidance())
+    assert (operation.text, len(operation.evidence)) == ("Fail if x is y and a is b.", 1)
+    assert proposed(shown, guidance("Fail if x is y and a is b.")).text == "Fail if c is e."
+    assert proposed(shown, guidance(), language="zh").text == "不通过：若x为y且a为b。"
+    strange = Shown(cases, Evidence(9, 9, (Clue((Condition("above", "w", "3"),), 5, 0),)))
+    assert proposed(strange, guidance()).text == proposed(Shown(cases), guidance()).text
+
+
 def test_without_a_rule_to_blame_an_exception_is_added() -> None:
     cases = [case("c: d", right=True), case("a: b", label="pass", reason="headline")]
     assert proposed(cases, guidance()).text == "Pass if a is b."
@@ -124,7 +158,7 @@ def test_without_a_rule_to_blame_an_exception_is_added() -> None:
 
 def test_other_prompts_get_a_remark() -> None:
     assert "nothing else" in respond(Prompt("Be nice.", "Hello"), GREEDY, 0)
-    assert json.loads(respond(reflection_prompt([], guidance(), "en", 1), GREEDY, 0))  # and no cases are no trouble
+    assert json.loads(respond(reflection_prompt(Shown(()), guidance(), "en", 1), GREEDY, 0))  # and no cases are no trouble
 
 
 class Follower:
@@ -171,7 +205,9 @@ def test_the_stages_together_learn_hidden_rules() -> None:
     records = rolled_out(tickets, rules)
     begun = accuracy(records)
     for bundle in range(6):
-        answered = reflect(records, rules, Follower(), ReflectionConfig(), "en", stream("r", bundle))
+        answered = reflect(
+            [case_of(each) for each in records], rules, Follower(), ReflectionConfig(), "en", stream("r", bundle)
+        )
         for proposal, _ in distinct(answered.proposals):
             edited = apply(rules, proposal.operations, f"r{bundle}")
             tried = rolled_out(tickets, edited)

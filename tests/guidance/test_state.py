@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.gate.pruning import Allowance
+from stageb.guidance.prompts import Case
 from stageb.guidance.state import (
     Choice,
     MissionState,
@@ -33,7 +34,6 @@ ANSWERS = st.builds(Answers, LINE, COUNT, st.lists(CANDIDATES, max_size=3).map(t
 SELECTIONS = st.builds(
     Selection, st.none() | VERDICT, TEXT, st.none() | COUNT, st.floats(0, 1), st.booleans(), st.booleans(), TEXT
 )
-RECORDS = ("pending", "again", "unsolved")
 
 
 @st.composite
@@ -44,26 +44,24 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
     for mission in draw(st.lists(LINE, max_size=2, unique=True)):
         own = draw(tickets(mission, max_size=3))
         known[mission] = {ticket.key: ticket for ticket in own}
-        made: dict[str, object] = {
-            name: tuple(
-                Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own
-            )
-            for name in RECORDS
-        }
-        made |= {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "distilled")}
+        pending = [Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own]
+        seen = [Case(ticket, draw(st.booleans()), draw(TEXT)) for ticket in own if draw(st.booleans())]
+        counts = {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "distilled")}
         guidance = guidances(st.just(mission))
         missions[mission] = MissionState(
             guidance=draw(guidance),
             left=draw(st.floats(0, 0.5)),
             allowance=Allowance(draw(st.floats(0, 1)), draw(st.floats(0, 0.5))),
-            bundle=tuple(draw(st.lists(LINE, max_size=2))),
+            pending=tuple(pending),
+            again=draw(st.booleans()),
+            seen={case.ticket.key: case for case in draw(st.permutations(seen))},
             tally=draw(TALLIES),
             judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES), max_size=1)),
             merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),
             changed=draw(st.booleans()),
             failed=tuple(draw(st.lists(LINE, max_size=2))),
             choices=tuple(draw(st.lists(st.builds(Choice, guidance, COUNT, COUNT), max_size=1))),
-            **made,  # type: ignore[arg-type]
+            **counts,
         )
     done = draw(st.tuples(COUNT, COUNT, COUNT, COUNT))
     return State(missions, done, draw(SPENT), draw(LINE), draw(st.booleans())), known
@@ -77,13 +75,16 @@ def test_a_state_comes_back_from_json(made: tuple[State, dict[str, dict[str, Tic
     back = from_plain(json.loads(json.dumps(to_plain(state))), missions)
     assert back == state
     assert list(back.missions) == list(state.missions)
+    for name, mission in back.missions.items():  # what was seen first is forgotten first
+        assert list(mission.seen) == list(state.missions[name].seen)
 
 
 @given(states())
 def test_a_state_holds_no_ticket_texts(made: tuple[State, dict[str, dict[str, Ticket]]]) -> None:
     """A commit is written after every round: it names tickets, and what they say stays in the ticket files."""
     for mission in map(mission_to_plain, made[0].missions.values()):
-        assert all(isinstance(record["ticket"], str) for name in RECORDS for record in mission[name])
+        assert all(isinstance(record["ticket"], str) for record in mission["pending"])
+        assert all([type(each) for each in case] == [bool, str] for case in mission["seen"].values())
 
 
 @given(ANSWERS)
@@ -106,11 +107,11 @@ def test_with_mission_replaces_one_and_leaves_the_given_state(
 
 # Tallies
 
-Case = tuple[Verdict, Verdict | None, bool, int]  # label, verdict, whether sent to review, candidates
+Judged = tuple[Verdict, Verdict | None, bool, int]  # label, verdict, whether sent to review, candidates
 CASES = st.lists(st.tuples(VERDICT, st.none() | VERDICT, st.booleans(), st.integers(0, 3)), max_size=12)
 
 
-def counted(cases: list[Case]) -> Tally:
+def counted(cases: list[Judged]) -> Tally:
     tally = Tally()
     for label, verdict, review, candidates in cases:
         ticket = Ticket("m", "g", label, (("image_1", "x"),))
@@ -121,7 +122,7 @@ def counted(cases: list[Case]) -> Tally:
 
 
 @given(CASES)
-def test_metrics_count_what_was_answered(cases: list[Case]) -> None:
+def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
     row = counted(cases).row()
     for figures, group in ((row, cases), (row["without_review"], [case for case in cases if not case[2]])):
         assert figures["n"] == len(group)

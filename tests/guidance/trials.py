@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.decide import Edit, Gate
 from stageb.guidance.gate.judge import Judge
-from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pool import whole_groups
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
 MERIT = st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])
@@ -45,7 +45,7 @@ class World:
         both = [self.table[rules(edit.guidance)] for edit in (one, other)]
         merits = [max(a, b) if max(a, b) > now else min(a, b) for a, b, now in zip(*both, self.present, strict=True)]
         made = self.edit(" and ".join(names), merits, (*one.evidence, *other.evidence))
-        return replace(made, proposals=(*one.proposals, *other.proposals), shown=(*one.shown, *other.shown))
+        return replace(made, proposals=(*one.proposals, *other.proposals))
 
     def gate(
         self,
@@ -56,8 +56,7 @@ class World:
         race_chunk: int = 16,
     ) -> Gate:
         """A gate that tests on ``others``."""
-        pool = Pool(whole_groups(others, self.tickets), self.tickets, len(others))
-        return Gate(self.judge(config), race_on, race_chunk, pool, look)
+        return Gate(self.judge(config), race_on, race_chunk, whole_groups(others, self.tickets), look)
 
     def ask(self, questions: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
         """What a judge asks."""

@@ -3,26 +3,42 @@ from guidance.trials import numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.gate.pool import Pool, looks, whole_groups
+from stageb.guidance.gate.pool import FOLDS, Pool, looks, whole_groups
 from stageb.guidance.types import Ticket
 
 
-@given(tickets(min_size=1), st.integers(1, 40), st.data())
-def test_a_pool_holds_the_first_whole_groups_of_which_nothing_was_shown(
-    made: list[Ticket], size: int, data: st.DataObject
+@given(tickets(min_size=1), st.integers(1, 40), st.integers(0, 9), st.data())
+def test_what_one_fold_teaches_is_tested_on_the_first_whole_groups_of_the_others(
+    made: list[Ticket], size: int, number: int, data: st.DataObject
 ) -> None:
     order = data.draw(st.permutations(range(len(made))))
-    shown = data.draw(st.lists(st.integers(0, len(made) - 1), max_size=4, unique=True))
     groups = whole_groups(order, made)
     assert sorted(i for group in groups for i in group) == list(range(len(made)))
     assert [made[group[0]].group_id for group in groups] == list(dict.fromkeys(made[i].group_id for i in order))
-    pool = Pool(groups, made, size).without(shown)
-    told = {made[i].group_id for i in shown}
-    allowed = [group for group in groups if made[group[0]].group_id not in told]
-    assert pool == allowed[: len(pool)]
-    assert sum(map(len, pool)) <= size
-    if len(pool) < len(allowed):  # there was no room for one more
-        assert sum(map(len, allowed[: len(pool) + 1])) > size
+    pool = Pool(groups, size)
+    told = {made[i].group_id for i in pool.fold(number)}
+    for taught, allowed in {
+        number: [group for group in groups if made[group[0]].group_id not in told],
+        None: groups,
+    }.items():
+        tested = pool.besides(taught)
+        assert tested == allowed[: len(tested)]
+        assert sum(map(len, tested)) <= size
+        if len(tested) < len(allowed):  # there was no room for one more
+            assert sum(map(len, allowed[: len(tested) + 1])) > size
+
+
+@given(tickets(min_size=1))
+def test_folds_take_turns_and_hold_every_ticket_once_in_whole_groups(made: list[Ticket]) -> None:
+    """A group that comes twice, once under each label, is in one fold."""
+    pool = Pool(whole_groups(range(len(made)), made), 1)
+    folds = [list(pool.fold(number)) for number in range(FOLDS)]
+    assert [list(pool.fold(number)) for number in range(FOLDS, 2 * FOLDS)] == folds
+    assert sorted(i for fold in folds for i in fold) == list(range(len(made)))
+    of = {made[i].group_id: number for number, fold in enumerate(folds) for i in fold}
+    assert all(of[made[i].group_id] == number for number, fold in enumerate(folds) for i in fold)
+    sizes = [len({made[i].group_id for i in fold}) for fold in folds]
+    assert max(sizes) - min(sizes) <= 1
 
 
 @given(tickets(), st.integers(1, 40))
@@ -50,5 +66,5 @@ def test_what_a_pool_has_no_room_for_is_not_looked_at() -> None:
     made = numbered(5000)
     groups = Listened(whole_groups(range(5000), made))
     groups.asked = 0
-    assert len(Pool(groups, made, 100).without(range(20))) == 100
-    assert groups.asked <= 100 + 20 + 1
+    assert len(Pool(groups, 100).besides(1)) == 100
+    assert groups.asked <= 150 + 1
