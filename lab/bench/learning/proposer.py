@@ -71,8 +71,8 @@ def _with_evidence(shown: Shown, counted: Sequence[Case], guidance: Guidance) ->
     """What an answer sees, and what was counted of the kind of error that it looks at."""
     label = next(case.ticket.label for case in shown.cases if not case.right)
     errors, contrast = of_kind(counted, (label, shown.rule), guidance)
-    tickets = ([case.ticket for case in side] for side in (errors, contrast))
-    return replace(shown, evidence=evidence(*tickets, CLUES))
+    counts = evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES)
+    return replace(shown, evidence=counts)
 
 
 def together(guidance: Guidance, proposals: Sequence[Proposal]) -> Guidance:
