@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.betting import next_level, smallest
+from stageb.guidance.gate.pool import FOLDS
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import Round, Schedule
 from stageb.guidance.state import State, Tally
@@ -80,12 +81,12 @@ class Progress:
             level = next_level(config.gate.alpha / len(inputs.splits))
             for name, splits in inputs.splits.items():
                 train = len(splits.train)
-                pool = min(config.gate.pool_size, max(0, len(splits.tested) - config.reflection.batch_size))
+                pool = min(config.gate.pool_size, len(splits.tested) * (FOLDS - 1) // FOLDS)
                 needed = smallest(level, pool)
                 if needed > 0.25:
                     lines.append(
                         f"{name}: {train} train tickets leave {pool} to test an edit on, and it would have to win more than "
-                        f"{min(needed, 1):.0%} of them. Give more tickets, or a smaller reflection.batch_size"
+                        f"{min(needed, 1):.0%} of them. Give more tickets"
                     )
         return lines
 

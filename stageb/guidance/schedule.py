@@ -111,8 +111,8 @@ class Schedule:
 
     def forecast(self) -> Forecast:
         """The most that the run can cost: as if nothing ended early, every answer proposed another edit that does some good,
-        and every test saw its whole pool. Not counted is what nobody knows yet: that an accepted edit's bundle is reflected
-        on once more, and rules that can go, or make room, are sought."""
+        and every test saw its whole pool. Not counted is what nobody knows yet: that an accepted edit is followed by
+        another bundle at once, and rules that can go, or make room, are sought."""
         config, rollouts, bundles, judged = self._config, 0, 0, 0
         samples = config.sampler.samples_per_decode * len(config.sampler.grid)
         for span in self._spans():
@@ -168,8 +168,8 @@ class Forecast:
 
 
 def _gate_cost(config: LoopConfig, train: int) -> int:
-    """Verdicts that one bundle can cost at most: evidence, race, edits joined, two tests; and each train ticket under the
-    present guidance."""
+    """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two tests; and each train
+    ticket under the present guidance."""
     gate, proposals = config.gate, config.reflection.num_proposals
     if gate == "none":
         return 0
@@ -178,4 +178,4 @@ def _gate_cost(config: LoopConfig, train: int) -> int:
         cost += running * gate.race_chunk
         running = min(running, max(FEWEST, -(-running // 2)))
     cost += (running - 1) * LAPS * gate.race_chunk + 2 * min(train, gate.pool_size)
-    return cost + train + 2 * config.reflection.batch_size  # all cases, after an edit is accepted
+    return cost + train

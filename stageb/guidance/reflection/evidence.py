@@ -114,7 +114,10 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
     told: dict[_Joined, tuple[int, float]] = {}
 
     def tell(joined: _Joined, mask: int) -> None:
-        tells = sides.tells(mask) - sum(cost[CLASS[condition.kind]] for condition in joined) + LOG_WAYS[len(joined)]
+        tells = sides.tells(mask)
+        if tells == -inf:
+            return
+        tells += LOG_WAYS[len(joined)] - sum(cost[CLASS[condition.kind]] for condition in joined)
         parts = (part for size in range(1, len(joined)) for part in combinations(joined, size))
         if tells > max((told[part][1] for part in parts if part in told), default=-inf):
             told[joined] = mask, tells

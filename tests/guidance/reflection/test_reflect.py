@@ -8,30 +8,42 @@ from hypothesis import strategies as st
 
 from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import ordered_cases
-from stageb.guidance.reflection.reflect import Reflection, distinct, draw_cases, eligible, is_right, judged_again, reflect
+from stageb.guidance.prompts import Case, ordered_cases
+from stageb.guidance.reflection.evidence import evidence
+from stageb.guidance.reflection.reflect import (
+    Kind,
+    Reflection,
+    case_of,
+    decided_by,
+    distinct,
+    eligible,
+    is_right,
+    look,
+    of_kind,
+    reflect,
+)
 from stageb.guidance.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream
 
 GUIDANCE = Guidance("m", 2, (Rule("G0", "A ticket passes unless a rule fails it."), Rule("G1", "Fail if a is b.")), 2)
 CONFIG = ReflectionConfig(num_proposals=6, max_cases=4)
+REASONS = ["so (G1)", "G1: a is b", "(G0)", "(G7)", "因为a为b（G1）", "not G1 but (G2)", "", None]
 
 
-def record(group: str, label: Verdict, match: bool = True, low: bool = False, set_aside: str = "") -> Record:
-    ticket = Ticket("m", group, label, (("image_1", f"a: {group}"),))
-    verdict = label if match else ("fail" if label == "pass" else "pass")
-    selection = Selection(None if set_aside else verdict, f"why {group}", 0, 0.6 if low else 1.0, low, match, "")
-    return Record(ticket, 1, 0, 2, Answers(ticket.key, 9, (), set_aside), selection)
+def record(match: bool = True, low: bool = False) -> Record:
+    ticket = Ticket("m", "g", "pass", (("image_1", "a: b"),))
+    selection = Selection("pass" if match else "fail", "why", 0, 0.6 if low else 1.0, low, match, "")
+    return Record(ticket, 1, 0, 2, Answers(ticket.key, 9, ()), selection)
 
 
-def aside(group: str) -> Record:
-    return record(group, "fail", match=False, set_aside="too long")
+def case(group: str, label: Verdict, right: bool = True, reason: str | None = "why") -> Case:
+    return Case(Ticket("m", group, label, (("image_1", f"a: {group}"),)), right, reason)
 
 
-RECORDS = st.lists(
-    st.builds(record, st.sampled_from("abcdefgh"), st.sampled_from(["pass", "fail"]), st.booleans(), st.booleans())
-    | st.builds(aside, st.sampled_from("abcdefgh")),
+CASES = st.lists(
+    st.builds(case, st.sampled_from("abcdefgh"), st.sampled_from(["pass", "fail"]), st.booleans(), st.sampled_from(REASONS)),
     max_size=14,
+    unique_by=lambda each: each.ticket.key,
 )
 
 
@@ -51,103 +63,191 @@ class Parrot:
 
 
 def test_right_means_matching_with_agreement() -> None:
-    assert is_right(record("a", "pass"))
-    assert not is_right(record("a", "pass", match=False))
-    assert not is_right(record("a", "pass", low=True))
+    assert is_right(record())
+    assert not is_right(record(match=False))
+    assert not is_right(record(low=True))
+    assert case_of(record(low=True)) == Case(record().ticket, False, "why")
 
 
-def test_a_bundle_without_errors_can_not_teach() -> None:
-    assert eligible([record("a", "pass"), record("b", "fail")]) == "all right with high agreement"
-    assert eligible([]) == "no records"
-    assert eligible([aside("a")]) == "every ticket was set aside"
-    assert eligible([record("a", "pass"), aside("b")]) == "all right with high agreement"
-    assert eligible([record("a", "pass"), record("b", "fail", low=True)]) == ""
+def test_tickets_without_errors_can_not_teach() -> None:
+    assert eligible([case("a", "pass"), case("b", "fail")]) == "all right with high agreement"
+    assert eligible([]) == "no ticket was judged"
+    assert eligible([case("a", "pass"), case("b", "fail", right=False)]) == ""
 
 
-@given(RECORDS, st.integers(1, 9), st.integers(0, 99))
-def test_cases_show_one_kind_of_error_and_its_contrast(records: list[Record], most: int, key: int) -> None:
-    cases = draw_cases(records, most, key)
-    assert bool(cases) == (eligible(records) == "")
+# Which cases
+
+
+def test_the_rule_that_decided_is_the_last_that_a_reason_names() -> None:
+    two = replace(GUIDANCE, rules=(*GUIDANCE.rules, Rule("G12", "Pass if c is d.")))
+    for reason, rule in {
+        "a is b (G1)": "G1",
+        "G1: a is b": "G1",
+        "因为a为b（G12）": "G12",
+        "由于(G12)": "G12",
+        "not G1 but (G12)": "G12",
+        "G12 does not hold, G1 does": "G1",
+        "no rule fails it (G0)": "",  # the headline decides where no rule does
+        "G1 does not hold (G0)": "",
+        "(G7)": "",  # no such rule
+        "BIG1 and G1x and g1": "",
+        "G" * 10_000 + "1" * 10_000: "",
+        "": "",
+        None: "",  # not asked for one
+    }.items():
+        assert decided_by(case("a", "fail", reason=reason), two) == rule, reason
+
+
+@given(CASES, st.sampled_from(["pass", "fail"]), st.sampled_from(["", "G1"]))
+def test_a_kind_of_error_is_a_label_and_where_a_rule_is_to_be_mended_its_tickets_alone(
+    judged: list[Case], label: Verdict, rule: str
+) -> None:
+    errors, contrast = of_kind(judged, (label, rule), GUIDANCE)
+    there = [each for each in judged if not rule or decided_by(each, GUIDANCE) == rule]
+    assert errors == [each for each in there if (each.right, each.ticket.label == label) == (False, True)]
+    assert contrast == [each for each in there if (each.right, each.ticket.label == label) == (True, False)]
+
+
+@given(CASES, st.integers(1, 9), st.integers(0, 99))
+def test_cases_show_one_kind_of_error_and_its_contrast(judged: list[Case], most: int, key: int) -> None:
+    kind, cases = look(judged, GUIDANCE, most, key)
+    assert bool(cases) == (eligible(judged) == "")
     if not cases:
         return
-    assert cases == draw_cases(records, most, key) == ordered_cases(cases)
+    assert (kind, cases) == look(judged, GUIDANCE, most, key)
+    assert cases == ordered_cases(cases)
     assert len(cases) <= most
-    assert len({case.ticket.key for case in cases}) == len(cases)
-    wrong = [case for case in cases if not case.right]
-    right = [case for case in cases if case.right]
-    (label,) = {case.ticket.label for case in wrong}
-    assert all(case.ticket.label != label for case in right)
-    latest = {each.ticket.key: each for each in records if not each.answers.set_aside}
-    for case in cases:
-        assert case.right == is_right(latest[case.ticket.key])
-    errors = sum(not is_right(each) and each.ticket.label == label for each in latest.values())
-    contrast = sum(is_right(each) and each.ticket.label != label for each in latest.values())
-    assert len(cases) == min(most, errors + contrast)  # no place is left empty that could teach
-    assert len(wrong) >= min(errors, max(1, most // 2))
-    assert len(right) == min(contrast, most - min(errors, max(1, most // 2)))
+    assert len({each.ticket.key for each in cases}) == len(cases)
+    errors, contrast = of_kind(judged, kind, GUIDANCE)
+    wrong = [each for each in cases if not each.right]
+    right = [each for each in cases if each.right]
+    assert all(each in errors for each in wrong)
+    assert all(each in contrast for each in right)
+    assert len(cases) == min(most, len(errors) + len(contrast))  # no place is left empty that could teach
+    assert len(wrong) >= min(len(errors), max(1, most // 2))
+    assert len(right) == min(len(contrast), most - min(len(errors), max(1, most // 2)))
+    if kind[1]:  # one error of a rule says nothing of it
+        assert len(errors) >= 2
+        assert {decided_by(each, GUIDANCE) for each in cases} == {kind[1]} == {"G1"}
+
+
+def kinds(judged: list[Case]) -> Counter[Kind]:
+    """Of 2000 answers, how many look at each kind of error."""
+    return Counter(look(judged, GUIDANCE, 2, stream("share", n))[0] for n in range(2000))
 
 
 def test_kinds_of_error_come_in_their_shares() -> None:
-    records = [record(f"f{n}", "fail", match=False) for n in range(9)] + [
-        record(f"p{n}", "pass", low=True) for n in range(3)
-    ]
-    kinds = Counter(draw_cases(records, 2, stream("share", n))[-1].ticket.label for n in range(2000))
-    assert 0.71 < kinds["fail"] / 2000 < 0.79
+    judged = [case(f"f{n}", "fail", right=False) for n in range(9)] + [case(f"p{n}", "pass", right=False) for n in range(3)]
+    assert 0.71 < kinds(judged)["fail", ""] / 2000 < 0.79
+
+
+def test_half_of_the_answers_that_meet_errors_of_a_rule_mend_it() -> None:
+    judged = [case(f"p{n}", "pass", right=False, reason="(G1)" if n < 6 else "(G0)") for n in range(8)]
+    assert 0.34 < kinds(judged)["pass", "G1"] / 2000 < 0.41
+    assert set(kinds(judged)) == {("pass", "G1"), ("pass", "")}
+    assert set(kinds(judged[5:])) == {("pass", "")}
 
 
 def test_every_error_gets_its_turn() -> None:
-    records = [record(f"f{n}", "fail", match=False) for n in range(30)] + [record(f"p{n}", "pass") for n in range(30)]
-    seen = {case.ticket.key for n in range(200) for case in draw_cases(records, 4, stream("turn", n))}
+    seen = {each.ticket.key for n in range(200) for each in look(MANY, GUIDANCE, 4, stream("turn", n))[1]}
     assert len(seen) == 60
 
 
-def asked(records: list[Record], key: int) -> list[Request]:
-    """What a model is asked of these records."""
+# What is asked
+
+
+MANY = [case(f"f{n}", "fail", right=False) for n in range(30)] + [case(f"p{n}", "pass") for n in range(30)]
+
+
+def asked(judged: list[Case], key: int) -> list[Request]:
+    """What a model is asked of these tickets."""
     engine = Parrot("x")
-    reflect(records, GUIDANCE, engine, CONFIG, "en", key)
+    reflect(judged, GUIDANCE, engine, CONFIG, "en", key)
     return engine.asked
 
 
 def test_each_answer_sees_a_draw_of_its_own() -> None:
-    records = [record(f"f{n}", "fail", match=False) for n in range(30)] + [record(f"p{n}", "pass") for n in range(30)]
-    assert len({request.prompt for request in asked(records, 5)}) == CONFIG.num_proposals
-    assert asked(records, 5) == asked(records, 5)
-
-
-def test_of_a_ticket_that_comes_twice_the_later_record_counts() -> None:
-    assert eligible([record("a", "pass", match=False), record("a", "pass")])
-    assert eligible([record("a", "pass"), record("a", "pass", match=False)]) == ""
+    assert len({request.prompt for request in asked(MANY, 5)}) == CONFIG.num_proposals
+    assert asked(MANY, 5) == asked(MANY, 5)
 
 
 def test_requests_carry_the_config_and_a_stream_each() -> None:
-    records = [record("a", "fail", match=False), record("b", "pass")]
-    requests = asked(records, 5)
+    judged = [case("a", "fail", right=False), case("b", "pass")]
+    requests = asked(judged, 5)
     assert len({key for request in requests for key in request.keys}) == 6
     assert {len(request.keys) for request in requests} == {1}
     assert {request.decode.temperature for request in requests} == {CONFIG.temperature}
     assert {request.decode.max_new_tokens for request in requests} == {CONFIG.max_new_tokens}
-    assert all("T2. a: a" in request.prompt.user and "why a" in request.prompt.user for request in requests)
-    assert {request.keys for request in requests}.isdisjoint(request.keys for request in asked(records, 6))
+    assert all("T2. a: a => why" in request.prompt.user for request in requests)
+    assert {request.keys for request in requests}.isdisjoint(request.keys for request in asked(judged, 6))
 
 
 def test_reflect_parses_each_answer_against_the_cases_it_saw() -> None:
     text = json.dumps({"operations": [{"op": "add", "text": "Fail if c is d.", "evidence": ["T2"]}]})
-    bundle = [record("a", "fail", match=False), record("b", "pass"), aside("c")]
-    proposals = reflect(bundle, GUIDANCE, Parrot(text), CONFIG, "en", 5).proposals
-    assert [proposal.index for proposal in proposals] == list(range(6))
-    assert all(proposal.operations[0].evidence == ("a::fail",) for proposal in proposals)
-    assert reflect(bundle, GUIDANCE, Parrot("nonsense"), CONFIG, "en", 5).proposals[0].refusals[0].raw == "nonsense"
+    judged = [case("a", "fail", right=False), case("b", "pass")]
+    answered = reflect(judged, GUIDANCE, Parrot(text), CONFIG, "en", 5)
+    assert [proposal.index for proposal in answered.proposals] == list(range(6))
+    assert all(proposal.operations[0].evidence == ("a::fail",) for proposal in answered.proposals)
+    assert [proposal.cases for proposal in answered.proposals] == [
+        tuple(each.ticket.key for each in shown.cases) for shown in answered.shown
+    ]
+    assert reflect(judged, GUIDANCE, Parrot("nonsense"), CONFIG, "en", 5).proposals[0].refusals[0].raw == "nonsense"
 
 
 def test_reflect_counts_what_was_read_and_written() -> None:
-    bundle = [record("a", "fail", match=False), record("b", "pass")]
-    assert reflect(bundle, GUIDANCE, Parrot("x"), CONFIG, "en", 5).tokens == 6 * (11 + 1)
+    judged = [case("a", "fail", right=False), case("b", "pass")]
+    assert reflect(judged, GUIDANCE, Parrot("x"), CONFIG, "en", 5).tokens == 6 * (11 + 1)
 
 
-def test_reflect_asks_nothing_of_a_bundle_that_can_not_teach() -> None:
+def test_reflect_asks_nothing_of_tickets_that_can_not_teach() -> None:
     engine = Parrot("x")
-    assert reflect([record("a", "pass")], GUIDANCE, engine, CONFIG, "en", 5) == Reflection()
+    assert reflect([case("a", "pass")], GUIDANCE, engine, CONFIG, "en", 5) == Reflection()
     assert engine.asked == []
+
+
+def test_evidence_is_counted_over_all_tickets_of_the_kind_and_not_over_the_cases_alone() -> None:
+    judged = [
+        *(case("b", "fail", right=False, reason=None), case("b2", "fail", right=False)),
+        *(replace(each, ticket=replace(each.ticket, per_image=(("image_1", "x: y"),))) for each in MANY),
+    ]
+    for shown in reflect(judged, GUIDANCE, Parrot("x"), CONFIG, "en", 5).shown:
+        assert len(shown.cases) == CONFIG.max_cases
+        assert (shown.evidence.wrong, shown.evidence.right) == (32, 30)
+    none = replace(CONFIG, evidence=0)
+    assert all(not shown.evidence.clues for shown in reflect(judged, GUIDANCE, Parrot("x"), none, "en", 5).shown)
+
+
+def test_evidence_to_mend_a_rule_is_counted_between_tickets_that_it_decided() -> None:
+    def told(group: str, label: Verdict, right: bool, reason: str, text: str) -> Case:
+        return Case(Ticket("m", group, label, (("image_1", text),)), right, reason)
+
+    judged = [
+        *(told(f"w{n}", "pass", False, "(G1)", "a: b; c: d") for n in range(9)),
+        *(told(f"r{n}", "fail", True, "(G1)", "a: b; c: e") for n in range(9)),
+        *(told(f"o{n}", "fail", True, "(G0)", "a: z; c: d") for n in range(9)),
+    ]
+    shown = reflect(judged, GUIDANCE, Parrot("x"), replace(CONFIG, num_proposals=20), "en", 5).shown
+    assert {each.rule for each in shown} == {"", "G1"}
+    for each in shown:
+        errors, contrast = of_kind(judged, ("pass", each.rule), GUIDANCE)
+        wanted = evidence([one.ticket for one in errors], [one.ticket for one in contrast], CONFIG.evidence)
+        assert each.evidence == wanted
+        assert (each.evidence.wrong, each.evidence.right) == ((9, 9) if each.rule else (9, 18))
+        assert len(each.evidence.clues) == 1
+
+
+def test_a_prompt_that_is_too_long_shows_fewer_cases_and_one_at_least() -> None:
+    class Long(Parrot):
+        def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+            return [100 + sum(line.startswith("T") for line in prompt.user.splitlines()) for prompt in prompts]
+
+    config = replace(CONFIG, max_cases=20, max_prompt_tokens=107)
+    assert {len(shown.cases) for shown in reflect(MANY, GUIDANCE, Long("x"), config, "en", 5).shown} == {7}
+    config = replace(config, max_prompt_tokens=50)  # shorter than any prompt
+    assert {len(shown.cases) for shown in reflect(MANY, GUIDANCE, Long("x"), config, "en", 5).shown} == {1}
+
+
+# What is proposed
 
 
 def test_equal_edits_are_one_whatever_their_reasons_and_order() -> None:
@@ -165,27 +265,3 @@ def test_equal_edits_are_one_whatever_their_reasons_and_order() -> None:
         Proposal(7, "", (replace(add, text="Fail if c is e."),), ()),
     ]
     assert distinct(made) == [(made[1], 2), (made[2], 2), (made[5], 2), (made[7], 1)]
-
-
-# The same bundle under edited guidance
-
-
-@given(RECORDS, st.data())
-def test_cases_are_shown_again_as_they_are_judged_now_but_for_what_was_broken_and_what_would_tell_of_other_bundles(
-    records: list[Record], data: st.DataObject
-) -> None:
-    keys = sorted({each.ticket.key for each in records})
-    merits = {key: data.draw(st.sampled_from([0.0, 0.4, 0.5, 0.6, 1.0])) for key in keys if data.draw(st.booleans())}
-    bundle = {key for key in keys if data.draw(st.booleans())}
-    again = judged_again(records, merits, bundle)
-    kept = {each.ticket.key for each in again}
-    assert {key for key, merit in merits.items() if merit > 0.5 and key in bundle} <= kept <= set(merits)
-    assert all(key in bundle or merits[key] <= 0.5 for key in kept)
-    assert [is_right(each) for each in again] == [merits[each.ticket.key] > 0.5 for each in again]
-    for each in records:
-        right = merits.get(each.ticket.key, 0.0) > 0.5
-        if not is_right(each) and each.ticket.key in merits and not right:
-            assert each in again  # still wrong: as it was
-        if is_right(each) and not right:
-            assert each not in again
-    assert all(each.selection.verdict == each.ticket.label for each in again if is_right(each))
