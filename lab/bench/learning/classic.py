@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, lgamma, log, log2
 
+from lab.bench.learning.clues import meets
 from lab.bench.learning.method import LANGUAGE
 from stageb.guidance.prompts import clue_text
-from stageb.guidance.reflection.conditions import Condition, Reading, conditions, number, reading
+from stageb.guidance.reflection.conditions import Condition, conditions, number, reading
 from stageb.guidance.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
@@ -72,31 +73,6 @@ def features(ticket: Ticket) -> dict[str, str | float]:
     words = dict.fromkeys((f"mentions {word}" for word in read.words), 1.0)
     numbers = {f"{name} as a number": found for name, value in read.pairs.items() if (found := number(value)) is not None}
     return {**read.pairs, **numbers, **words}
-
-
-def meets(read: Reading, rule: Rule) -> bool:
-    """Whether all conditions of a rule hold for a ticket."""
-    return all(holds(read, condition) for condition in rule)
-
-
-def holds(read: Reading, condition: Condition) -> bool:
-    """Whether a ticket meets a condition; a ticket without that pair meets none of it."""
-    if condition.kind == "mentions":
-        return condition.value in read.words
-    value = read.pairs.get(condition.name)
-    if value is None:
-        return False
-    if condition.kind in ("is", "among"):
-        return value == condition.value or (condition.kind == "among" and value == condition.other)
-    other = condition.value if condition.kind in ("above", "below") else read.pairs.get(condition.value)
-    if other is None:
-        return False
-    if condition.kind in ("equals", "differs"):
-        return (value == other) == (condition.kind == "equals")
-    left, right = number(value), number(other)
-    if left is None or right is None:
-        return False
-    return left > right if condition.kind in ("above", "over") else left < right
 
 
 class Ripper:
@@ -156,7 +132,7 @@ class Ripper:
         """A rule grown from ``start`` for the tickets that the others leave, and pruned; empty where none can be grown."""
         left = self.all & ~self.covered(others)
         rule, met = list(start), self._met(start) & left & self.growing
-        while met & ~self.wanted:
+        while met & ~self.wanted and self.masks:
             gains = ((foil_gain(met, met & mask, self.wanted), condition) for condition, mask in self.masks.items())
             gain, best = max(gains, key=lambda pair: pair[0])
             if gain <= 0:

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import log
 
+from lab.bench.learning.clues import says
 from lab.bench.learning.method import LANGUAGE
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, Shown
+from stageb.guidance.reflection.conditions import read
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.evidence import evidence
 from stageb.guidance.reflection.proposals import parse_proposal
@@ -27,12 +29,14 @@ SETTINGS = ReflectionConfig(  # as in configs/guidance/tickets.yaml, but that ev
     max_prompt_tokens=2000, max_new_tokens=120, temperature=0.9, evidence=0
 )
 CLUES = ReflectionConfig.evidence  # lines of evidence that a peer is given where it is given some
-NEXT = 0.25  # chance that a rank of the evidence is taken, once those before it were not
+NEXT = 0.25  # by how much each rank of the evidence is drawn less often than the one before it
+NAMED = 3  # cases that an answer names
 
 _COUNTED = re.compile(r"^Counted in \d+ wrong that should (pass|fail), ", re.MULTILINE)
 _CLUE = re.compile(r"^\d+ to \d+: (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^Wrong or unsure.*", re.MULTILINE | re.DOTALL)
-_CASE = re.compile(r"^(T\d+)\. ", re.MULTILINE)
+_CASE = re.compile(r"^(T\d+)\. (.*)$", re.MULTILINE)
+_REASON = re.compile(r" => .*$")
 
 
 def propose(
@@ -97,14 +101,17 @@ def parse_rules(mission: str, text: str) -> Guidance:
 
 def statistics(prompt: Prompt, decode: Decode, key: int) -> str:
     """A reflection answer that a clue of the evidence makes up: ``Fail if CLUE.`` or ``Pass if CLUE.``; no operation where
-    there is no evidence. The key draws the rank, the first ones most often. For the scripted engine."""
+    there is no evidence. The key draws the rank, the first ones most often. Named are, as by the shipped model, three wrong
+    cases that meet the clue. For the scripted engine."""
     clues, heading, wrong = _CLUE.findall(prompt.user), _COUNTED.search(prompt.user), _WRONG.search(prompt.user)
     if not (clues and heading and wrong):
         return json.dumps({"operations": []})
-    rank = int(log(1 - uniform(stream("statistics", key), 0)) / log(1 - NEXT))
-    text = f"{heading[1].capitalize()} if {clues[min(rank, len(clues) - 1)]}."
-    operation = {"op": "add", "text": text, "rationale": "counted", "evidence": _CASE.findall(wrong[0])}
-    return json.dumps({"operations": [operation]})
+    share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))  # geometric, as far as there are clues
+    clue = clues[min(int(log(1 - share) / log(1 - NEXT)), len(clues) - 1)]
+    cases = {name: read(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
+    named = [name for name, each in cases.items() if says(clue, each)] or list(cases)
+    text = f"{heading[1].capitalize()} if {clue}."
+    return json.dumps({"operations": [{"op": "add", "text": text, "rationale": "counted", "evidence": named[:NAMED]}]})
 
 
 def idle(prompt: Prompt, decode: Decode, key: int) -> str:
