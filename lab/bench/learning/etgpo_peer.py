@@ -29,7 +29,7 @@ from stageb.seeds import shuffled, stream
 class Settings:
     """What a pass is."""
 
-    tickets: int = 128  # of train that a pass answers
+    tickets: int = 64  # of train that a pass answers
     answers: int = 5  # per ticket, as in the paper
     namings: int = 4  # answers that sort one batch of failures
     fewest: int = 2  # tickets of a category that is kept, as in the paper
