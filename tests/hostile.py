@@ -43,6 +43,8 @@ from stageb.guidance.files.tickets import read
 from stageb.guidance.prompts import (
     WORDS,
     Case,
+    Shown,
+    evidence_lines,
     ordered_cases,
     parse_answer,
     parse_verdict,
@@ -50,6 +52,7 @@ from stageb.guidance.prompts import (
     rollout_prompt,
 )
 from stageb.guidance.reflection.edits import apply, named, number
+from stageb.guidance.reflection.evidence import evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.selection import select
 from stageb.guidance.texts import text_fault
@@ -217,13 +220,19 @@ def check_prompts(guidance: Guidance, tickets: Sequence[Ticket]) -> None:
         head = words.rollout.partition("{mission}")[0].splitlines()[:-1]
         for ticket in tickets:
             assert rollout_prompt(ticket, guidance, language).system.splitlines() == [*head, mission, *rules]
-        cases = [Case(ticket, place % 2 == 0, ticket.per_image[0][1][:50]) for place, ticket in enumerate(tickets)]
+        cases = [Case(ticket, place % 2 == 1, ticket.per_image[0][1][:50]) for place, ticket in enumerate(tickets)]
         cases = [Case(case.ticket, case.right, " ".join(case.reason.split())) for case in cases]
-        asked = reflection_prompt(ordered_cases(cases), guidance, language, 3).user.splitlines()
+        counted = evidence([*tickets, *tickets], [], 12)
+        made = Shown(tuple(ordered_cases(cases)), counted)
+        asked = reflection_prompt(made, guidance, language, 3).user.splitlines()
         assert asked[: len(rules) + 1] == [mission, *rules]
-        shown = [line for line in asked[len(rules) + 1 :] if line not in ("", *words.right.values(), *words.wrong.values())]
-        assert len(shown) == len(cases)
-        assert all(line.startswith(f"T{place}. ") for place, line in enumerate(shown, 1))
+        clues = evidence_lines(made, language)
+        assert len(clues) == (2 + len(counted.clues) if counted.clues and not all(case.right for case in cases) else 0)
+        assert asked[len(rules) + 1 :][: len(clues)] == clues
+        headings = [text.format(by="") for text in (*words.right.values(), *words.wrong.values())]
+        listed = [line for line in asked[len(rules) + 1 + len(clues) :] if line not in ("", *headings)]
+        assert len(listed) == len(cases)
+        assert all(line.startswith(f"T{place}. ") for place, line in enumerate(listed, 1))
 
 
 def check_guidance(guidance: Guidance) -> None:

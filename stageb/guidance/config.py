@@ -136,13 +136,13 @@ class ReflectionConfig:
     """When and how the model edits its guidance."""
 
     batch_size: int = 64
-    """Records per bundle, counted over all ranks."""
+    """Tickets rolled out, over all ranks, for each bundle."""
     num_proposals: int = 8
     """Answers sampled per bundle."""
     max_operations: int = 1
     """Operations that one answer may hold."""
     max_cases: int = 24
-    """Records of the bundle that one answer sees; each answer draws its own."""
+    """Tickets of the bundle that one answer sees; each answer draws its own."""
     evidence: int = 12
     """Lines of what sets the errors apart, counted over all tickets that an answer may see; 0: none."""
     evidence_tickets: int = 192
@@ -184,8 +184,8 @@ class GateConfig:
     """The chance that a run ever accepts an edit that is no better: one budget for all edits that it tries. The same chance,
     once more, that the rules which it lets go cost more than ``removal_margin``."""
     pool_size: int = 1024
-    """Train tickets, at most, that the test of one edit sees, in whole groups; none of its bundle, none that the answer was
-    shown. A group counts once, however many tickets it has."""
+    """Train tickets, at most, that the test of one edit sees, in whole groups; none of the fold that taught it. A group counts
+    once, however many tickets it has."""
     race_size: int = 64
     """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
     Epochs leave them out."""

@@ -15,7 +15,7 @@ from stageb.engines.protocol import Engine, Prompt
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.gate.decide import Decision, Edit, Gate, decide
 from stageb.guidance.gate.judge import Ask, Judge, digest
-from stageb.guidance.gate.pool import Pool
+from stageb.guidance.gate.pool import FOLDS, Pool
 from stageb.guidance.gate.pruning import Removal, earned, prune, traded
 from stageb.guidance.prompts import Case, rule_lines
 from stageb.guidance.reflection.edits import apply, named
@@ -141,11 +141,12 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
 
 
 def settle(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
-    """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another."""
+    """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another, where
+    a gate has just judged what it takes."""
     failed = tuple(digest(tried.edit.guidance) for tried in learnt.decision.tried if tried.test)
     mission = replace(mission, left=learnt.decision.left, failed=(*mission.failed, *failed))
-    taught = learnt.decision.winner is not None
-    return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=taught)
+    taught, gated = learnt.decision.winner is not None, tools.config.gate != "none"
+    return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=taught and gated)
 
 
 def may_prune(mission: MissionState, config: LoopConfig) -> bool:
@@ -178,7 +179,8 @@ def _edited(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState
     gate, winner = tools.config.gate, learnt.decision.winner
     asked_again: set[int] = set()  # of what was judged: without a limit it would only grow
     if gate != "none":
-        asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[: 2 * gate.pool_size] for i in group)}
+        most = max(2 * gate.pool_size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
+        asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
     merits = {tools.tickets[i].key: merit for i, merit in learnt.merits.items() if i in asked_again}
     if winner is None:
         return replace(mission, merits=merits)

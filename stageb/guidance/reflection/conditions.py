@@ -23,12 +23,14 @@ ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and sti
 LEAST_STEM = 3  # characters of a word without its ending
 MOST_CHARS = 48  # of a name, a value or a word that is counted
 MOST_WORDS = 4  # of a value: a longer one is free text under a heading
-MOST_COMPARED = 20  # names that are compared with each other
+MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
 
 _PIECE = re.compile(r"[;；,，。|\n]|\.(?:\s|$)")
-_PAIR = re.compile(r"\s*([^:=：＝]*?[^\s:=：＝])\s*(?:[:=：＝]|\sis\s)\s*([^\s:=：＝].*?)\s*")
+_PAIR = re.compile(
+    r"([^:=：＝]*?[^\s:=：＝]) ?(?:[:=：＝]| is ) ?([^\s:=：＝].*)"
+)  # single spaces: else hostile ones take long
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -59,9 +61,11 @@ def read(summaries: tuple[str, ...]) -> Reading:
     pairs: dict[str, str] = {}
     words: set[str] = set()
     for piece in (piece for summary in summaries for piece in _PIECE.split(summary)):
-        found = _PAIR.fullmatch(piece)
-        if found and len(found[1].split()) <= MOST_WORDS and len(found[2].split()) <= MOST_WORDS:
-            pairs[one_line(found[1], MOST_CHARS)] = one_line(found[2], MOST_CHARS)
+        found = _PAIR.fullmatch(" ".join(piece.split()))
+        if found and all(len(part.split()) <= MOST_WORDS for part in found.groups()):
+            name, value = (one_line(part, MOST_CHARS) for part in found.groups())
+            if name and value:
+                pairs[name] = value
         else:
             words.update(_words(piece))
     return Reading(pairs, frozenset(words))
@@ -97,7 +101,8 @@ def conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
     for name, column in columns.items():
         if name not in numeric:
             masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
-    for one, other in combinations(list(columns)[:MOST_COMPARED], 2):
+    common = sorted(columns, key=lambda name: (-len(columns[name]), name))
+    for one, other in combinations(common[:MOST_COMPARED], 2):
         masks |= _compared(one, columns[one], other, columns[other], one in numeric and other in numeric)
     return masks
 
@@ -133,7 +138,7 @@ def _either(name: str, values: Mapping[str, int]) -> dict[Condition, int]:
 
 def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float]) -> dict[Condition, int]:
     """Above and below each number of a column, or ``LIMITS`` of them evenly spread; written as a ticket has it."""
-    written = {value: column[position] for position, value in numbers.items()}
+    written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
     ordered = sorted(written)
     if len(ordered) > LIMITS:
         ordered = [ordered[len(ordered) * k // LIMITS] for k in range(LIMITS)]

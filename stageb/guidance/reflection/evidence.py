@@ -122,13 +122,15 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
         if tells > max((told[part][1] for part in parts if part in told), default=-inf):
             told[joined] = mask, tells
 
-    for condition in sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other)):
+    ordered = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other))
+    for condition in ordered:
         tell((condition,), held[condition])
-    singles = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other))[:SINGLES]
-    for one, other in combinations(singles, 2):
-        tell((one, other), held[one] & held[other])
+    singles = ordered[:SINGLES]
+    for spot, one in enumerate(singles):  # the other may promise nothing by itself, where the errors are of several causes
+        for other in ordered[spot + 1 :]:
+            tell((one, other), held[one] & held[other])
     pairs = [joined for joined in told if len(joined) == 2]
-    place = {condition: spot for spot, condition in enumerate(singles)}
+    place = {condition: spot for spot, condition in enumerate(ordered)}
     for pair in sorted(pairs, key=lambda pair: -told[pair][1])[:BEAM]:
         for third in singles:
             joined = tuple(sorted({*pair, third}, key=lambda condition: place[condition]))

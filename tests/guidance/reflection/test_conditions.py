@@ -1,0 +1,228 @@
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hostile import NASTY, TEXTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.reflection.conditions import (
+    LIMITS,
+    MOST_CHARS,
+    Condition,
+    Reading,
+    conditions,
+    number,
+    read,
+)
+from stageb.guidance.texts import text_fault
+
+# Reading
+
+
+@pytest.mark.parametrize(
+    ("summary", "pairs", "words"),
+    [
+        ("part: hose; state: worn", {"part": "hose", "state": "worn"}, ""),
+        ("part = hose, state=worn", {"part": "hose", "state": "worn"}, ""),
+        ("The hose is worn. part is  a   valve.", {"The hose": "worn", "part": "a valve"}, ""),
+        ("阀门：松动；颜色:红，位置＝上。", {"阀门": "松动", "颜色": "红", "位置": "上"}, ""),
+        ("a: b | c: d\ne: f\r\ng: h", {"a": "b", "c": "d", "e": "f", "g": "h"}, ""),
+        ("weight: 3.5 kg; time: 12:30", {"weight": "3.5 kg", "time": "12:30"}, ""),
+        ("a: b; a: c", {"a": "c"}, ""),
+        ("  a\t:\t b \x0b", {"a": "b"}, ""),
+        ("hoses leak", {}, "hos hose hoses leak"),  # an ending may hide a word
+        ("leaked leaking LEAKS", {}, "leak leaked leaking leaks"),
+        ("its is a wee age-old shoe's age", {}, "its is wee age-old shoe's shoe' age"),
+        ("漏油", {}, "漏油"),
+        ("管子漏油 now", {}, "管子 子漏 漏油 管子漏 子漏油 管子漏油 now"),
+        ("note: the hose had been torn by it", {}, "note the hose had been torn by it"),  # a heading
+        ("a: ; : b; :; = ; is", {}, "is"),
+        ("a: \u200b; \u200b: b", {}, ""),
+        ("", {}, ""),
+    ],
+)
+def test_pairs_are_told_from_words_by_punctuation(summary: str, pairs: dict[str, str], words: str) -> None:
+    found = read((summary,))
+    assert found.pairs == pairs
+    assert found.words == set(words.split())
+
+
+def test_summaries_are_read_together() -> None:
+    assert read(("a: b", "leak; c: d")) == Reading({"a": "b", "c": "d"}, frozenset({"leak"}))
+
+
+@given(st.lists(TEXTS, max_size=3))
+def test_any_text_can_be_read_and_what_is_read_fits_on_a_line(summaries: list[str]) -> None:
+    found = read(tuple(summaries))
+    for text in (*found.pairs, *found.pairs.values()):
+        assert not text_fault(text)
+        assert len(text) <= MOST_CHARS
+    for word in found.words:
+        assert 1 < len(word) <= MOST_CHARS
+        assert len(word.splitlines()) == len(word.split()) == 1
+    assert conditions([found, found]) == dict.fromkeys(conditions([found]), 3)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """What takes longer is a failure, also where it would never end."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"over {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+LONG = [
+    " ",
+    "\t \t",
+    "a ",
+    "a is ",
+    "is ",
+    " is",
+    "a:",
+    ": ",
+    "a-",
+    "-",
+    "1.",
+    "漏",
+    "a: b; ",
+    "\u200b",
+    "\0:",
+    "s",
+    "a'",
+    ".",
+    "\n",
+]
+
+
+@pytest.mark.parametrize("part", LONG)
+def test_long_hostile_texts_are_read_at_once(part: str) -> None:
+    """100,000 characters; of a pattern that goes back over them, each would cost as many."""
+    long = part * (100_000 // len(part))
+    with within(5.0):
+        for text in (long, f"{long}a", f"a{long}b", f"a: b{long}c", f"a{long}: b", f"a is{long}b:"):
+            read((text,))
+
+
+# Conditions, against the plain statement of each
+
+
+VALUES = st.sampled_from(["1", "2", "3.5", "-4", "10 kg", "07", "1.0", "low", "med", "high", "b"])
+READINGS = st.lists(
+    st.builds(
+        Reading,
+        st.dictionaries(st.sampled_from(["a", "b", "c", "left w"]), VALUES, max_size=4),
+        st.frozensets(st.sampled_from(["leak", "rust", "漏油"]), max_size=2),
+    ),
+    max_size=12,
+)
+
+
+def plainly(condition: Condition, each: Reading) -> bool:
+    """Whether a condition holds, as its words say."""
+    if condition.kind == "mentions":
+        return condition.value in each.words
+    if condition.name not in each.pairs:
+        return False
+    own, pairs = each.pairs[condition.name], each.pairs
+    match condition.kind:
+        case "is":
+            return own == condition.value
+        case "among":
+            return own in (condition.value, condition.other)
+        case "above":
+            return (number(own) or 0.0) > (number(condition.value) or 0.0)
+        case "below":
+            return (number(own) or 0.0) < (number(condition.value) or 0.0)
+    if condition.value not in pairs:
+        return False
+    other = pairs[condition.value]
+    match condition.kind:
+        case "equals":
+            return own == other
+        case "differs":
+            return own != other
+        case "over":
+            return (number(own) or 0.0) > (number(other) or 0.0)
+        case _:
+            return (number(own) or 0.0) < (number(other) or 0.0)
+
+
+@given(READINGS)
+def test_a_condition_holds_where_its_words_say(readings: list[Reading]) -> None:
+    found = conditions(readings)
+    for condition, mask in found.items():
+        assert mask == sum(plainly(condition, each) << place for place, each in enumerate(readings)), condition
+    assert {(c.name, c.value) for c in found if c.kind == "is"} == {pair for each in readings for pair in each.pairs.items()}
+    assert {c.value for c in found if c.kind == "mentions"} == {word for each in readings for word in each.words}
+
+
+def column(values: list[str], name: str = "a") -> list[Reading]:
+    return [Reading({name: value}, frozenset()) for value in values]
+
+
+def of_kind(found: Mapping[Condition, int], *kinds: str) -> set[Condition]:
+    return {condition for condition in found if condition.kind in kinds}
+
+
+def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> None:
+    numbers, words = conditions(column(["1", "2", "3"])), conditions(column(["1", "2", "x"]))
+    assert len(of_kind(numbers, "above", "below")) == 6
+    assert of_kind(numbers, "among") == of_kind(words, "above", "below") == set()
+    assert len(of_kind(words, "among")) == 3
+    assert of_kind(conditions(column(["1", "2"])), "above", "below", "among") == set()  # nothing that is does not say
+    assert of_kind(conditions(column(list("abcdefgh"))), "among") == set()  # names, rather
+
+
+@given(st.lists(st.integers(-50, 50), min_size=3, max_size=60, unique=True))
+def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: list[int]) -> None:
+    found = of_kind(conditions(column([f"{value} mm" for value in values])), "above")
+    limits = sorted(int(condition.value.removesuffix(" mm")) for condition in found)
+    assert set(limits) <= set(values)
+    assert len(limits) == min(LIMITS, len(values))
+    places = [sorted(values).index(limit) for limit in limits]
+    gaps = {after - before for before, after in pairwise(places)}
+    assert max(gaps) - min(gaps) <= 1
+
+
+def test_names_are_compared_where_they_have_values_in_common() -> None:
+    apart = [Reading({"a": "1", "b": "x"}, frozenset()), Reading({"a": "2", "b": "y"}, frozenset())]
+    alike = [Reading({"a": "x", "b": "x"}, frozenset()), Reading({"a": "y", "b": "x"}, frozenset())]
+    assert of_kind(conditions(apart), "equals", "differs") == set()
+    assert of_kind(conditions(alike), "equals", "differs", "over", "under") == set()  # one value in common is a chance
+    alike.append(Reading({"a": "x", "b": "y"}, frozenset()))
+    assert conditions(alike)[Condition("equals", "a", "b")] == 0b001
+    assert conditions(alike)[Condition("differs", "a", "b")] == 0b110
+    assert of_kind(conditions(alike), "over", "under") == set()
+
+
+@given(READINGS, st.data())
+def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(len(readings))))
+    masks, mixed = conditions(readings), conditions([readings[place] for place in order])
+    assert set(masks) == set(mixed)
+    for condition, mask in masks.items():
+        assert mixed[condition] == sum((mask >> place & 1) << now for now, place in enumerate(order))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"), [("3", 3.0), ("-2.5 kg", -2.5), ("3-4", 3.0), ("kg 3", None), ("", None), (".5", None), ("1.", 1.0)]
+)
+def test_a_number_is_what_a_value_begins_with(value: str, wanted: float | None) -> None:
+    assert number(value) == wanted
+
+
+@pytest.mark.parametrize("value", NASTY)
+def test_no_value_breaks_numbers(value: str) -> None:
+    number(value[:MOST_CHARS])

@@ -1,0 +1,292 @@
+"""Learning from bundle to bundle, on made-up missions: which tickets teach, which are tested on, what it costs."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from stageb.engines.protocol import Completion, Prompt, Request
+from stageb.guidance import learning
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
+from stageb.guidance.gate.decide import Edit, Gate, decide
+from stageb.guidance.gate.pool import FOLDS, Pool, whole_groups
+from stageb.guidance.learning import Bundle, Tools, due, reflect_on, settle, study, try_edits
+from stageb.guidance.prompts import rule_lines
+from stageb.guidance.reflection.reflect import case_of
+from stageb.guidance.splits import split_tickets
+from stageb.guidance.state import MissionState, mission_from_plain, mission_to_plain
+from stageb.guidance.types import Answers, Guidance, Judgement, Record, Rule, Selection, Ticket, Verdict
+from stageb.seeds import stream, uniform
+
+GOOD = 3  # of ten rules that are proposed, those below are good
+TOKENS = 7  # of one judgement
+NEUTRAL = Guidance("m", 0, (Rule("G0", "A ticket passes unless a rule fails it."),), 1)
+
+
+@dataclass
+class Mission:
+    """Made-up tickets, an engine that proposes rules by number, and what was asked of the model."""
+
+    tickets: list[Ticket]
+    config: LoopConfig
+    asked: Counter[tuple[str, int]] = field(default_factory=Counter)  # (rules, position) -> how often it was judged
+    tested_on: list[tuple[Sequence[Edit], Gate]] = field(default_factory=list)
+
+    def tools(self) -> Tools:
+        splits = split_tickets(self.tickets, self.config)["m"]
+        gate = self.config.gate
+        pool = Pool(whole_groups(splits.tested, self.tickets), gate.pool_size if gate != "none" else 0)
+        return Tools(self.config, self.tickets, splits, pool, self, self.ask, 16)
+
+    def merit(self, guidance: Guidance, i: int) -> float:
+        """How a ticket is judged: good rules mend most tickets, others hardly change one."""
+        number = max((int(rule.text.split()[2].strip(".")) for rule in guidance.rules[1:]), default=99)
+        name = self.tickets[i].key
+        if number < GOOD and uniform(stream("mended", name), 0) < 0.8:
+            return 1.0
+        return float(uniform(stream("merit", name if number >= GOOD else f"{number} {name}"), 0) < 0.4)
+
+    def ask(self, questions: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
+        for guidance, positions in questions:
+            self.asked.update((rule_lines(guidance), i) for i in positions)
+        return [[Judgement(self.merit(guidance, i), TOKENS) for i in positions] for guidance, positions in questions]
+
+    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
+        return [len(prompt.system) // 4 for prompt in prompts]
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        def answer(key: int) -> str:
+            text = f"Fail if {int(uniform(key, 0) * 10)}."
+            return json.dumps({"operations": [{"op": "add", "text": text, "evidence": ["T1"]}]})
+
+        return [tuple(Completion(answer(key), 5, "stop") for key in request.keys) for request in requests]
+
+    def rolled_out(self, mission: MissionState, positions: Sequence[int], step: int | None = None) -> MissionState:
+        """The mission after a round of these tickets."""
+        made = []
+        for i in positions:
+            ticket, match = self.tickets[i], uniform(stream("rolled", self.tickets[i].key), 0) < 0.5
+            verdict: Verdict = ticket.label if match else ("pass" if ticket.label == "fail" else "fail")
+            aside = "too long" if i % 11 == 0 else ""
+            chosen = Selection(verdict, f"so (G{i % 2})", 0, 1.0, i % 7 == 0, match, "")
+            at = mission.guidance.step if step is None else step
+            made.append(Record(ticket, 1, 0, at, Answers(ticket.key, 9, (), aside), chosen))
+        return replace(mission, pending=(*mission.pending, *made))
+
+
+def made_up(chance: Random, **reflection: Any) -> Mission:
+    """A mission of any size; a group in five comes back under the other label."""
+    tickets = []
+    for n in range(chance.randrange(12, 240)):
+        labels: list[Verdict] = ["pass", "fail"] if chance.random() < 0.2 else [chance.choice(("pass", "fail"))]
+        tickets += [Ticket("m", f"g{n}", label, (("image_1", f"a: {n % 5}; b: {n % 3}"),)) for label in labels]
+    sizes = {
+        "batch_size": chance.choice([1, 5, 20]),
+        "evidence_tickets": chance.choice([0, 10, 40, 500]),
+        "num_proposals": 4,
+    }
+    gate = GateConfig(race_size=chance.choice([8, 30]), pool_size=chance.choice([120, 1000]), race_chunk=8)
+    config = LoopConfig(
+        stage_a_paths=["x"],
+        reflection=ReflectionConfig(**{**sizes, **reflection}),
+        gate=gate,
+        split=SplitConfig(1.0, 0.0, 0.0),
+    )
+    return Mission(tickets, config)
+
+
+@pytest.fixture
+def listening(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence[Edit], Gate]]:
+    """What the gate is given, as it is given it."""
+    heard: list[tuple[Sequence[Edit], Gate]] = []
+
+    def decide_(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Any:
+        heard.append((edits, gate))
+        return decide(edits, gate, join, left)
+
+    monkeypatch.setattr(learning, "decide", decide_)
+    return heard
+
+
+def groups(tickets: Sequence[Ticket], positions: Any) -> set[str]:
+    return {tickets[i].group_id for i in positions}
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listening: list[Any]) -> None:
+    chance = Random(f"run {seed}")
+    world = made_up(chance)
+    tools = world.tools()
+    tickets, config = world.tickets, world.config.reflection
+    mission, cost, tokens = MissionState(NEUTRAL, left=0.5), 0, 0
+    for number in range(7):
+        mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=chance.randrange(20)))
+        before = mission
+        mission, bundle = study(mission, tools)
+        assert (bundle.number, bundle.name, mission.bundles) == (number, f"R{number + 1}", number + 1)
+        # What teaches is of one fold, each ticket once, as the present guidance judges it.
+        fold = list(tools.pool.fold(number))
+        where = [tools.splits.by_key[case.ticket.key] for case in bundle.judged]
+        assert where == [i for i in fold if i in where]
+        assert len(where) >= min(len(fold), config.evidence_tickets)
+        for case, i in zip(bundle.judged, where, strict=True):
+            told = mission.seen.get(case.ticket.key)
+            assert case == told or (told is None and case.right == (world.merit(mission.guidance, i) > 0.5))
+            assert told is not None or case.reason is None
+        assert {case.ticket.key for case in bundle.judged} >= {
+            key for key in mission.seen if tools.splits.by_key[key] in fold
+        }
+        assert len(mission.pending) == max(0, len(before.pending) - (0 if before.again else config.batch_size))
+        # What is tested shares no group with it, nor with the race.
+        learnt = try_edits(mission, bundle, reflect_on(bundle, mission.guidance, tools).proposals, tools)
+        edits, gate = listening[-1]
+        tested = groups(tickets, (i for group in gate.groups for i in group))
+        assert tested.isdisjoint(groups(tickets, where) | groups(tickets, fold) | groups(tickets, gate.race_on))
+        assert groups(tickets, gate.race_on).isdisjoint(groups(tickets, fold))
+        for edit in edits:
+            assert {key for each in edit.proposals for key in each.cases} <= {case.ticket.key for case in bundle.judged}
+            assert set(edit.evidence) <= set(where)
+        # A ticket is judged once under one guidance, and all of it is counted.
+        cost, tokens = cost + bundle.asked + learnt.judged, tokens + bundle.tokens + learnt.tokens
+        assert cost == world.asked.total()
+        assert tokens == TOKENS * cost
+        present = rule_lines(mission.guidance)
+        assert all(count <= 1 for (rules, _), count in world.asked.items() if rules == present)
+        # What is learnt is another guidance: what is known of the old one teaches no more, and more is sought at once.
+        after = settle(mission, learnt, tools)
+        assert after.again == (learnt.decision.winner is not None) == (after.guidance != mission.guidance)
+        assert after.seen == ({} if after.again else mission.seen)
+        assert due(after, 1000) == after.again
+        if after.again:  # it may have been tried in vain before, and what that told is forgotten
+            for key in [key for key in world.asked if key[0] == rule_lines(after.guidance)]:
+                world.asked[key] = int(tickets[key[1]].key in after.merits)
+            cost, tokens = world.asked.total(), TOKENS * world.asked.total()
+        mission = after
+
+
+def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> None:
+    accepted = 0
+    for seed in range(10):
+        world = made_up(Random(f"run {seed}"))
+        tools, mission = world.tools(), MissionState(NEUTRAL, left=0.5)
+        mission = world.rolled_out(mission, tools.splits.studied)
+        for _ in range(4):
+            mission, bundle = study(mission, tools)
+            answered = reflect_on(bundle, mission.guidance, tools)
+            mission = settle(mission, try_edits(mission, bundle, answered.proposals, tools), tools)
+        accepted += len(mission.guidance.rules) - 1
+    assert accepted >= 3
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: int) -> None:
+    """Twice the same run; one is written and read after every step."""
+
+    def run(committed: bool) -> list[tuple[MissionState, Bundle]]:
+        chance = Random(f"commit {seed}")
+        world = made_up(chance)
+        tools = world.tools()
+        known = {ticket.key: ticket for ticket in world.tickets}
+        mission, steps = MissionState(NEUTRAL, left=0.5), []
+        for _ in range(5):
+            mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=15))
+            mission, bundle = study(mission, tools)
+            answered = reflect_on(bundle, mission.guidance, tools)
+            mission = settle(mission, try_edits(mission, bundle, answered.proposals, tools), tools)
+            if committed:
+                mission = mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known)
+            steps.append((mission, bundle))
+        return steps
+
+    assert run(True) == run(False)
+
+
+def records_of(world: Mission, count: int, step: int) -> MissionState:
+    mission = MissionState(replace(NEUTRAL, step=4), left=0.5)
+    return world.rolled_out(mission, world.tools().splits.studied[:count], step)
+
+
+@pytest.mark.parametrize("gate", ["none", "some"])
+def test_records_of_an_older_guidance_do_not_teach(gate: str) -> None:
+    world = made_up(Random("older"), evidence_tickets=0, batch_size=50)
+    if gate == "none":
+        world.config = replace(world.config, gate="none")
+    tools = world.tools()
+    mission, bundle = study(records_of(world, 50, 3), tools)
+    assert (bundle.judged, bundle.why_not, mission.seen, mission.pending) == ((), "no ticket was judged", {}, ())
+    mission, bundle = study(records_of(world, 50, 4), tools)
+    assert bundle.judged
+    rolled = {record.ticket.key: record for record in records_of(world, 50, 4).pending if not record.answers.set_aside}
+    assert set(mission.seen) == set(rolled)
+    assert all(case == case_of(rolled[case.ticket.key]) for case in bundle.judged)
+    assert world.asked.total() == bundle.asked == 0
+
+
+def test_of_a_ticket_that_was_rolled_out_twice_the_later_record_teaches() -> None:
+    world = made_up(Random("twice"), evidence_tickets=0, batch_size=50)
+    mission = records_of(world, 20, 4)
+    turned = [
+        replace(
+            record, selection=replace(record.selection, label_match=not record.selection.label_match, low_agreement=False)
+        )
+        for record in mission.pending
+        if not record.answers.set_aside
+    ]
+    mission, _ = study(replace(mission, pending=(*mission.pending, *turned)), world.tools())
+    assert mission.seen == {record.ticket.key: case_of(record) for record in turned}
+
+
+def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "REMEMBERED", 10)
+    world = made_up(Random("many"), evidence_tickets=0, batch_size=1)
+    tools, mission = world.tools(), MissionState(NEUTRAL)
+    order = [i for i in tools.splits.studied if i % 11]  # not set aside
+    for n, i in enumerate(order, 1):
+        mission, _ = study(world.rolled_out(mission, [i]), tools)
+        assert list(mission.seen) == [world.tickets[j].key for j in order[max(0, n - 10) : n]]
+    again = order[-10]  # what is rolled out anew counts as the last
+    mission, _ = study(world.rolled_out(mission, [again]), tools)
+    mission, _ = study(world.rolled_out(mission, order[:1]), tools)
+    assert world.tickets[again].key in mission.seen
+    assert len(mission.seen) == 10
+
+
+def test_what_taught_something_is_followed_by_another_fold_without_another_rollout() -> None:
+    world = made_up(Random("again"), batch_size=5)
+    tools = world.tools()
+    mission = replace(world.rolled_out(MissionState(NEUTRAL, left=0.5), tools.splits.studied[:3]), again=True, bundles=1)
+    assert due(mission, 5)
+    after, bundle = study(mission, tools)
+    assert after.pending == mission.pending
+    assert not after.again
+    assert not due(after, 5)
+    fold = set(tools.pool.fold(1))
+    assert {tools.splits.by_key[case.ticket.key] for case in bundle.judged} <= fold
+
+
+def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:
+    world = made_up(Random("none"), evidence=0, evidence_tickets=500)
+    _, bundle = study(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.studied[:9]), world.tools())
+    assert (bundle.asked, world.asked.total()) == (0, 0)
+
+
+def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_taken() -> None:
+    world = made_up(Random("no gate"), batch_size=30)
+    world.config = replace(world.config, gate="none")
+    tools, mission = world.tools(), MissionState(NEUTRAL)
+    for _ in range(3):
+        mission = world.rolled_out(mission, tools.splits.studied[:30])
+        mission, bundle = study(mission, tools)
+        assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
+        assert len(bundle.judged) > len(list(tools.pool.fold(0))) / FOLDS
+        answered = reflect_on(bundle, mission.guidance, tools)
+        learnt = try_edits(mission, bundle, answered.proposals, tools)
+        assert learnt.decision.winner
+        assert learnt.decision.winner.proposals[0] == answered.proposals[0]
+        assert learnt.judged == bundle.asked == world.asked.total() == 0
+        mission = settle(mission, learnt, tools)
+    assert len(mission.guidance.rules) == 4
