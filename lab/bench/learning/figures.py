@@ -51,6 +51,7 @@ def learning_table(results: Sequence[Result], budget: int) -> str:
     """The tables of ``bin/bench learn``, as Markdown: at a quarter of the budget, and at all of it."""
     marks = (budget // 4, budget)
     text = "Test accuracy in per cent, mean over seeds:\n\n" + accuracy_table(results, marks)
+    text += f"\nThe same at {budget:,} rollouts, a line per set (lowest to highest seed):\n\n{overview(results, budget)}"
     real = [name for name in in_order(results, "dataset") if name in REAL]
     if real:
         heading = "real sets together, and how many points this loop is ahead, paired by set and seed"
@@ -82,6 +83,20 @@ def accuracy_table(results: Sequence[Result], marks: Sequence[int]) -> str:
             rows.append([title(dataset), method, str(len(runs)), *costs])
     heads = [f"{mark:,} rollouts" for mark in marks]
     return table(["tickets", "method", "seeds", "before", *heads, "95 % interval", "reflections", "edits accepted"], rows)
+
+
+def overview(results: Sequence[Result], rollouts: int) -> str:
+    """A line per set, a column per method."""
+    methods = in_order(results, "method")
+    rows = []
+    for dataset in in_order(results, "dataset"):
+        row = [title(dataset)]
+        for method in methods:
+            found = list(accuracies(results, dataset, method, rollouts).values())
+            ends = [f"{100 * end(found):.0f}" for end in (min, max)] if found else []
+            row.append(f"{percent(fmean(found))} ({'-'.join(dict.fromkeys(ends))})" if found else "-")
+        rows.append(row)
+    return table(["tickets", *methods], rows)
 
 
 def together_table(results: Sequence[Result], datasets: Sequence[str], marks: Sequence[int]) -> str:
