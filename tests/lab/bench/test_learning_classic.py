@@ -23,9 +23,10 @@ def ticket(number: int, text: str, label: Verdict = "fail") -> Ticket:
     return Ticket("m", f"g{number:04d}", label, (("image_1", text),))
 
 
-VALUE = st.sampled_from(["1", "2", "3", "10", "red", "blue"])
-TEXT = st.builds("depth: {}; width: {}; {} oil leak".format, VALUE, VALUE, st.sampled_from(["clean", "leaking", "no"]))
-TEXTS = st.lists(TEXT, min_size=3, max_size=12)
+NUMBER, HUE = st.sampled_from(["1", "2", "3", "10", "25 mm"]), st.sampled_from(["red", "blue", "green"])
+STATE = st.sampled_from(["clean", "leaking", "no"])
+TEXT = st.builds("depth: {}; width: {}; hue: {}; tint: {}; {} oil".format, NUMBER, NUMBER, HUE, HUE, STATE)
+TEXTS = st.lists(TEXT, min_size=4, max_size=12)
 
 
 # Conditions
