@@ -184,8 +184,8 @@ class GateConfig:
     """The chance that a run ever accepts an edit that is no better: one budget for all edits that it tries. The same chance,
     once more, that the rules which it lets go cost more than ``removal_margin``."""
     pool_size: int = 1024
-    """Train tickets, at most, that the test of one edit sees, in whole groups; none of the fold that taught it. A group counts
-    once, however many tickets it has."""
+    """Train tickets, at most, that the test of one edit sees, in whole groups; none of the fold that taught it. A group
+    counts once, however many tickets it has."""
     race_size: int = 64
     """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
     Epochs leave them out."""

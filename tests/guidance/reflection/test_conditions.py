@@ -196,6 +196,12 @@ def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: l
     assert max(gaps) - min(gaps) <= 1
 
 
+def test_of_several_ways_to_write_a_limit_one_is_taken_whatever_the_order() -> None:
+    values = ["1", "1.0", "1 mm", "2", "3"]
+    assert set(conditions(column(values))) == set(conditions(column(values[::-1])))
+    assert len(of_kind(conditions(column(values)), "above")) == 3
+
+
 def test_names_are_compared_where_they_have_values_in_common() -> None:
     apart = [Reading({"a": "1", "b": "x"}, frozenset()), Reading({"a": "2", "b": "y"}, frozenset())]
     alike = [Reading({"a": "x", "b": "x"}, frozenset()), Reading({"a": "y", "b": "x"}, frozenset())]

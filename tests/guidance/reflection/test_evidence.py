@@ -185,6 +185,36 @@ def test_a_condition_is_joined_only_where_it_tells_more() -> None:
     assert told(counted) == [frozenset({("is", "a1", "y")})]
 
 
+def test_a_condition_that_halves_what_a_rule_catches_is_not_joined_for_the_few_that_it_spares() -> None:
+    made = world(5, 600)
+    chance, rule = Random("spared"), PLANTED["a value"]
+    wrong = [each for each in made if holds(rule, each) and chance.random() < 0.95]
+    counted = evidence(wrong, [each for each in made if each not in wrong], MOST)
+    assert told(counted)[0] == frozenset({("is", "a1", "y")})
+    assert not [joined for joined in told(counted) if len(joined) > 1 and ("is", "a1", "y") in joined]
+
+
+def test_of_clues_for_nearly_the_same_tickets_one_is_listed() -> None:
+    wrong = [ticket(n, *["a: x"] * (n < 10), *["b: y"] * (n > 0)) for n in range(11)]
+    right = [ticket(n, "c: z") for n in range(20, 40)]
+    assert told(evidence(wrong, right, MOST)) == [frozenset({("is", "a", "x")})]  # nine of eleven are the same
+    wrong = [ticket(n, *["a: x"] * (n < 7), *["b: y"] * (n > 3)) for n in range(11)]
+    assert len(evidence(wrong, right, MOST).clues) == 2
+
+
+def test_of_words_that_say_the_same_the_longest_is_listed() -> None:
+    wrong = [ticket(n, f"{n}管子漏油") for n in range(5)]
+    assert told(evidence(wrong, [ticket(n, "正常") for n in range(9, 14)], MOST)) == [{("mentions", "", "管子漏油")}]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_conditions_that_tell_as_much_the_order_is_theirs_by_name(order: int) -> None:
+    wrong = [ticket(0, "b: y; a: x"), *(ticket(n, "a: x; b: y") for n in range(1, 6))][::order]
+    right = [ticket(n, "a: x; b: z" if n % 2 else "a: w; b: y") for n in range(10, 22)]
+    (clue,) = evidence(wrong, right, MOST).clues
+    assert clue == Clue((Condition("is", "a", "x"), Condition("is", "b", "y")), 6, 0)
+
+
 def test_of_labels_drawn_at_random_nothing_looks_proven() -> None:
     """Chernoff's exponent of the best single clue, less the log of how many there are, exceeds 3 by chance in 5 % of all
     runs at most."""
