@@ -60,6 +60,10 @@ LIGHT = {
     "stageb/guidance/__init__",
     "stageb/guidance/config",
     "stageb/guidance/prompts",
+    "stageb/guidance/reflection/__init__",
+    "stageb/guidance/reflection/conditions",
+    "stageb/guidance/reflection/evidence",
+    "stageb/guidance/texts",
     "stageb/guidance/types",
     "stageb/launching",
     "stageb/loops",
@@ -71,6 +75,7 @@ LIGHT = {
 # Functions of their arguments: no clock, no file, no rank, no global random state.
 STAGES = (
     "rollout selection prompts texts learning schedule splits reflection/reflect reflection/proposals reflection/edits "
+    "reflection/conditions reflection/evidence "
     "gate/betting gate/race gate/decide gate/pruning"
 ).split()
 WORLDLY = {

@@ -23,7 +23,7 @@ from stageb.guidance.state import (
     share,
     to_plain,
 )
-from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket, Verdict
+from stageb.guidance.types import Answers, Candidate, Guidance, Record, Rule, Selection, Ticket, Verdict
 
 COUNT = st.integers(0, 10**6)
 TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
@@ -77,6 +77,32 @@ def test_a_state_comes_back_from_json(made: tuple[State, dict[str, dict[str, Tic
     assert list(back.missions) == list(state.missions)
     for name, mission in back.missions.items():  # what was seen first is forgotten first
         assert list(mission.seen) == list(state.missions[name].seen)
+
+
+def test_no_field_of_a_mission_is_forgotten() -> None:
+    ticket = Ticket("m", "g", "fail", (("image_1", "a: b"),))
+    guidance = Guidance("m", 3, (Rule("G0", "headline"),), 1)
+    record = Record(ticket, 1, 2, 3, Answers("g::fail", 9, ()), Selection(None, "", None, 0.0, True, False, "why"))
+    mission = MissionState(
+        guidance,
+        0.1,
+        Allowance(0.3, 0.4),
+        (record,),
+        True,
+        {"g::fail": Case(ticket, True, "so")},
+        Tally(1),
+        2,
+        {"val": (1, Tally(2))},
+        {"g::fail": 0.5},
+        ("digest",),
+        4,
+        True,
+        5,
+        (Choice(guidance, 1, 2),),
+        6,
+    )
+    assert all(getattr(mission, each.name) != getattr(MissionState(guidance), each.name) for each in fields(mission)[1:])
+    assert mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), {ticket.key: ticket}) == mission
 
 
 @given(states())
