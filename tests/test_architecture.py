@@ -40,7 +40,7 @@ THIRD_PARTY = {
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
-    "lab/bench/learning/*": {"gepa", "matplotlib", "torch"},
+    "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
     "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
     "lab/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
     "lab/*": set[str](),

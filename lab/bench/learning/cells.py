@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.bench.learning import data
+from lab.bench.learning.classic import LEARNERS
 from lab.bench.learning.method import DTYPE, LANGUAGE, Judge, Learnt, Method, Task
 from lab.bench.learning.proposer import idle
 from stageb import disk, engines
@@ -36,7 +37,7 @@ class Cell:
     """One run of one method."""
 
     dataset: str
-    method: str  # a key of METHODS
+    method: str  # a key of METHODS, or of LEARNERS, which need no rollouts
     seed: int  # of the split and of the method
     budget: int  # rollouts
     shuffled: bool = False  # labels dealt anew: nothing to learn
@@ -97,6 +98,31 @@ def run(cell: Cell, place: Place) -> str:
     if cell.shuffled:
         tickets = data.shuffled_labels(tickets, cell.seed)
     parts = split(tickets, cell.seed)
+    outcome = reached(cell, parts) if cell.method in LEARNERS else learnt(cell, place, tickets, parts)
+    seconds = time.monotonic() - started
+    result = {
+        **asdict(cell),
+        **outcome,
+        "tickets": {name: len(part) for name, part in parts.items()},
+        "seconds": round(seconds, 1),
+    }
+    path = _result_path(cell, place)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    disk.replace(path, (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
+    last = result["curve"][-1]
+    accuracy = f"test {sum(map(int, last['right'])) / len(last['right']):.1%}, " if cell.measured else ""
+    return f"{cell.name}: {accuracy}{result['accepted']} accepted, {result['rollouts']} rollouts, {seconds:.0f} s"
+
+
+def reached(cell: Cell, parts: Mapping[Split, Sequence[Ticket]]) -> dict[str, Any]:
+    """What is learnt from the labels of all train tickets, without a model."""
+    found = LEARNERS[cell.method](parts["train"], parts["test"], cell.seed)
+    point = {"rollouts": 0, "rules": list(found.rules), "right": marks(found.right)}
+    return {"rollouts": 0, "reflections": 0, "accepted": len(found.rules), "curve": [point]}
+
+
+def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[Split, Sequence[Ticket]]) -> dict[str, Any]:
+    """What is learnt by rollouts."""
     engine = engine_of(place.model, place.device)
     judge = Judge(engine)
     folder = _result_path(cell, place).parent
@@ -117,21 +143,13 @@ def run(cell: Cell, place: Place) -> str:
         folder=folder,
         idle=cell.idle,
     )
-    learnt = method(cell.method)(task)
-    seconds = time.monotonic() - started
-    result = {
-        **asdict(cell),
-        "rollouts": learnt.rollouts,
-        "reflections": learnt.reflections,
-        "accepted": learnt.accepted,
-        "tickets": {name: len(part) for name, part in parts.items()},
-        "curve": list(curve(learnt, judge, parts["test"], cell)),
-        "seconds": round(seconds, 1),
+    done = method(cell.method)(task)
+    return {
+        "rollouts": done.rollouts,
+        "reflections": done.reflections,
+        "accepted": done.accepted,
+        "curve": list(curve(done, judge, parts["test"], cell)),
     }
-    disk.replace(_result_path(cell, place), (json.dumps(result, indent=1, ensure_ascii=False) + "\n").encode())
-    last = result["curve"][-1]
-    accuracy = f"test {sum(map(int, last['right'])) / len(last['right']):.1%}, " if cell.measured else ""
-    return f"{cell.name}: {accuracy}{learnt.accepted} accepted, {learnt.rollouts} rollouts, {seconds:.0f} s"
 
 
 def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
@@ -144,8 +162,13 @@ def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> I
             yield {
                 "rollouts": point.rollouts,
                 "rules": [rule.text for rule in shown],
-                "right": "".join("01"[each] for each in right),
+                "right": marks(right),
             }
+
+
+def marks(right: Sequence[bool]) -> str:
+    """A 1 for every ticket that is judged rightly, a 0 for every other one."""
+    return "".join("01"[each] for each in right)
 
 
 def split(tickets: Sequence[Ticket], seed: int) -> dict[Split, list[Ticket]]:
@@ -176,6 +199,12 @@ def _ours() -> Method:
     return ours.learn
 
 
+def _statistics() -> Method:
+    from lab.bench.learning import ours
+
+    return partial(ours.learn, reflector=ours.STATISTICS)
+
+
 def _gepa(**settings: Any) -> Method:
     from lab.bench.learning import gepa_peer
 
@@ -188,13 +217,22 @@ def _grpo(**settings: Any) -> Method:
     return partial(grpo_peer.learn, settings=grpo_peer.Settings(**settings))
 
 
+def _etgpo() -> Method:
+    from lab.bench.learning import etgpo_peer
+
+    return partial(etgpo_peer.learn, settings=etgpo_peer.Settings())
+
+
 METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when asked for: gepa may not be installed
     "ours": _ours,
-    "gepa": _gepa,
+    "statistics": _statistics,
     "gepa-tuned": partial(_gepa, minibatch=24, most_val=128, cache=True),
+    "gepa-evidence": partial(_gepa, minibatch=24, most_val=128, cache=True, evidence_tickets=192),
+    "gepa": _gepa,
     "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),  # what the pool is worth
     "tf-grpo": _grpo,
     "tf-grpo-best": partial(_grpo, best_on_val=True),
+    "etgpo": _etgpo,
 }
 
 

@@ -7,10 +7,13 @@ from math import isinf
 from statistics import fmean
 from typing import Any
 
+from lab.bench.learning.classic import LEARNERS
+from lab.bench.learning.data import MADE, REAL
 from lab.bench.learning.statistics import Interval, mean_interval, wilson
 
 Result = Mapping[str, Any]  # what ``cells.run`` writes
 OURS = "ours"
+RIVALS = ("gepa-tuned", "gepa-evidence", "statistics")  # that the set-by-set table shows
 
 
 def accuracy(result: Result, rollouts: int) -> float:
@@ -45,44 +48,90 @@ def in_order(results: Iterable[Result], field: str) -> list[str]:
 
 
 def learning_table(results: Sequence[Result], budget: int) -> str:
-    """The tables of ``bin/bench learn``, as Markdown."""
-    datasets, methods = in_order(results, "dataset"), in_order(results, "method")
-    parts = [budget // 4, budget // 2, budget]
-    heads = [f"{part:,} rollouts" for part in parts]
-    rows = []
-    for dataset in datasets:
-        for method in methods:
-            of_cell = [r for r in results if (r["dataset"], r["method"]) == (dataset, method)]
-            if not of_cell:
-                continue
-            shown = [percent(spread(results, dataset, method, part)[0]) for part in parts]
-            low, high = spread(results, dataset, method, budget)[1]
-            costs = [f"{fmean(r[name] for r in of_cell):.0f}" for name in ("reflections", "accepted")]
-            start = percent(fmean(accuracy(r, 0) for r in of_cell))
-            rows.append([dataset, method, str(len(of_cell)), start, *shown, between(max(0.0, low), min(1.0, high)), *costs])
-    head = ["tickets", "method", "seeds", "before", *heads, "95 % interval", "reflections", "edits accepted"]
-    text = "Test accuracy, mean over seeds:\n\n" + table(head, rows)
-    peers = [method for method in methods if method != OURS]
-    if OURS in methods and peers:
-        text += "\nOurs less the peer, paired by seed, in points (95 % interval):\n\n"
-        text += table(
-            ["tickets", *(f"{peer} at {part:,}" for peer in peers for part in (parts[0], budget))],
-            [
-                [dataset, *(gap(differences(results, dataset, peer, part)) for peer in peers for part in (parts[0], budget))]
-                for dataset in datasets
-            ]
-            + [
-                [
-                    "all",
-                    *(
-                        gap([d for dataset in datasets for d in differences(results, dataset, peer, part)])
-                        for peer in peers
-                        for part in (parts[0], budget)
-                    ),
-                ]
-            ],
-        )
+    """The tables of ``bin/bench learn``, as Markdown: at a quarter of the budget, and at all of it."""
+    marks = (budget // 4, budget)
+    text = "Test accuracy in per cent, mean over seeds:\n\n" + accuracy_table(results, marks)
+    text += f"\nThe same at {budget:,} rollouts, a line per set (lowest to highest seed):\n\n{overview(results, budget)}"
+    real = [name for name in in_order(results, "dataset") if name in REAL]
+    if real:
+        heading = "real sets together, and how many points this loop is ahead, paired by set and seed"
+        text += f"\nThe {len(real)} {heading} (95 % interval over runs; over sets):\n\n"
+        text += together_table(results, real, marks)
+    rivals = [method for method in RIVALS if method in in_order(results, "method")]
+    if OURS in in_order(results, "method") and rivals:
+        text += "\nSet by set, this loop less the other method, in points (95 % interval over seeds):\n\n"
+        text += differences_table(results, rivals, marks)
     return text
+
+
+def accuracy_table(results: Sequence[Result], marks: Sequence[int]) -> str:
+    """A line per set and method."""
+    rows = []
+    for dataset in in_order(results, "dataset"):
+        for method in in_order(results, "method"):
+            runs = [r for r in results if (r["dataset"], r["method"]) == (dataset, method)]
+            if not runs:
+                continue
+            low, high = spread(results, dataset, method, marks[-1])[1]
+            shown = [percent(spread(results, dataset, method, mark)[0]) for mark in marks]
+            interval = between(max(0.0, low), min(1.0, high))
+            if method in LEARNERS:
+                costs = ["-", *shown, interval, "-", "-"]
+            else:
+                spent = [f"{fmean(r[name] for r in runs):.0f}" for name in ("reflections", "accepted")]
+                costs = [percent(fmean(accuracy(r, 0) for r in runs)), *shown, interval, *spent]
+            rows.append([title(dataset), method, str(len(runs)), *costs])
+    heads = [f"{mark:,} rollouts" for mark in marks]
+    return table(["tickets", "method", "seeds", "before", *heads, "95 % interval", "reflections", "edits accepted"], rows)
+
+
+def overview(results: Sequence[Result], rollouts: int) -> str:
+    """A line per set, a column per method."""
+    methods = in_order(results, "method")
+    rows = []
+    for dataset in in_order(results, "dataset"):
+        row = [title(dataset)]
+        for method in methods:
+            found = list(accuracies(results, dataset, method, rollouts).values())
+            ends = [f"{100 * end(found):.0f}" for end in (min, max)] if found else []
+            row.append(f"{percent(fmean(found))} ({'-'.join(dict.fromkeys(ends))})" if found else "-")
+        rows.append(row)
+    return table(["tickets", *methods], rows)
+
+
+def together_table(results: Sequence[Result], datasets: Sequence[str], marks: Sequence[int]) -> str:
+    """A line per method: its mean over sets, and how far this loop is ahead of it."""
+    rows = []
+    for method in in_order(results, "method"):
+        found = [name for name in datasets if accuracies(results, name, method, 0)]
+        if found:
+            means = [percent(fmean(spread(results, name, method, mark)[0] for name in found)) for mark in marks]
+            rows.append([method, str(len(found)), *means, *(lead(results, found, method, mark) for mark in marks)])
+    ahead = [f"ours ahead at {mark:,}" for mark in marks]
+    return table(["method", "sets", *(f"{mark:,} rollouts" for mark in marks), *ahead], rows)
+
+
+def lead(results: Sequence[Result], datasets: Sequence[str], method: str, mark: int) -> str:
+    """How far this loop is ahead of a method on some sets, with both intervals."""
+    by_set = [found for name in datasets if (found := differences(results, name, method, mark))]
+    if method == OURS or not by_set:
+        return "-"
+    return f"{gap([each for found in by_set for each in found])}; {reach([fmean(found) for found in by_set])}"
+
+
+def differences_table(results: Sequence[Result], rivals: Sequence[str], marks: Sequence[int]) -> str:
+    """A line per set."""
+    pairs = [(rival, mark) for rival in rivals for mark in marks]
+    rows = [
+        [title(dataset), *(gap(differences(results, dataset, rival, mark)) for rival, mark in pairs)]
+        for dataset in in_order(results, "dataset")
+    ]
+    return table(["tickets", *(f"{rival} at {mark:,}" for rival, mark in pairs)], rows)
+
+
+def title(dataset: str) -> str:
+    """The name of a set, and that this loop was tuned to it where it was."""
+    return f"{dataset} (tuned to)" if dataset in MADE else dataset
 
 
 def noise_table(results: Sequence[Result]) -> str:
@@ -132,8 +181,10 @@ def between(low: float, high: float) -> str:
 
 def gap(values: Sequence[float]) -> str:
     """The mean of differences with its interval, in points."""
-    if not values:
-        return "-"
+    return f"{100 * fmean(values):+.1f} ({reach(values)})".removesuffix(" (-)") if values else "-"
+
+
+def reach(values: Sequence[float]) -> str:
+    """The interval of a mean of differences, in points."""
     low, high = mean_interval(values)
-    reach = "" if isinf(high) else f" ({100 * low:+.1f} to {100 * high:+.1f})"
-    return f"{100 * fmean(values):+.1f}{reach}"
+    return "-" if isinf(high) else f"{100 * low:+.1f} to {100 * high:+.1f}"

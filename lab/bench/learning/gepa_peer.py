@@ -6,6 +6,9 @@ shipped model in the one prompt that it understands, with the minibatch's ticket
 down. An answer that cannot be used is asked for again. Reasons, which the prompt shows of wrong cases, belong to the same
 greedy answer as the verdict and are read for free. Merging is on, but finds nothing to do: GEPA merges candidates of
 several components, and this one has one.
+
+With evidence, the prompt shows what this loop's shows, counted over the train tickets that the candidate has judged. Where
+these are too few, further ones are judged, which costs their rollouts.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from lab.bench.learning.method import LANGUAGE, Learnt, Point, Task
 from lab.bench.learning.proposer import parse_rules, propose
 from stageb.guidance import rollout
 from stageb.guidance.config import DecodeConfig, SamplerConfig
-from stageb.guidance.prompts import rule_lines
+from stageb.guidance.prompts import Case, rule_lines
 from stageb.guidance.reflection.edits import apply
-from stageb.guidance.types import Answers, Record, Selection, Ticket
+from stageb.guidance.types import Answers, Ticket
 from stageb.seeds import shuffled, stream
 
 COMPONENT = "rules"
@@ -39,22 +42,30 @@ class Settings:
     minibatch: int = 3  # tickets that a proposal sees and must improve on; GEPA's default
     most_val: int | None = None  # val tickets that accepted candidates are ranked on; None: all
     cache: bool = False  # GEPA's cache of evaluations
+    evidence_tickets: int | None = None  # that evidence is counted over, at the least; None: no evidence is shown
     pool: bool = True  # edit one of the Pareto front over val tickets, as GEPA does; otherwise always the best on val
 
 
 class Adapter:
     """What GEPA asks of a system; see ``GEPAAdapter`` in ``gepa.core.adapter``."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, evidence_tickets: int | None) -> None:
         self.task = task
+        self.evidence_tickets = evidence_tickets
         self.rollouts = 0
         self.reflections = 0
+        self.train = {ticket.key: ticket for ticket in task.parts["train"]}
+        self.judged: dict[str, dict[str, Case]] = {}  # candidate -> ticket_key -> how it judges that train ticket
 
     def evaluate(self, batch: list[Ticket], candidate: Texts, capture_traces: bool = False) -> EvaluationBatch[Ticket, bool]:
         """1 for a right greedy verdict, 0 for any other."""
         self.rollouts += len(batch)
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
         right = self.task.judge.right(guidance, batch)
+        seen = self.judged.setdefault(candidate[COMPONENT], {})
+        for ticket, each in zip(batch, right, strict=True):
+            if ticket.key in self.train:
+                seen.setdefault(ticket.key, Case(ticket, each, None))
         return EvaluationBatch(right, list(map(float, right)), batch)
 
     def make_reflective_dataset(
@@ -64,7 +75,9 @@ class Adapter:
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
         tickets = eval_batch.trajectories or []
         answers = rollout.rollout(tickets, guidance, self.task.engine, GREEDY, LANGUAGE, ["greedy"])
-        return {COMPONENT: [{"record": record(*pair)} for pair in zip(tickets, answers, strict=True)]}
+        cases = [case(*pair) for pair in zip(tickets, answers, strict=True)]
+        self.judged[candidate[COMPONENT]].update({each.ticket.key: each for each in cases})
+        return {COMPONENT: [{"case": each} for each in cases]}
 
     def propose_new_texts(
         self,
@@ -74,21 +87,28 @@ class Adapter:
     ) -> Texts:
         """The guidance after the model's edit; nothing where no answer could be used."""
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
-        records = [row["record"] for row in reflective_dataset[COMPONENT]]
+        cases = [row["case"] for row in reflective_dataset[COMPONENT]]
+        counted = () if self.evidence_tickets is None else self.counted(candidate, self.evidence_tickets)
         for _ in range(TRIES):
             key = stream(self.task.seed, "gepa", self.reflections)
-            proposals, asked = propose(records, guidance, self.task.reflector, 1, key)
+            proposals, asked = propose(cases, guidance, self.task.reflector, 1, key, counted)
             self.reflections += asked
             if proposals:
                 return {COMPONENT: rule_lines(apply(guidance, proposals[0].operations))}
         return {}
 
+    def counted(self, candidate: Texts, least: int) -> Sequence[Case]:
+        """The train tickets that the candidate has judged; so many at the least, where there are so many."""
+        seen = self.judged[candidate[COMPONENT]]
+        others = [ticket for key, ticket in self.train.items() if key not in seen]
+        self.evaluate(shuffled(others, stream(self.task.seed, "counted"))[: max(0, least - len(seen))], candidate)
+        return list(seen.values())
 
-def record(ticket: Ticket, answers: Answers) -> Record:
+
+def case(ticket: Ticket, answers: Answers) -> Case:
     """A greedy answer as reflection reads it."""
     (candidate,) = answers.candidates
-    right = candidate.verdict == ticket.label
-    return Record(ticket, 0, 0, 0, answers, Selection(candidate.verdict, candidate.reason, 0, 1.0, False, right, ""))
+    return Case(ticket, candidate.verdict == ticket.label, candidate.reason)
 
 
 class Watch:
@@ -119,7 +139,7 @@ class Silent:
 
 def learn(task: Task, settings: Settings) -> Learnt:
     """Run GEPA until the budget is spent."""
-    adapter = Adapter(task)
+    adapter = Adapter(task, settings.evidence_tickets)
     watch = Watch(adapter)
     val = shuffled(task.parts["val"], stream(task.seed, "gepa val"))[: settings.most_val]
     optimize(
@@ -132,6 +152,7 @@ def learn(task: Task, settings: Settings) -> Learnt:
         use_merge=True,
         cache_evaluation=settings.cache,
         max_metric_calls=task.budget,
+        stop_callbacks=lambda _: adapter.rollouts >= task.budget,  # GEPA does not see what evidence costs
         callbacks=[watch],
         logger=Silent(),
         seed=task.seed,

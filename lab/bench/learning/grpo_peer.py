@@ -9,14 +9,16 @@ hands back what the last step left; ``best_on_val`` hands back the best epoch on
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lab.bench.learning.method import BATCH, LANGUAGE, Learnt, Point, Task
 from lab.bench.learning.proposer import propose, together
 from stageb.guidance import rollout
 from stageb.guidance.config import DecodeConfig, SamplerConfig
+from stageb.guidance.reflection.reflect import case_of
 from stageb.guidance.selection import select
-from stageb.guidance.types import Guidance, Record, Ticket
+from stageb.guidance.types import Answers, Guidance, Record, Ticket
 from stageb.seeds import shuffled, stream
 
 
@@ -46,9 +48,13 @@ def learn(task: Task, settings: Settings) -> Learnt:
             if spent + len(batch) * settings.group > task.budget:
                 return Learnt(points, spent, reflections, accepted)
             key = stream(task.seed, "grpo step", spent)
-            records = roll_out(task, batch, guidance, settings, key)
+            records = [
+                Record(ticket, 0, 0, 0, given, select(ticket, given, settings.agreement))
+                for ticket, given in roll_out(task, batch, guidance, settings.group, key)
+            ]
             spent += len(batch) * settings.group
-            proposals, asked = propose(records, guidance, task.reflector, settings.answers, key)
+            cases = [case_of(record) for record in records]
+            proposals, asked = propose(cases, guidance, task.reflector, settings.answers, key)
             reflections += asked
             after = together(guidance, proposals)
             accepted += after != guidance
@@ -66,15 +72,11 @@ def learn(task: Task, settings: Settings) -> Learnt:
             points.append(Point(spent, best))
 
 
-def roll_out(task: Task, batch: list[Ticket], guidance: Guidance, settings: Settings, key: int) -> list[Record]:
-    """The batch with its groups of answers."""
-    sampler = SamplerConfig(samples_per_decode=settings.group, grid=[DecodeConfig(max_new_tokens=40)])
-    records: list[Record] = []
-    for group in rollout.micro_batches(batch, BATCH):
-        tickets = [batch[i] for i in group]
-        answers = rollout.rollout(tickets, guidance, task.engine, sampler, LANGUAGE, [key])
-        records += [
-            Record(ticket, 0, 0, guidance.step, given, select(ticket, given, settings.agreement))
-            for ticket, given in zip(tickets, answers, strict=True)
-        ]
-    return records
+def roll_out(
+    task: Task, batch: Sequence[Ticket], guidance: Guidance, group: int, key: int
+) -> Iterator[tuple[Ticket, Answers]]:
+    """Every ticket with a group of sampled answers."""
+    sampler = SamplerConfig(samples_per_decode=group, grid=[DecodeConfig(max_new_tokens=40)])
+    for places in rollout.micro_batches(batch, BATCH):
+        tickets = [batch[i] for i in places]
+        yield from zip(tickets, rollout.rollout(tickets, guidance, task.engine, sampler, LANGUAGE, [key]), strict=True)

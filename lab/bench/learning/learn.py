@@ -1,6 +1,7 @@
 """Methods of learning beside each other: bin/bench learn --out out/learn --data FOLDER
 
-Every method learns guidance for the same tickets with the same model, from the same empty guidance, with as many rollouts.
+Every method learns guidance for the same tickets with the same model, from the same empty guidance, with as many rollouts;
+a decision tree and a rule list, which need none, show what rules can reach.
 Writes results.json, table.md and curves.png into --out; a folder per run stands under cells/.
 """
 
@@ -11,16 +12,17 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from lab.bench.learning import options
-from lab.bench.learning.cells import METHODS, Cell, run_all
+from lab.bench.learning.cells import Cell, run_all
+from lab.bench.learning.data import MADE, REAL
 from lab.bench.learning.figures import learning_table
-from lab.bench.learning.missions import MISSIONS
 
-DATASETS = ",".join([*MISSIONS, "car_evaluation", "maintie"])
+DATASETS = ",".join([*MADE, *REAL])
+DEFAULT = "ours,statistics,gepa-tuned,gepa-evidence,gepa,tf-grpo,tf-grpo-best,etgpo,tree,rules"
 
 
 def main(arguments: Sequence[str]) -> int:
     """The command. Raises ``InputError`` where it cannot be started."""
-    parser = options.parser_of("learn", __doc__, DATASETS, ",".join(METHODS), budget=8000, seeds=3)
+    parser = options.parser_of("learn", __doc__, DATASETS, DEFAULT, budget=5000, seeds=3)
     given = parser.parse_args(arguments)
     methods, datasets = options.methods_of(given), options.datasets_of(given)
     cells = [

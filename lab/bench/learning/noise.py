@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 from lab.bench.learning import options
 from lab.bench.learning.cells import METHODS, Cell, run_all
+from lab.bench.learning.classic import LEARNERS
 from lab.bench.learning.figures import OURS, noise_table
+from stageb.errors import InputError
 
 DATASETS = "demo-rack,plain,car_evaluation"
 
@@ -22,6 +24,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--peer-seeds", type=int, default=20, help="runs of every other method (default 20)")
     given = parser.parse_args(arguments)
     methods, datasets = options.methods_of(given), options.datasets_of(given)
+    if set(methods) & {*LEARNERS}:
+        raise InputError(f"--methods: {', '.join(LEARNERS)} accept no edits; leave them out")
     cells = [
         Cell(dataset, method, seed, given.budget, shuffled=shuffled, idle=not shuffled, measured=False)
         for shuffled in (True, False)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from lab.bench.learning import data
 from lab.bench.learning.cells import METHODS, Place
+from lab.bench.learning.classic import LEARNERS
 from stageb.errors import InputError
 
+KNOWN = (*METHODS, *LEARNERS)
 FOLDER = Path(__file__).parents[3] / "configs" / "guidance"
 CONFIGS = (FOLDER / "tickets.yaml", FOLDER / "frugal.yaml")  # rollouts are what is counted here, so: when they are dear
 
@@ -23,7 +25,7 @@ def parser_of(
         prog=f"bin/bench {name}", description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--datasets", default=datasets, help=f"names with commas between them (default {datasets})")
-    parser.add_argument("--methods", default=methods, help=f"of {', '.join(METHODS)} (default {methods})")
+    parser.add_argument("--methods", default=methods, help=f"of {', '.join(KNOWN)} (default {methods})")
     parser.add_argument("--budget", type=int, default=budget, help=f"rollouts of a run (default {budget})")
     parser.add_argument("--seeds", type=int, default=seeds, help=f"runs of every method on every data set (default {seeds})")
     parser.add_argument("--data", type=Path, help="a folder with NAME/tickets.jsonl for data sets that are not built in")
@@ -59,9 +61,10 @@ def datasets_of(given: argparse.Namespace) -> list[str]:
 def methods_of(given: argparse.Namespace) -> list[str]:
     """The methods, all known, and what they need installed. Raises ``InputError``."""
     names: list[str] = given.methods.split(",")
-    unknown = [name for name in names if name not in METHODS]
+    unknown = [name for name in names if name not in KNOWN]
     if unknown:
-        raise InputError(f"--methods: there is no {', '.join(unknown)}; choose from {', '.join(METHODS)}")
-    if any(name.startswith("gepa") for name in names) and find_spec("gepa") is None:
-        raise InputError("gepa is not installed; in the checkout: python -m pip install -e '.[bench]'")
+        raise InputError(f"--methods: there is no {', '.join(unknown)}; choose from {', '.join(KNOWN)}")
+    for start, module in (("gepa", "gepa"), ("tree", "sklearn")):
+        if any(name.startswith(start) for name in names) and find_spec(module) is None:
+            raise InputError(f"{module} is not installed; in the checkout: python -m pip install -e '.[bench]'")
     return names

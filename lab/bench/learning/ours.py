@@ -21,10 +21,15 @@ from stageb.guidance.types import Guidance
 
 LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first
 RUN = "run"
+IDLE = "lab.bench.learning.proposer:idle"
+STATISTICS = "lab.bench.learning.proposer:statistics"
 
 
-def learn(task: Task) -> Learnt:
-    """Run the command until its budget is spent. Raises ``StagebError`` with its last words where it fails."""
+def learn(task: Task, reflector: str | None = None) -> Learnt:
+    """Run the command until its budget is spent. Raises ``StagebError`` with its last words where it fails.
+
+    ``reflector`` is a function that reflects in the model's place, as the scripted engine names it.
+    """
     tickets = task.folder / "tickets.jsonl"
     data.write(task.tickets, tickets)
     options: dict[str, object] = {
@@ -39,11 +44,9 @@ def learn(task: Task) -> Learnt:
         "fabric.accelerator": task.device,
         "fabric.devices": 1,
     }
-    if task.idle:
-        options |= {
-            "reflection.model.engine": "scripted",
-            "reflection.model.model_name_or_path": "lab.bench.learning.proposer:idle",
-        }
+    reflector = IDLE if task.idle else reflector
+    if reflector:
+        options |= {"reflection.model.engine": "scripted", "reflection.model.model_name_or_path": reflector}
     given = [("config", path) for path in task.configs] + [*options.items()]
     words = [word for key, value in given for word in (f"--{key}", str(value))]
     words += ["--budget.rollouts", str(task.budget + measuring(task, words))]
@@ -69,14 +72,15 @@ def measuring(task: Task, words: Sequence[str]) -> int:
 def read(place: Path, task: Task) -> Learnt:
     """What the mission's folder says.
 
-    What counts are train rollouts, the gate's verdicts, and val rollouts, since val chooses what is handed back. All that
-    was spent under earlier steps of the guidance was spent before a step was reached.
+    What counts are train rollouts, verdicts of the gate and for the evidence, and val rollouts, since val chooses what is
+    handed back. All that was spent under earlier steps of the guidance was spent before a step was reached.
     """
     learning = [
         r for r in rows(place / "trajectories.jsonl") if r["split"] == "val" or (r["split"] == "train" and r["epoch"])
     ]
     decisions = rows(place / "reflection.jsonl")
     costs = [(row["guidance_step"], 1) for row in learning]
+    costs += [(row["guidance_step_before"], row.get("judged", 0)) for row in decisions]  # a removal counts no evidence
     costs += [(row["guidance_step_before"], row["gate"]["judged"]) for row in decisions if row["gate"]]
     spent = sum(cost for _, cost in costs)
     points = [Point(0, task.first)]

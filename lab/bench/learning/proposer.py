@@ -1,31 +1,82 @@
-"""Edits from the model, as this loop asks for them: the one prompt that the shipped model was trained to answer."""
+"""Edits from the model, as this loop asks for them: the one prompt that the shipped model was trained to answer.
+
+And two that stand in for the model, as functions for the scripted engine: ``statistics`` makes rules of the evidence in that
+prompt, ``idle`` makes rules that change nothing.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log
 
+from lab.bench.learning.clues import says
 from lab.bench.learning.method import LANGUAGE
-from stageb.engines.protocol import Decode, Engine, Prompt
+from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
+from stageb.guidance.prompts import Case, Shown
+from stageb.guidance.reflection.conditions import read
 from stageb.guidance.reflection.edits import apply, named
-from stageb.guidance.reflection.reflect import distinct, reflect
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Record, Rule
-from stageb.seeds import stream
+from stageb.guidance.reflection.evidence import evidence
+from stageb.guidance.reflection.proposals import parse_proposal
+from stageb.guidance.reflection.reflect import distinct, eligible, fitting, of_kind, requests
+from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
+from stageb.seeds import stream, uniform
 
-SETTINGS = ReflectionConfig(
-    max_prompt_tokens=2000, max_new_tokens=120, temperature=0.9
-)  # as in configs/guidance/tickets.yaml
+SETTINGS = ReflectionConfig(  # as in configs/guidance/tickets.yaml, but that evidence is what this loop adds
+    max_prompt_tokens=2000, max_new_tokens=120, temperature=0.9, evidence=0
+)
+CLUES = ReflectionConfig.evidence  # lines of evidence that a peer is given where it is given some
+NEXT = 0.25  # by how much each rank of the evidence is drawn less often than the one before it
+NAMED = 3  # cases that an answer names
+
+_COUNTED = re.compile(r"^Counted in \d+ wrong that should (pass|fail), ", re.MULTILINE)
+_CLUE = re.compile(r"^\d+ to \d+: (.+)$", re.MULTILINE)
+_WRONG = re.compile(r"^Wrong or unsure.*", re.MULTILINE | re.DOTALL)
+_CASE = re.compile(r"^(T\d+)\. (.*)$", re.MULTILINE)
+_REASON = re.compile(r" => .*$")
 
 
 def propose(
-    records: Sequence[Record], guidance: Guidance, engine: Engine, answers: int, key: int
+    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counted: Sequence[Case] = ()
 ) -> tuple[list[Proposal], int]:
-    """The distinct proposals among ``answers`` answers to these records, the most frequent first; and how many answers were
-    asked for: none where every record is right."""
-    given = reflect(records, guidance, engine, replace(SETTINGS, num_proposals=answers), LANGUAGE, key).proposals
+    """The distinct proposals among ``answers`` answers to these cases, the most frequent first; and how many answers were
+    asked for: none where every case is right. Where ``counted`` is given, evidence counted over it is shown too."""
+    if eligible(cases):
+        return [], 0
+    shown, asked = _shown(cases, guidance, engine, answers, key, counted)
+    given = [
+        parse_proposal(completion.text, each.cases, guidance, SETTINGS, LANGUAGE, index)
+        for index, (each, (completion,)) in enumerate(zip(shown, engine.generate(asked), strict=True))
+    ]
     return [proposal for proposal, _ in sorted(distinct(given), key=lambda pair: -pair[1])], len(given)
+
+
+def _shown(
+    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counted: Sequence[Case]
+) -> tuple[list[Shown], list[Request]]:
+    """What each answer sees, and its request: fewer cases where evidence needs their room."""
+    config = replace(SETTINGS, num_proposals=answers)
+    while True:
+        shown, asked = fitting(cases, guidance, engine, config, LANGUAGE, key)
+        if not counted:
+            return shown, asked
+        shown = [_with_evidence(each, counted, guidance) for each in shown]
+        asked = requests(shown, guidance, config, LANGUAGE, key)
+        longest = max(engine.count_tokens([request.prompt for request in asked]))
+        if longest <= config.max_prompt_tokens or config.max_cases == 1:
+            return shown, asked
+        config = replace(config, max_cases=max(1, config.max_cases * 3 // 4))
+
+
+def _with_evidence(shown: Shown, counted: Sequence[Case], guidance: Guidance) -> Shown:
+    """What an answer sees, and what was counted of the kind of error that it looks at."""
+    label = next(case.ticket.label for case in shown.cases if not case.right)
+    errors, contrast = of_kind(counted, (label, shown.rule), guidance)
+    counts = evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES)
+    return replace(shown, evidence=counts)
 
 
 def together(guidance: Guidance, proposals: Sequence[Proposal]) -> Guidance:
@@ -46,6 +97,21 @@ def parse_rules(mission: str, text: str) -> Guidance:
         rules.append(Rule(key, rule))
     assert rules and rules[0].key == HEADLINE_KEY, f"no guidance: {text!r}"
     return Guidance(mission, 0, tuple(rules), 1 + max(int(rule.key[1:]) for rule in rules))
+
+
+def statistics(prompt: Prompt, decode: Decode, key: int) -> str:
+    """A reflection answer that a clue of the evidence makes up: ``Fail if CLUE.`` or ``Pass if CLUE.``; no operation where
+    there is no evidence. The key draws the rank, the first ones most often. Named are, as by the shipped model, three wrong
+    cases that meet the clue. For the scripted engine."""
+    clues, heading, wrong = _CLUE.findall(prompt.user), _COUNTED.search(prompt.user), _WRONG.search(prompt.user)
+    if not (clues and heading and wrong):
+        return json.dumps({"operations": []})
+    share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))  # geometric, as far as there are clues
+    clue = clues[min(int(log(1 - share) / log(1 - NEXT)), len(clues) - 1)]
+    cases = {name: read(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
+    named = [name for name, each in cases.items() if says(clue, each)] or list(cases)
+    text = f"{heading[1].capitalize()} if {clue}."
+    return json.dumps({"operations": [{"op": "add", "text": text, "rationale": "counted", "evidence": named[:NAMED]}]})
 
 
 def idle(prompt: Prompt, decode: Decode, key: int) -> str:

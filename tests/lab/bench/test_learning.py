@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter as Count
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from guidance.made import guidances
 from hypothesis import given
 
-from lab.bench.learning import cells, data, grpo_peer, missions, options, ours, proposer
+from lab.bench.learning import cells, data, etgpo_peer, grpo_peer, learn, missions, noise, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import LANGUAGE, Judge, Task
 from stageb.engines.protocol import Decode, Prompt, Request
@@ -22,7 +23,7 @@ from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.prompts import Case, rule_lines
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
+from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket, Verdict
 
 CONFIG = """
 model: {engine: scripted}
@@ -125,6 +126,76 @@ def test_idle_edits_are_taken_by_the_loop_and_change_no_verdict(task: Task) -> N
     assert len(texts) == 5, "edits that are equal would be tried once"
 
 
+# Evidence
+
+
+def case(number: int, text: str, label: Verdict, right: bool) -> Case:
+    return Case(Ticket("m", f"g{number:04d}", label, (("image_1", text),)), right, "" if right else "none fails it (G0)")
+
+
+def leaking(label: Verdict) -> list[Case]:
+    """Cases of which three in four wrong ones, of that label, are red, and no right one; the wet ones tell less."""
+    other: Verdict = "pass" if label == "fail" else "fail"
+    wrong = [
+        case(n, f"hue: {'red' if n % 4 else 'blue'}; {'dry' if n % 3 else 'wet'} ground", label, False) for n in range(24)
+    ]
+    return wrong + [case(n, f"hue: blue; {'dry' if n % 6 else 'wet'} ground", other, True) for n in range(24, 48)]
+
+
+def prompt_of(cases: Sequence[Case], guidance: Guidance, counted: Sequence[Case]) -> Prompt:
+    """The prompt of one answer."""
+    seen: list[Prompt] = []
+
+    def respond(prompt: Prompt, decode: Decode, key: int) -> str:
+        seen.append(prompt)
+        return ""
+
+    assert proposer.propose(cases, guidance, ScriptedEngine(respond), 1, 7, counted) == ([], 1)
+    return seen[0]
+
+
+@pytest.mark.parametrize("label", ["pass", "fail"])
+def test_statistics_makes_rules_of_the_evidence_the_first_ranks_most_often(task: Task, label: Verdict) -> None:
+    prompt = prompt_of(leaking(label), task.first, leaking(label))
+    texts: Count[str] = Count()
+    for key in range(60):
+        answer = proposer.statistics(prompt, Decode(), key)
+        proposal = parse_proposal(answer, leaking(label), task.first, proposer.SETTINGS, LANGUAGE, 0)
+        (operation,) = proposal.operations
+        texts[operation.text] += 1
+    assert texts.most_common(1)[0][0] == f"{label.capitalize()} if hue is red."
+    assert len(texts) > 1
+
+
+def test_statistics_names_wrong_cases_that_meet_the_clue(task: Task) -> None:
+    prompt = prompt_of(leaking("fail"), task.first, leaking("fail"))
+    lines = dict(line.split(". ", 1) for line in prompt.user.splitlines() if line.startswith("T"))
+    for key in range(30):
+        (operation,) = json.loads(proposer.statistics(prompt, Decode(), key))["operations"]
+        named = [lines[name] for name in operation["evidence"]]
+        assert 1 <= len(named) <= proposer.NAMED
+        word = {"hue is red": "hue: red", "a summary mentions wet": "wet ground"}
+        told = operation["text"].removeprefix("Fail if ").removesuffix(".").split(" and ")
+        assert all(word[part] in text for text in named for part in told)
+
+
+def test_statistics_proposes_nothing_without_evidence(task: Task) -> None:
+    prompt = prompt_of(leaking("fail"), task.first, ())
+    assert "Counted" not in prompt.user
+    assert json.loads(proposer.statistics(prompt, Decode(), 1)) == {"operations": []}
+
+
+def test_evidence_is_counted_over_what_is_given_and_fits_the_prompt(task: Task) -> None:
+    many = [
+        case(n, f"hue: {'red' if n % 2 else 'blue'}; {'word ' * 100}", "fail" if n % 2 else "pass", not n % 2)
+        for n in range(300)
+    ]
+    prompt = prompt_of(many[:24], task.first, many)
+    assert "Counted in 150 wrong that should fail, 150 right to pass:\n150 to 0: hue is red" in prompt.user
+    assert len((prompt.system + " " + prompt.user).split()) <= proposer.SETTINGS.max_prompt_tokens
+    assert prompt.user.count("\nT") >= 2
+
+
 # The methods
 
 
@@ -156,6 +227,69 @@ def test_gepa_keeps_to_its_budget_and_learns(task: Task) -> None:
     iteration = 2 * 24 + 50
     assert task.budget <= learnt.rollouts < task.budget + iteration, "GEPA ends with the iteration that reaches the budget"
     assert learnt.accepted >= len(learnt.points) - 2
+    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
+
+
+def test_gepa_with_evidence_counts_it_over_train_tickets_that_its_budget_pays_for(task: Task) -> None:
+    pytest.importorskip("gepa")
+    from lab.bench.learning import gepa_peer
+
+    adapter = gepa_peer.Adapter(task, 60)
+    candidate = {gepa_peer.COMPONENT: rule_lines(task.first)}
+    train, val = task.parts["train"], task.parts["val"]
+    adapter.evaluate(list(train[:24]), candidate, capture_traces=True)
+    adapter.evaluate(list(val), candidate)
+    counted = adapter.counted(candidate, 60)
+    assert {each.ticket.key for each in counted} >= {ticket.key for ticket in train[:24]}
+    assert len({each.ticket.key for each in counted} & {ticket.key for ticket in train}) == len(counted) == 60
+    assert [each.right for each in counted] == task.judge.right(task.first, [each.ticket for each in counted])
+    assert adapter.rollouts == 60 + len(val)
+    adapter.counted(candidate, 60)
+    assert adapter.rollouts == 60 + len(val), "what is known is not judged again"
+
+
+def test_gepa_with_evidence_keeps_to_its_budget_and_learns(task: Task) -> None:
+    pytest.importorskip("gepa")
+    from lab.bench.learning import gepa_peer
+
+    settings = gepa_peer.Settings(minibatch=24, most_val=50, cache=True, evidence_tickets=100)
+    learnt = gepa_peer.learn(dataclasses.replace(task, reflector=ScriptedEngine(proposer.statistics)), settings)
+    assert task.budget <= learnt.rollouts < task.budget + 2 * 24 + 50 + 100
+    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
+
+
+def test_etgpo_keeps_to_its_budget_and_learns(task: Task) -> None:
+    engine = task.engine
+    assert isinstance(engine, Counting)
+    learnt = etgpo_peer.learn(task, etgpo_peer.Settings(tickets=64))
+    assert engine.asked <= learnt.rollouts + learnt.reflections
+    assert learnt.rollouts <= task.budget < learnt.rollouts + 64 * 5 + len(task.parts["val"])
+    right = [sum(task.judge.right(point.guidance, task.parts["val"])) for point in learnt.points]
+    assert right == sorted(right)
+    assert learnt.accepted == len(learnt.points) - 1
+    assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
+
+
+def test_etgpo_sorts_every_failure_once_and_keeps_the_most_frequent_categories() -> None:
+    cases = [case(n, f"a: {n}", "fail" if n % 3 else "pass", n % 2 == 0) for n in range(100)]
+    seen = [each.ticket.key for batch in etgpo_peer.batches(cases, 5) for each in batch if not each.right]
+    assert sorted(seen) == sorted(each.ticket.key for each in cases if not each.right)
+    for batch in etgpo_peer.batches(cases, 5):
+        labels = {(each.right, each.ticket.label) for each in batch}
+        assert labels in ({(False, "fail"), (True, "pass")}, {(False, "pass"), (True, "fail")})
+    made = {
+        name: etgpo_peer.Category(operation("add", name), set(keys))
+        for name, keys in zip("ABC", ["xy", "z", "xyw"], strict=True)
+    }
+    failures = {"x": 5, "y": 5, "z": 99, "w": 1}
+    chosen = etgpo_peer.chosen(list(made.values()), failures, etgpo_peer.Settings(categories=2))
+    assert chosen == [made["C"], made["A"]], "one ticket makes no category"
+
+
+@pytest.mark.slow
+def test_statistics_learns_in_the_place_of_the_model(task: Task) -> None:
+    learnt = ours.learn(task, ours.STATISTICS)
+    assert learnt.accepted > 0
     assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
 
 
@@ -251,5 +385,15 @@ def test_a_data_set_that_is_missing_is_left_out_and_said(tmp_path: Path, capsys:
 
 def test_an_unknown_method_is_refused(tmp_path: Path) -> None:
     parser = options.parser_of("learn", "", "plain", "tf-grpo", 100, 1)
-    with pytest.raises(InputError, match="gepa-tuned"):
+    with pytest.raises(InputError, match=r"gepa-tuned.*rules"):
         options.methods_of(parser.parse_args(["--out", str(tmp_path), "--methods", "sgd"]))
+
+
+def test_noise_takes_no_method_without_edits(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="rules"):
+        noise.main(["--out", str(tmp_path), "--datasets", "plain", "--methods", "rules"])
+
+
+def test_what_learn_runs_by_default_is_there() -> None:
+    assert {*learn.DEFAULT.split(",")} <= {*options.KNOWN}
+    assert learn.DATASETS.split(",") == [*data.MADE, *data.REAL]

@@ -78,16 +78,47 @@ def test_differences_are_paired_by_seed() -> None:
     assert figures.differences(results, "d", "peer", 100) == [0.5, 0.5]
 
 
-def test_the_table_shows_every_method_and_the_gaps_to_ours() -> None:
+def test_the_table_shows_every_method_at_a_quarter_of_the_budget_and_at_its_end() -> None:
     results = [
-        result("d", method, seed, (0, "0001"), (20, right))
-        for method, right in (("ours", "1111"), ("peer", "0011"))
+        result("monk1", method, seed, (0, "0001"), (20, "0011"), (80, right))
+        for method, right in (("ours", "1111"), ("gepa-tuned", "0111"))
         for seed in (1, 2)
     ]
     text = figures.learning_table(results, 100)
-    assert "| d | ours | 2 | 25.0 | 100.0 | 100.0 | 100.0 | 100.0 to 100.0 | 5 | 1 |" in text
-    assert "| d | +50.0 (+50.0 to +50.0) | +50.0 (+50.0 to +50.0) |" in text
-    assert "| all | +50.0 (+50.0 to +50.0) |" in text
+    assert "| monk1 | ours | 2 | 25.0 | 50.0 | 100.0 | 100.0 to 100.0 | 5 | 2 |" in text
+    assert "| monk1 | +0.0 (+0.0 to +0.0) | +25.0 (+25.0 to +25.0) |" in text
+
+
+def test_made_up_sets_are_marked_and_stay_out_of_the_mean_of_the_real_ones() -> None:
+    results = [
+        result(dataset, method, seed, (0, "0000"), (20, right))
+        for dataset, ours in (("plain", "0000"), ("monk1", "1111"), ("maintie", "0011"))
+        for method, right in (("ours", ours), ("statistics", "0001"))
+        for seed in (1, 2)
+    ]
+    text = figures.learning_table(results, 100)
+    assert "| plain (tuned to) | ours |" in text
+    assert "| ours | 2 | 75.0 | 75.0 | - | - |" in text
+    ahead = "+50.0 (+4.1 to +95.9); -267.7 to +367.7"  # four runs; two sets
+    assert f"| statistics | 2 | 25.0 | 25.0 | {ahead} | {ahead} |" in text
+
+
+def test_the_overview_has_a_line_per_set_and_says_what_was_not_run() -> None:
+    results = [
+        result("monk1", "ours", 1, (0, "0001"), (20, "0011")),
+        result("monk1", "ours", 2, (0, "0001"), (20, "1111")),
+        result("maintie", "gepa", 1, (0, "0001")),
+    ]
+    text = figures.learning_table(results, 100)
+    assert (
+        "| tickets | ours | gepa |\n| --- | --- | --- |\n| monk1 | 75.0 (50-100) | - |\n| maintie | - | 25.0 (25) |" in text
+    )
+
+
+def test_what_needs_no_rollouts_shows_no_costs() -> None:
+    text = figures.learning_table([result("monk1", "tree", 1, (0, "0111"))], 100)
+    assert "| monk1 | tree | 1 | - | 75.0 | 75.0 |" in text
+    assert "| - | - |" in text
 
 
 def test_the_noise_table_counts_runs_that_accepted_and_runs_that_handed_back() -> None:
@@ -107,7 +138,7 @@ def test_curves_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from lab.bench.learning import plot
 
-    results = [result(d, m, s, (0, "0001"), (20, "0111")) for d in "abcd" for m in ("ours", "gepa") for s in (1, 2)]
+    results = [result(d, m, s, (0, "0001"), (20, "0111")) for d in "abcd" for m in ("ours", "gepa", "tree") for s in (1, 2)]
     plot.draw(results, 100, tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
