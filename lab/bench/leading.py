@@ -118,12 +118,13 @@ def table(tickets: Sequence[Ticket], turned: float) -> Ask:
 
 def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     """One bundle in a mission of ``count`` train tickets, from its records to the state after it, where the merits of race
-    and pool are known from earlier ones; verdicts that it asked for; whether an edit was accepted."""
+    and pool are known from earlier ones; verdicts that it asked for; whether an edit was accepted. If so, what the next
+    bundle teaches is studied too, as happens at once then."""
     config = LoopConfig(stage_a_paths=["made up"], split=SplitConfig(1.0, 0.0, 0.0))
     assert config.gate != "none"
     tickets = made(count)
     splits = split_tickets(tickets, config)["m"]
-    pool = Pool(whole_groups(splits.tested, tickets), tickets, config.gate.pool_size)
+    pool = Pool(whole_groups(splits.tested, tickets), config.gate.pool_size)
     tools = Tools(config, tickets, splits, pool, Proposer(), table(tickets, turned), look=LOOK)
     records = recorded([tickets[i] for i in splits.studied[: config.reflection.batch_size]])
     known = (*splits.raced, *splits.tested[: 2 * config.gate.pool_size])
@@ -133,13 +134,14 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
 
     def once() -> None:
         nonlocal judged, accepted
-        mission, taken = learning.take_bundle(start, config)
-        answered = learning.reflect_on(taken, mission.guidance, tools)
-        learnt = learning.try_edits(mission, taken, answered.proposals, tools)
-        judged, accepted = learnt.judged, learnt.decision.winner is not None
+        mission, studied = learning.study(start, tools)
+        answered = learning.reflect_on(studied, mission.guidance, tools)
+        learnt = learning.try_edits(mission, studied, answered.proposals, tools)
+        judged, accepted = studied.asked + learnt.judged, learnt.decision.winner is not None
         mission = learning.settle(mission, learnt, tools)
         if accepted:
-            learning.look_again(mission, taken, learnt, tools)
+            _, following = learning.study(mission, tools)
+            judged += following.asked
 
     return timed(once, repeats), judged, accepted
 

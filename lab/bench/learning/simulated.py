@@ -21,11 +21,9 @@ from stageb.seeds import shuffled, stream, uniform
 
 CONFIG = GateConfig()
 ERROR = 0.3  # share of the tickets judged wrong without a rule
-BUNDLE = 64  # tickets
 EDITS = 8  # of a bundle
 RULES = 12  # that could go
 SEARCHES = 16  # for a rule that can
-TESTED = 2 / 3  # of the tickets that no race is run on, the pool of one edit
 
 
 class Turns(NamedTuple):
@@ -88,11 +86,9 @@ def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) 
     train = round(SplitConfig().train * tickets)
     made, raced = world(key, train), min(CONFIG.race_size, train // 3)
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
-    pool = range(raced, raced + round(TESTED * (train - raced)))
+    pool = Pool(whole_groups(range(raced, train), made.tickets), CONFIG.pool_size)
     judge = Judge(made.ask, made.tickets, CONFIG, START, {})
-    gate = Gate(
-        judge, range(raced), CONFIG.race_chunk, Pool(whole_groups(pool, made.tickets), made.tickets, len(pool)), LOOK
-    )
+    gate = Gate(judge, range(raced), CONFIG.race_chunk, pool.besides(0), LOOK)
     return decide([Edit((), 1, edited)], gate, lambda one, other: None, left).winner is not None
 
 
@@ -105,42 +101,33 @@ class Run:
     guidance: Guidance = START
     left: float = CONFIG.alpha
     wrong: float = ERROR  # share of the tickets that the guidance judges wrong
-    unsolved: frozenset[int] = frozenset()  # wrong tickets of the last bundle: further cases
     tested: int = 0  # edits
 
     def __post_init__(self) -> None:
         self._world = world(self.key, self.train)
         raced = min(CONFIG.race_size, self.train // 3)
-        self._raced, self._others = range(raced), range(raced, self.train)
-        self._pool = Pool(whole_groups(self._others, self._world.tickets), self._world.tickets, CONFIG.pool_size)
+        self._raced = range(raced)
+        self._pool = Pool(whole_groups(range(raced, self.train), self._world.tickets), CONFIG.pool_size)
         self._known: dict[int, float] = {}  # merits under the guidance
 
-    def drawn(self, number: int) -> list[int]:
-        """The tickets of a bundle."""
-        return shuffled(self._others, stream(self.key, "bundle", number))[:BUNDLE]
-
-    def accepts(self, number: int, drawn: Sequence[int], rules: Sequence[Turns]) -> bool:
-        """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets ``drawn``."""
+    def accepts(self, number: int, rules: Sequence[Turns]) -> bool:
+        """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets of a fold."""
         judge = Judge(self._world.ask, self._world.tickets, CONFIG, self.guidance, self._known)
         race_on = shuffled(self._raced, stream(self.key, "race", number))
-        gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool, LOOK)
-        shown = tuple(sorted(self.unsolved.union(drawn)))
-        edits = [Edit((), 1, self._world.plus(self.guidance, turns), shown=shown) for turns in rules]
+        gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.besides(number), LOOK)
+        edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
         decision = decide(edits, gate, lambda one, other: None, self.left)
         self.left = decision.left
         self.tested += sum(each.test is not None for each in decision.tried)
         self.guidance = decision.winner.guidance if decision.winner else self.guidance
         self._known = judge.known(self.guidance)
-        right = self._world.right(self.guidance, drawn)
-        self.unsolved = frozenset(i for i, each in zip(drawn, right, strict=True) if not each)
         return decision.winner is not None
 
     def accepts_worthless(self, number: int) -> bool:
-        """Whether one of a bundle of edits is accepted that mend as many tickets as they break, but for those that they were
-        made from, all of which they judge right."""
-        drawn = self.drawn(number)
-        shown = self.unsolved.union(drawn)
-        return self.accepts(number, drawn, [worthless(self.key, number, each, self.wrong, shown) for each in range(EDITS)])
+        """Whether one of a bundle of edits is accepted that mend as many tickets as they break, but for those of the fold
+        that they were made from, all of which they judge right."""
+        shown = frozenset(self._pool.fold(number))
+        return self.accepts(number, [worthless(self.key, number, each, self.wrong, shown) for each in range(EDITS)])
 
 
 def with_nothing_to_learn(key: int, train: int, bundles: int) -> tuple[bool, int]:
@@ -154,10 +141,10 @@ def after_a_first_acceptance(key: int, train: int, bundles: int) -> tuple[bool, 
     """A run in which one edit is good, proposed first, and none that ``bundles`` bundles propose later. Whether the good
     edit was accepted, whether a worthless one was after it, and how many of these were tested."""
     run, good = Run(key, train), Turns(stream(key, "good"), 0.5, 0.02)
-    if not run.accepts(0, run.drawn(0), [good]):
+    if not run.accepts(0, [good]):
         return False, False, 0
     run.wrong, run.tested = ERROR * (1 - good.mends) + (1 - ERROR) * good.breaks, 0
-    accepted = any(run.accepts_worthless(number) for number in range(bundles))  # the first bundle once more, as in a run
+    accepted = any(run.accepts_worthless(number) for number in range(1, 1 + bundles))
     return True, accepted, run.tested
 
 
@@ -180,7 +167,7 @@ def removals(key: int, pool: int, cost: float, noise: float, searches: int = SEA
     first, allowance = False, Allowance(CONFIG.removal_margin, CONFIG.alpha)
     for number in range(searches):
         judge = Judge(made.ask, made.tickets, CONFIG, guidance, {})
-        gate = Gate(judge, range(CREDITED_ON), CONFIG.race_chunk, Pool(others, made.tickets, pool), LOOK)
+        gate = Gate(judge, range(CREDITED_ON), CONFIG.race_chunk, others, LOOK)
         removal = prune(guidance, "P", gate, allowance)
         allowance = removal.left
         if removal.winner:
