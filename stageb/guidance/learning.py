@@ -72,6 +72,7 @@ class Learnt:
     merits: Mapping[int, float] = field(default_factory=dict)  # position -> how the guidance from now on judges it
     judged: int = 0  # verdicts that this took
     tokens: int = 0
+    failed: tuple[tuple[str, int | None], ...] = ()  # as in ``MissionState``
 
 
 def due(mission: MissionState, size: int) -> bool:
@@ -131,20 +132,22 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
     gate = _gate(mission, tools.config.gate, race_on, tools, bundle.number)
     edits_to_try = [
-        edit
-        for edit in _edits(mission.guidance, bundle, proposals, gate, tools)
-        if digest(edit.guidance) not in mission.failed
+        edit for edit in _edits(mission.guidance, bundle, proposals, gate, tools) if not _barred(mission, bundle, edit)
     ]
-    decision = decide(edits_to_try, gate, partial(_joined, mission, bundle.name, tools), mission.left)
+    decision = decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), mission.left)
     after = decision.winner.guidance if decision.winner else mission.guidance
-    return Learnt(decision, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
+    failed = tuple(
+        (digest(tried.edit.guidance), None if tried.outcome == "futile" else bundle.number % FOLDS)
+        for tried in decision.tried
+        if tried.test
+    )
+    return Learnt(decision, gate.judge.known(after), gate.judge.judged, gate.judge.tokens, failed)
 
 
 def settle(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
     """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another, where
     a gate has just judged what it takes."""
-    failed = tuple(digest(tried.edit.guidance) for tried in learnt.decision.tried if tried.test)
-    mission = replace(mission, left=learnt.decision.left, failed=(*mission.failed, *failed))
+    mission = replace(mission, left=learnt.decision.left, failed=(*mission.failed, *learnt.failed))
     taught, gated = learnt.decision.winner is not None, tools.config.gate != "none"
     return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=taught and gated)
 
@@ -226,16 +229,23 @@ def _edits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], ga
     return edits
 
 
-def _joined(mission: MissionState, name: str, tools: Tools, one: Edit, other: Edit) -> Edit | None:
-    """The edit that does what both do; None where they name one rule, there is no room for both, or it failed before."""
+def _barred(mission: MissionState, bundle: Bundle, edit: Edit) -> bool:
+    """Whether an edit failed before, and would again. One that tickets were too few to prove may be proven on those that
+    another fold leaves; its test is a new one, and takes its level from the budget anew."""
+    failed = {name for name, fold in mission.failed if fold in (None, bundle.number % FOLDS)}
+    return digest(edit.guidance) in failed
+
+
+def _joined(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other: Edit) -> Edit | None:
+    """The edit that does what both do; None where they name one rule, there is no room for both, or it is barred."""
     operations = [op for edit in (one, other) for proposal in edit.proposals for op in proposal.operations]
     touched = [key for operation in operations for key in named(operation)]
     if len(set(touched)) < len(touched):
         return None
-    edited = apply(mission.guidance, operations, name)
+    edited = apply(mission.guidance, operations, bundle.name)
     evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
     together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
-    return together if _fits(edited, tools) and digest(edited) not in mission.failed else None
+    return together if _fits(edited, tools) and not _barred(mission, bundle, together) else None
 
 
 def _fits(guidance: Guidance, tools: Tools) -> bool:

@@ -120,7 +120,8 @@ class MissionState:
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
     merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
-    failed: tuple[str, ...] = ()  # digests of edited guidance that failed a test under the present one: not tried again
+    failed: tuple[tuple[str, int | None], ...] = ()  # what failed a test under the present guidance: the edited one's digest
+    #   and the fold without which it is not tried again; None: it is not tried again at all
     pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
@@ -180,7 +181,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], right, n) for plain, right, n in body["choices"]),
-        failed=tuple(body["failed"]),
+        failed=tuple((name, fold) for name, fold in body["failed"]),
         allowance=Allowance(**body["allowance"]),
         **{field: body[field] for field in _AS_IT_IS},
     )

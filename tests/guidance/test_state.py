@@ -59,7 +59,7 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
             judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES), max_size=1)),
             merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),
             changed=draw(st.booleans()),
-            failed=tuple(draw(st.lists(LINE, max_size=2))),
+            failed=tuple(draw(st.lists(st.tuples(LINE, st.none() | st.integers(0, 2)), max_size=2))),
             choices=tuple(draw(st.lists(st.builds(Choice, guidance, COUNT, COUNT), max_size=1))),
             **counts,
         )
@@ -94,7 +94,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
         2,
         {"val": (1, Tally(2))},
         {"g::fail": 0.5},
-        ("digest",),
+        (("digest", 2), ("other", None)),
         4,
         True,
         5,

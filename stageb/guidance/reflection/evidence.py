@@ -115,7 +115,7 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
 
     def tell(joined: _Joined, mask: int) -> None:
         tells = sides.tells(mask)
-        if tells == -inf:
+        if tells == -inf or _repeats(joined):
             return
         tells += LOG_WAYS[len(joined)] - sum(cost[CLASS[condition.kind]] for condition in joined)
         parts = (part for size in range(1, len(joined)) for part in combinations(joined, size))
@@ -137,6 +137,12 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
             if len(joined) == 3 and joined not in told:
                 tell(joined, told[pair][0] & held[third])
     return told
+
+
+def _repeats(joined: _Joined) -> bool:
+    """Whether two conditions say which values one name may have: a single one says what both do."""
+    named = [condition.name for condition in joined if condition.kind in ("is", "among")]
+    return len({*named}) < len(named)
 
 
 def _lift(mask: int, sides: _Sides) -> float:
