@@ -72,10 +72,13 @@ def evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int) -> Evi
     sides = _Sides(len(wrong), len(right))
     told = _search(conditions([reading(ticket) for ticket in (*wrong, *right)]), sides)
     clues: list[Clue] = []
-    seen: list[int] = []
+    seen: list[tuple[int, bool]] = []
     for joined, (mask, _) in sorted(told.items(), key=lambda item: (-item[1][1], _written(item[0]))):
-        if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in seen):
-            seen.append(mask)
+        plain = all(CLASS[condition.kind] != "compared" for condition in joined)
+        # What compares two names hides nothing plain: not every model can follow it.
+        before = [other for other, simple in seen if simple or not plain]
+        if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
+            seen.append((mask, plain))
             clues.append(Clue(joined, *sides.counts(mask)))
     return Evidence(len(wrong), len(right), tuple(clues))
 
