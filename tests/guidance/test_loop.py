@@ -332,7 +332,7 @@ def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fi
     assert len(cases & set().union(*by_the_gate)) == edit["evidence"]["tickets"] == 1
 
 
-def test_an_edit_that_failed_its_test_is_not_tried_again_under_the_same_guidance(fit: Fit, model: Model) -> None:
+def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_same(fit: Fit, model: Model) -> None:
     """It looks good on the first tickets that it is tried on, evidence and race, and on no other."""
     fit.tickets.write_text("".join(f"{json.dumps(row | {'label': 'fail'})}\n" for row in small.rows()))
     tried = []
@@ -345,12 +345,13 @@ def test_an_edit_that_failed_its_test_is_not_tried_again_under_the_same_guidance
 
     assert fit(model__model_name_or_path=model(answer)[0], runner__epochs=1) == 0
     first, *later = fit.rows("reflection")
+    print([[e["outcome"] for e in r["gate"]["edits"]] for r in [first,*later]])
     assert [edit["outcome"] for edit in first["gate"]["edits"]] == ["unproven"]
     assert first["gate"]["budget_after"] < first["gate"]["budget_before"]
-    assert later
-    for row in later:
+    assert len(later) >= FOLDS
+    for number, row in enumerate(later, 1):
         assert all(proposal["operations"] for proposal in row["proposals"])
-        assert row["gate"]["edits"] == []
+        assert len(row["gate"]["edits"]) == (number % FOLDS > 0)
         assert row["gate"]["budget_after"] == first["gate"]["budget_after"]
 
 
