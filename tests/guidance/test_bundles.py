@@ -12,7 +12,8 @@ import pytest
 from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
-from stageb.guidance.gate.decide import Edit, Gate, decide
+from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Tried, decide
+from stageb.guidance.gate.exact import ExactTest
 from stageb.guidance.gate.pool import FOLDS, Pool, whole_groups
 from stageb.guidance.learning import Bundle, Tools, due, reflect_on, settle, study, try_edits
 from stageb.guidance.prompts import rule_lines
@@ -266,6 +267,30 @@ def test_what_taught_something_is_followed_by_another_fold_without_another_rollo
     assert not due(after, 5)
     fold = set(tools.pool.fold(1))
     assert {tools.splits.by_key[case.ticket.key] for case in bundle.judged} <= fold
+
+
+@pytest.mark.parametrize(("outcome", "tried_again"), [("futile", [False] * 6), ("unproven", [False, True, True] * 2)])
+def test_what_failed_is_barred_for_good_or_without_the_fold_that_it_was_tested_without(
+    outcome: Outcome, tried_again: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = []
+
+    def fails(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Decision:
+        offered.append([edit.guidance.rules[1].text for edit in edits])
+        test = ExactTest(0.01, 100)
+        return Decision(tuple(Tried(edit, outcome, test=test) for edit in edits if len(offered) == 1), left)
+
+    monkeypatch.setattr(learning, "decide", fails)
+    world = made_up(Random("barred"), batch_size=5)
+    tools = world.tools()
+    mission, bundle = study(world.rolled_out(MissionState(NEUTRAL, left=0.5), tools.splits.studied), tools)
+    proposals = reflect_on(bundle, NEUTRAL, tools).proposals
+    mission = settle(mission, try_edits(mission, bundle, proposals, tools), tools)
+    for number in range(3, 9):
+        try_edits(mission, replace(bundle, number=number), proposals, tools)
+    first, *later = offered
+    assert first
+    assert later == [first if again else [] for again in tried_again]
 
 
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:

@@ -26,6 +26,7 @@ from stageb.guidance.files.guidance_file import load_seed, neutral
 from stageb.guidance.files.tickets import read
 from stageb.guidance.follower import respond
 from stageb.guidance.gate.decide import Edit, Gate, decide
+from stageb.guidance.gate.pool import FOLDS
 from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
 from stageb.guidance.types import Guidance
 from stageb.journal import PARTS, Journal, safe_name
@@ -345,7 +346,6 @@ def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_sa
 
     assert fit(model__model_name_or_path=model(answer)[0], runner__epochs=1) == 0
     first, *later = fit.rows("reflection")
-    print([[e["outcome"] for e in r["gate"]["edits"]] for r in [first,*later]])
     assert [edit["outcome"] for edit in first["gate"]["edits"]] == ["unproven"]
     assert first["gate"]["budget_after"] < first["gate"]["budget_before"]
     assert len(later) >= FOLDS

@@ -202,6 +202,15 @@ def test_of_clues_for_nearly_the_same_tickets_one_is_listed() -> None:
     assert len(evidence(wrong, right, MOST).clues) == 2
 
 
+def test_of_one_name_no_two_conditions_say_which_values_it_may_have() -> None:
+    """Two that are true of one value alone are a longer way to say it, and would be the likelier one where words abound."""
+    values = [COLOURS[n % 3] for n in range(60)]
+    made = [ticket(n, f"colour: {colour}", " ".join(f"word{n}x{k}" for k in range(40))) for n, colour in enumerate(values)]
+    wrong = [each for each, colour in zip(made, values, strict=True) if colour == "red"]
+    counted = evidence(wrong, [each for each in made if each not in wrong], MOST)
+    assert counted.clues[0] == Clue((Condition("is", "colour", "red"),), 20, 0)
+
+
 def test_of_words_that_say_the_same_the_longest_is_listed() -> None:
     wrong = [ticket(n, f"{n}管子漏油") for n in range(5)]
     assert told(evidence(wrong, [ticket(n, "正常") for n in range(9, 14)], MOST)) == [{("mentions", "", "管子漏油")}]
