@@ -139,7 +139,7 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
     failed = tuple(
         (digest(tried.edit.guidance), None if tried.outcome == "futile" else bundle.number % FOLDS)
         for tried in decision.tried
-        if tried.test
+        if tried.test or tried.outcome == "turns no evidence"
     )
     return Learnt(decision, gate.judge.known(after), gate.judge.judged, gate.judge.tokens, failed)
 
