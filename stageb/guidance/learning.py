@@ -100,16 +100,16 @@ def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
     key = stream(config.seed, "reflection", mission.guidance.mission, number)
     if config.gate == "none":
         return mission, Bundle(number, key, tuple(seen.values()))
-    fold = list(tools.pool.fold(number))
     judge = _judge(mission, config.gate, tools)
     known = {*judge.known(mission.guidance), *(tools.splits.by_key[key] for key in seen)}
-    wanted = max(0, config.reflection.evidence_tickets - sum(i in known for i in fold)) if config.reflection.evidence else 0
-    judge.merits([(mission.guidance, list(islice((i for i in fold if i not in known), wanted)))])
+    if config.reflection.evidence:
+        wanted = max(0, config.reflection.evidence_tickets - len(tools.pool.of_fold(number, known)))
+        further = islice((i for i in tools.pool.fold(number) if i not in known), wanted)
+        judge.merits([(mission.guidance, list(further))])
     merits = judge.known(mission.guidance)
     judged = tuple(
         seen.get(ticket.key) or Case(ticket, merits[i] > 0.5, None)
-        for i in fold
-        if (ticket := tools.tickets[i]).key in seen or i in merits
+        for i, ticket in ((i, tools.tickets[i]) for i in tools.pool.of_fold(number, known.union(merits)))
     )
     mission = replace(mission, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
     return mission, Bundle(number, key, judged, judge.judged, judge.tokens)

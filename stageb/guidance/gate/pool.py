@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 
 from stageb.guidance.types import Ticket
@@ -28,7 +29,7 @@ def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Gr
     return [tuple(group) for group in groups.values()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pool:
     """What the edits of one mission may be made from and tested on."""
 
@@ -38,6 +39,16 @@ class Pool:
     def fold(self, number: int) -> Iterator[int]:
         """The tickets of a fold, in order."""
         return (position for group in islice(self.groups, number % FOLDS, None, FOLDS) for position in group)
+
+    def of_fold(self, number: int, positions: Iterable[int]) -> list[int]:
+        """Those of ``positions`` that are tickets of a fold, in order; other tickets are not looked at, however many."""
+        placed = ((self._places[position], position) for position in positions if position in self._places)
+        return [position for (place, _), position in sorted(placed) if place % FOLDS == number % FOLDS]
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[int, int]]:
+        """Position -> which group, and which ticket of it."""
+        return {i: (place, spot) for place, group in enumerate(self.groups) for spot, i in enumerate(group)}
 
     def besides(self, number: int | None) -> list[Group]:
         """The first groups outside a fold (None: all), ``size`` tickets at most. Groups further on are not looked at,

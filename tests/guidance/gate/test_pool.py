@@ -34,6 +34,9 @@ def test_folds_take_turns_and_hold_every_ticket_once_in_whole_groups(made: list[
     pool = Pool(whole_groups(range(len(made)), made), 1)
     folds = [list(pool.fold(number)) for number in range(FOLDS)]
     assert [list(pool.fold(number)) for number in range(FOLDS, 2 * FOLDS)] == folds
+    some = [*reversed(range(0, len(made), 2)), len(made)]  # the last is in no fold
+    for number, fold in enumerate(folds):
+        assert pool.of_fold(number + FOLDS, some) == [i for i in fold if i in some]
     assert sorted(i for fold in folds for i in fold) == list(range(len(made)))
     of = {made[i].group_id: number for number, fold in enumerate(folds) for i in fold}
     assert all(of[made[i].group_id] == number for number, fold in enumerate(folds) for i in fold)
