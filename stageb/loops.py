@@ -31,6 +31,11 @@ LOOPS = {
         config="stageb.guidance.config:LoopConfig",
         fit="stageb.guidance.loop:fit",
     ),
+    "snake": Loop(
+        summary="Learn to play Snake: PPO, its gradients reduced over ranks.",
+        config="stageb.snake.config:SnakeConfig",
+        fit="stageb.snake.loop:fit",
+    ),
 }
 
 
