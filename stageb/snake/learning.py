@@ -86,7 +86,8 @@ class Learner:
         if self.world.world_size > 1:
             for _ in range(2):
                 with self.world.together("warming up"):
-                    self.world.fabric.backward(self.model(batch.grids, batch.actions)[2].sum() * 0.0)
+                    outputs = torch.stack(self.model(batch.grids, batch.actions))
+                    self.world.fabric.backward(outputs.sum() * 0.0)
                 self.optimizer.zero_grad()
 
     def _step(self, batch: Batch, update: int) -> tuple[list[Tensor], Tensor]:
