@@ -25,11 +25,11 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.snake.config import START_LENGTH, GameConfig
+from stageb.snake.picture import FOOD
 from stageb.snake.types import Outcome
 
 UP, RIGHT, DOWN, LEFT = range(4)  # actions, and headings; the reverse of d is d ^ 2
 ACTIONS = 4
-FOOD = 255  # the food's mark in a grid
 KEPT = ("grids", "heading", "idle", "steps", "episode")  # what a state is made of, for ``state`` and ``load``
 
 

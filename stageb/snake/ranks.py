@@ -17,7 +17,7 @@ from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
 from stageb.snake.game import Game
-from stageb.snake.learning import Figures, Learner
+from stageb.snake.learner import Figures, Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import Schedule, games_for
 from stageb.snake.types import Batch, Played, Rollout
@@ -98,7 +98,7 @@ class Ranks:
         numbers = self.world.share(range(self.config.evaluation.episodes))
         seed = seeds.stream(self.config.seed, "snake", "evaluation")
         with self.world.at(f"evaluation after update {update}"):
-            found = evaluate.play_out(self.agent, self.config.game, seed, numbers, self.world.device)
+            found = evaluate.play_out(self.agent, self.config.game, seed, numbers, self.world.fabric.autocast)
         return _together(self.world, evaluate.summed(found))
 
     def checkpoint(self) -> Checkpoint:

@@ -21,15 +21,16 @@ import stageb
 from stageb.commits import committed
 from stageb.journal import Journal
 from stageb.snake.config import START_LENGTH, SnakeConfig
-from stageb.snake.learning import Figures
+from stageb.snake.learner import Figures
 from stageb.snake.logs import Logs
 from stageb.snake.progress import Progress, finished_already
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.schedule import Schedule
+from stageb.snake.stored import WEIGHTS
 from stageb.snake.types import Played
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
-WEIGHTS, CHECKPOINT = "weights/agent.safetensors", "checkpoint.pt"
+CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = ("output.", "fabric.", "log.", "runner.per_rank_num_envs")  # keys that change no result
 
 
