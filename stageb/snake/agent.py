@@ -18,7 +18,8 @@ from torch.nn import functional
 
 from stageb import seeds
 from stageb.snake.config import AgentConfig
-from stageb.snake.game import ACTIONS, FOOD
+from stageb.snake.game import ACTIONS
+from stageb.snake.picture import FOOD
 
 PLANES = 5
 SQUEEZED = 8  # channels of the board that the layer over all cells sees
@@ -33,7 +34,8 @@ def planes(grids: Tensor, size: int) -> Tensor:
     is_food = grids == FOOD
     age = grids.masked_fill(is_food, 0).to(torch.float32)
     length = age.amax(1, keepdim=True)
-    stacked = torch.stack([age / length, age / cells, is_food.float(), (age == length).float(), torch.ones_like(age)], dim=-1)
+    read = [age / length, age / cells, is_food.float(), (age == length).float(), torch.ones_like(age)]
+    stacked = torch.stack(read, dim=-1)
     return stacked.view(-1, size, size, PLANES).permute(0, 3, 1, 2)
 
 

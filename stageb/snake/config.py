@@ -90,7 +90,7 @@ class PpoConfig:
     max_grad_norm: float = 0.5
     """Gradients longer than this are made as long."""
     target_kl: float | None = None
-    """Divergence of the old policy from the new, over all ranks, after which an update makes no further pass; null: never."""
+    """Divergence of the new policy from the old, over all ranks, after which an update makes no further pass; null: any."""
 
     def __post_init__(self) -> None:
         for name in ("gamma", "gae_lambda"):

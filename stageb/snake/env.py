@@ -3,8 +3,8 @@
 Observations are three planes, float32 (3, size, size), from 0 to 1: the age of the body over its length (its order, from the
 tail's 1/length to the head's 1), the food, the head. Actions are 0 up, 1 right, 2 down, 3 left.
 
-Food is drawn from streams named by the seed of ``reset``, the game's number and the episode: game 3 of a vector of 8 and game
-3 of a vector of 100 with the same seed are the same game, and ``SnakeEnv(number=3)`` is that game alone.
+Food is drawn from streams named by the seed of ``reset``, the game's number and the episode: with one seed, game 3
+of a vector of 8 and game 3 of a vector of 100 are the same game, and ``SnakeEnv(number=3)`` is that game alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from torch import Tensor
 
 from stageb.snake import picture
 from stageb.snake.config import GameConfig
-from stageb.snake.game import ACTIONS, FOOD, Game
+from stageb.snake.game import ACTIONS, Game
+from stageb.snake.picture import FOOD
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
@@ -38,8 +39,9 @@ def observations(grids: Tensor, size: int) -> Floats:
     return found
 
 
-def _space(config: GameConfig) -> spaces.Box:
-    return spaces.Box(0.0, 1.0, (3, config.size, config.size), np.float32)
+def _space(config: GameConfig) -> gymnasium.Space[Floats]:
+    box: gymnasium.Space[Any] = spaces.Box(0.0, 1.0, (3, config.size, config.size), np.float32)
+    return box
 
 
 class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
@@ -85,7 +87,10 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         game.restart(done, outcome.ate)
         infos |= self._info(game)
         seen = observations(game.grids(), self.config.size)
-        return seen, *(each.cpu().numpy() for each in (outcome.rewards, outcome.terminated, outcome.truncated)), infos
+        rewards, terminated, truncated = (
+            each.cpu().numpy() for each in (outcome.rewards, outcome.terminated, outcome.truncated)
+        )
+        return seen, rewards, terminated, truncated, infos
 
     def _begun(self) -> Game:
         if self.game is None:

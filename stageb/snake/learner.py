@@ -112,9 +112,7 @@ class Learner:
         names = [each.name for each in fields(Losses)][1:]
         return [getattr(losses, name).detach() for name in names], norm
 
-    def _minibatches(
-        self, rollout: Rollout, advantages: Tensor, returns: Tensor, names: tuple[int, int]
-    ) -> Iterator[Batch]:
+    def _minibatches(self, rollout: Rollout, advantages: Tensor, returns: Tensor, names: tuple[int, int]) -> Iterator[Batch]:
         """The minibatches of one pass, which ``names`` name: the update and the epoch."""
         steps, games = rollout.actions.shape
         places = self._order(steps, names) * games + torch.arange(games, device=rollout.actions.device)

@@ -1,7 +1,7 @@
 """Views of metrics.jsonl for other programs, through Fabric's loggers: a CSV file, TensorBoard's event files, a picture.
 
-None of them is what a run goes on from: where one does, the CSV file is made anew from the committed rows, and TensorBoard is
-told from which step on to forget what it was shown.
+None of them is what a run goes on from: the CSV file is made anew from the committed rows then, and TensorBoard is told
+from which step on to forget what it was shown.
 """
 
 from __future__ import annotations

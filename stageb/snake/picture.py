@@ -1,4 +1,7 @@
-"""A board as text and as a picture. A grid here is a list of cells: 0 free, 1 the tail, up to the head, ``FOOD`` the food."""
+"""A board as text and as a picture.
+
+A grid is a list of cells: 0 for a free one, 1 for the tail, one more for every cell up to the head, and ``FOOD``.
+"""
 
 from __future__ import annotations
 

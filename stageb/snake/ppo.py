@@ -2,8 +2,8 @@
 
 Of the 37 details of Huang et al. 2022 ("The 37 implementation details of proximal policy optimization"), in their numbers:
 used are vectorised games (1), orthogonal weights (2), Adam's epsilon of 1e-5 (3), annealed learning rate (4), generalised
-advantages (5), minibatches (6), advantages normalised (7, by the moments of the whole rollout over all ranks rather than of a
-minibatch, which ranks would not share), the clipped objective (8), an entropy bonus (10), gradients clipped to a global norm
+advantages (5), minibatches (6), advantages normalised (7, by the moments of the whole rollout over all ranks, since those of
+a minibatch would differ between ranks), the clipped objective (8), an entropy bonus (10), gradients clipped to a global norm
 (11), debug figures (12), and one network for policy and value (13). Left out are clipping of the value loss (9), which
 Andrychowicz et al. 2021 found to harm, and all that concerns Atari frames, continuous actions and LSTMs.
 

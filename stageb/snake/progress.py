@@ -28,10 +28,8 @@ class Progress:
         if last:
             self._console.print(f"{place}: going on after {done} of {schedule.updates} updates, {_figures(last, config)}")
         else:
-            self._console.print(
-                f"{place}: {schedule.updates:,} updates from {schedule.steps:,} steps each, of {schedule.all_games:,} games on "
-                f"{schedule.world_size} rank{'s' * (schedule.world_size > 1)}"
-            )
+            games = f"{schedule.all_games:,} games on {schedule.world_size} rank{'s' * (schedule.world_size > 1)}"
+            self._console.print(f"{place}: {schedule.updates:,} updates from {schedule.steps:,} steps each, of {games}")
         self._bar = Bar(
             BarColumn(),
             MofNCompleteColumn(),

@@ -113,7 +113,7 @@ class Player:
             _, last = self.agent.decide(self.game.grids())
         following = torch.cat([values[1:], last[None]])
         places = cut.flatten().nonzero()[:, 0]
-        for some in places.split(AT_ONCE):
+        for some in torch.split(places, AT_ONCE):
             with self._autocast():
                 following.view(-1)[some] = self.agent.decide(finals.flatten(0, 1)[some])[1]
         return following
@@ -121,7 +121,7 @@ class Player:
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
         kept = self.game.state()
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):

@@ -141,8 +141,9 @@ class Run:
         }
         self.journal.append(METRICS, [row])
         now = time.monotonic()
-        steps, seconds = (update + 1 - self._recorded) * self.schedule.steps, max(1e-9, now - self._since)
-        times = {"time/global_fps": round(steps / seconds, 1), "time/sps": round(steps / seconds / self.schedule.world_size, 1)}
+        seconds = max(1e-9, now - self._since)
+        fps = (update + 1 - self._recorded) * self.schedule.steps / seconds
+        times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
         self.journal.note(TIMINGS, [{"update": update + 1, "seconds": round(seconds, 3), **times}])
         self._since, self._recorded = now, update + 1
         self.logs.add(row, times)

@@ -30,13 +30,11 @@ class Schedule:
         require(all_games % world_size == 0, "fabric.devices", world_size, equal)
         steps = all_games * runner.rollout_steps
         minibatches = steps // runner.global_batch
-        require(
-            minibatches >= 1 and steps % runner.global_batch == 0 and runner.rollout_steps % minibatches == 0,
-            "runner.global_batch",
-            runner.global_batch,
-            f"a rollout is {games} games x {world_size} ranks x {runner.rollout_steps} steps = {steps}: give {steps} divided "
-            f"by a divisor of runner.rollout_steps, such as {_nearest(steps, runner.rollout_steps, runner.global_batch)}",
-        )
+        even = minibatches >= 1 and steps % runner.global_batch == 0 and runner.rollout_steps % minibatches == 0
+        fits = _nearest(steps, runner.rollout_steps, runner.global_batch)
+        made = f"a rollout is {games} games x {world_size} ranks x {runner.rollout_steps} steps = {steps}"
+        remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
+        require(even, "runner.global_batch", runner.global_batch, remedy)
         updates = runner.total_steps // steps
         least = f"at least {steps}, the steps of one update"
         require(updates >= 1, "runner.total_steps", runner.total_steps, least)

@@ -1,6 +1,6 @@
 """Small runs of the Snake loop, and one of which a rank raises amid the work.
 
-    python -m programs.snakes fit --loop falling ...   the ``stageb`` command with that one registered
+python -m programs.snakes fit --loop falling ...   the ``stageb`` command with that one registered
 """
 
 from __future__ import annotations
