@@ -50,6 +50,8 @@ THIRD_PARTY = {
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
     "lab/bench/learning/*": {"gepa", "matplotlib", "torch"},
+    "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
+    "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
     "lab/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
     "lab/*": set[str](),

@@ -23,19 +23,19 @@ from torch import Tensor
 from stageb.snake import picture
 from stageb.snake.config import GameConfig
 from stageb.snake.game import ACTIONS, Game
-from stageb.snake.picture import FOOD
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
 
 
-def observations(grids: Tensor, size: int) -> Floats:
-    """Planes of grids, uint8 (N, cells): float32 (N, 3, size, size)."""
-    food = grids == FOOD
-    age = grids.masked_fill(food, 0).to(torch.float32)
-    length = age.amax(1, keepdim=True)
-    stacked = torch.stack([age / length, food.float(), (age == length).float()], dim=1)
-    found: Floats = stacked.view(-1, 3, size, size).cpu().numpy()
+def observations(game: Game) -> Floats:
+    """Planes of all games: float32 (N, 3, size, size)."""
+    planes = torch.zeros((game.count, 3, game.cells), device=game.device)
+    ages = (game.free_at - game.clock[:, None]).clamp_(min=0)
+    torch.div(ages, game.length[:, None], out=planes[:, 0])
+    planes[:, 1].scatter_(1, game.food[:, None], (game.food != game.head).to(torch.float32)[:, None])
+    planes[:, 2].scatter_(1, game.head[:, None], 1.0)
+    found: Floats = planes.view(-1, 3, game.config.size, game.config.size).cpu().numpy()
     return found
 
 
@@ -73,7 +73,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
             chosen = torch.as_tensor(mask).to(self._device)
             self.game.settle()
             self.game.restart(chosen, torch.zeros_like(chosen))
-        return observations(self.game.grids(), self.config.size), self._info(self.game)
+        return observations(self.game), self._info(self.game)
 
     def step(self, actions: NDArray[np.int64]) -> tuple[Floats, NDArray[Any], Bools, Bools, dict[str, Any]]:
         """One step of every game: observations, rewards (float32), terminations, truncations, infos."""
@@ -86,7 +86,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
             infos = self._final(game, ended, done.cpu().numpy())
         game.restart(done, outcome.ate)
         infos |= self._info(game)
-        seen = observations(game.grids(), self.config.size)
+        seen = observations(game)
         rewards, terminated, truncated = (
             each.cpu().numpy() for each in (outcome.rewards, outcome.terminated, outcome.truncated)
         )
@@ -104,9 +104,9 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
     def _final(self, game: Game, ended: Tensor, done: Bools) -> dict[str, Any]:
         """What Gymnasium's own vectors say of games that ended."""
         last = np.full(self.num_envs, None, dtype=object)
-        seen = observations(game.grids()[ended], self.config.size)
-        for place, each in zip(ended.tolist(), seen, strict=True):
-            last[place] = each
+        seen = observations(game)
+        for place in ended.tolist():
+            last[place] = seen[place].copy()
         score = np.where(done, game.score.cpu().numpy(), 0)
         return {"final_obs": last, "_final_obs": done, "final_info": {"score": score, "_score": done}, "_final_info": done}
 
@@ -154,5 +154,5 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         return picture.text(grid) if self.render_mode == "ansi" else np.asarray(picture.image(grid))
 
     def _seen(self, game: Game) -> Floats:
-        found: Floats = observations(game.grids(), self.config.size)[0]
+        found: Floats = observations(game)[0]
         return found

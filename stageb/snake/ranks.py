@@ -51,7 +51,8 @@ class Ranks:
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         with world.together("setup"):
-            model, self.optimizer = world.fabric.setup(self.agent, optimizer)
+            compiled = torch.compile(self.agent) if config.runner.compile else self.agent  # DDP's hooks are set below that
+            model, self.optimizer = world.fabric.setup(compiled, optimizer)
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         self.learner = Learner(world, schedule, model, self.optimizer, numbers)
