@@ -2,9 +2,9 @@
 
 - ``games``: steps of the game alone, on the CPU's cores, beside a plain Python game.
 - ``learn``: training steps (playing and learning) on the CPU beside Stable-Baselines3 and a CleanRL-style PPO, all with the
-  same game, network and numbers; this loop with a rank a core. ``pip install stable-baselines3`` first; it is left out where it is not found.
-- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), with as many games
-  and as large a part of a batch on each. A run makes ``--updates`` updates, of which the first quarter is not counted.
+  same game, network and numbers; this loop with a rank a core. Stable-Baselines3 is left out where it is not installed.
+- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with as many
+  games and as large a part of a batch. A run makes ``--updates`` updates, of which the first quarter is not counted.
 
 Figures are medians over ``--repeats``, or over a run's updates, with the lowest and the highest.
 """
@@ -189,7 +189,7 @@ def _learner(name: str, size: int, cores: int) -> float:
 
 
 def _this_loop(setting: Any) -> float:
-    """The real command, a rank a core, by its own notes; its first update, and its last with the evaluation, are not counted."""
+    """The real command, a rank a core, by its own notes but for its first update and its last, which evaluates."""
     keys = {
         **{f"game.{key}": value for key, value in asdict(setting.game).items() if value is not None},
         **{f"agent.{key}": value for key, value in asdict(setting.agent).items()},

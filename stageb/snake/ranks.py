@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stageb import seeds
 from stageb.snake import evaluate
@@ -51,10 +51,12 @@ class Ranks:
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         with world.together("setup"):
-            compiled = torch.compile(self.agent) if config.runner.compile else self.agent  # DDP's hooks are set below that
-            model, self.optimizer = world.fabric.setup(compiled, optimizer)
+            module = cast(nn.Module, torch.compile(self.agent)) if config.runner.compile else self.agent
+            model, self.optimizer = world.fabric.setup(module, optimizer)
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
+        if config.runner.compile:
+            self.player.compile()
         self.learner = Learner(world, schedule, model, self.optimizer, numbers)
         self._ended = Played()  # since ``ended`` was last asked
 

@@ -52,6 +52,11 @@ class Player:
         self._at = torch.zeros(1, dtype=torch.int64, device=device)  # the row of the buffers that is next
         self._step = torch.zeros(1, dtype=torch.int64, device=device)  # steps since the run began
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._decide = agent.decide
+
+    def compile(self) -> None:
+        """Have torch compile how the agent acts; before the first rollout."""
+        self._decide = torch.compile(self.agent.decide, dynamic=False)
 
     @torch.no_grad()
     def play(self, first_step: int) -> tuple[Rollout, Played]:
@@ -81,7 +86,7 @@ class Player:
         """Look, decide, act, and put all of it into the next row of the buffers."""
         grids = self.game.grids()
         with self._autocast():
-            logits, values = self.agent.decide(grids)
+            logits, values = self._decide(grids)
         log_probs = logits.log_softmax(-1)
         drawn = draws.uniforms(self._keys, self._step).to(torch.float32)
         upto = log_probs.exp().cumsum(-1)[:, :-1]
