@@ -3,8 +3,8 @@
 - ``games``: steps of the game alone, on the CPU's cores, beside a plain Python game.
 - ``learn``: training steps (playing and learning) on the CPU beside Stable-Baselines3 and a CleanRL-style PPO, all with the
   same game, network and numbers; this loop with a rank a core. Stable-Baselines3 is left out where it is not installed.
-- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with as many
-  games and as large a part of a batch. A run makes ``--updates`` updates, of which the first quarter is not counted.
+- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with as
+  many games and as large a part of a batch. A run makes ``--updates`` updates, of which the first quarter is not counted.
 
 Figures are medians over ``--repeats``, or over a run's updates, with the lowest and the highest.
 """
