@@ -93,7 +93,7 @@ def test_three_ranks_go_on_to_the_very_bytes_of_a_run_that_was_not_disturbed(tmp
 
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
     cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 512 * 8 * 6}
-    for world_size, kill in ((1, 120), (2, None)):
+    for world_size, kill in ((1, 60), (2, None)):
         line = arguments(tmp_path, world_size, runner__per_rank_num_envs="auto", **cut)
         ended = forks.run(line, world_size, tmp_path / f"job-{world_size}", kill_before=kill)
         assert ended.codes == ((137,) if kill else (0, 0)), ended.err
