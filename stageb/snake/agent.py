@@ -44,6 +44,12 @@ def head_of(grids: Tensor) -> Tensor:
     return grids.masked_fill(grids == FOOD, 0).argmax(1)
 
 
+def patched(board: Tensor, patch: int) -> Tensor:
+    """Planes (B, P, size, size) with every square of ``patch`` x ``patch`` cells as the channels of one place."""
+    short = -board.shape[2] % patch
+    return functional.pixel_unshuffle(functional.pad(board, (0, short, 0, short)), patch)
+
+
 class Block(nn.Module):
     """x + conv(relu(conv(relu(x))))"""
 
@@ -64,12 +70,13 @@ class Agent(nn.Module):
     def __init__(self, config: AgentConfig, size: int, seed: int) -> None:
         """Weights are drawn from the stream that ``seed`` names."""
         super().__init__()
-        self.size = size
+        self.size, self.patch = size, config.patch
+        self.side = -(-size // config.patch)  # places along a side
         channels, hidden = config.channels, config.hidden
-        self.stem = nn.Conv2d(PLANES, channels, 3, padding=1)
+        self.stem = nn.Conv2d(PLANES * config.patch**2, channels, 3, padding=1)
         self.blocks = nn.Sequential(*(Block(channels) for _ in range(config.blocks)))
         self.squeeze = nn.Conv2d(channels, SQUEEZED, 1)
-        self.whole = nn.Linear(SQUEEZED * size**2, hidden)
+        self.whole = nn.Linear(SQUEEZED * self.side**2, hidden)
         self.joint = nn.Linear(channels + hidden, hidden)
         self.policy = nn.Linear(hidden, ACTIONS)
         self.value = nn.Linear(hidden, 1)
@@ -88,10 +95,12 @@ class Agent(nn.Module):
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
-        board = planes(grids, self.size)
-        x = functional.relu(self.blocks(self.stem(board)))
-        cells = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, cells, channels)
-        at_head = cells.gather(1, head_of(grids)[:, None, None].expand(-1, 1, cells.shape[2]))[:, 0]
+        board = patched(planes(grids, self.size), self.patch)
+        x = functional.relu(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
+        places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
+        head = head_of(grids)
+        head = head // self.size // self.patch * self.side + head % self.size // self.patch
+        at_head = places.gather(1, head[:, None, None].expand(-1, 1, places.shape[2]))[:, 0]
         whole = functional.relu(self.whole(functional.relu(self.squeeze(x)).flatten(1)))
         joint = functional.relu(self.joint(torch.cat([at_head, whole], dim=1)))
         return self.policy(joint).float(), self.value(joint).float()[:, 0]

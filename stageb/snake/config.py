@@ -58,11 +58,14 @@ class AgentConfig:
     """Residual blocks of two 3x3 convolutions each."""
     hidden: int = 256
     """Width of the layer that sees the whole board."""
+    patch: int = 1
+    """Cells along a side of the squares that convolutions take as one place: 1, 2 or 3."""
 
     def __post_init__(self) -> None:
         require(self.channels >= 1, "agent.channels", self.channels, "at least 1")
         require(self.blocks >= 0, "agent.blocks", self.blocks, "0 or more")
         require(self.hidden >= 1, "agent.hidden", self.hidden, "at least 1")
+        require(self.patch in (1, 2, 3), "agent.patch", self.patch, "1, 2 or 3")
 
 
 @dataclass(frozen=True)
