@@ -118,7 +118,7 @@ class Player:
             _, last = self.agent.decide(self.game.grids())
         following = torch.cat([values[1:], last[None]])
         places = cut.flatten().nonzero()[:, 0]
-        for some in torch.split(places, AT_ONCE):
+        for some in torch.split(places, AT_ONCE) if len(places) else ():
             with self._autocast():
                 following.view(-1)[some] = self.agent.decide(finals.flatten(0, 1)[some])[1]
         return following

@@ -198,10 +198,11 @@ def test_weights_of_another_network_are_refused(finished: Path, tmp_path: Path, 
 
 
 def test_it_learns(tmp_path: Path) -> None:
-    """A tenth of configs/snake/5x5.yaml, some seconds."""
+    """A quarter of configs/snake/5x5.yaml, some seconds."""
     torch.set_num_threads(1)
     line = ["fit", "--config=configs/snake/5x5.yaml", "--runner.total_steps=250_000", f"--output.root={tmp_path}"]
-    assert main([*line, "--log.tensorboard=false", "--log.curves=false"]) == 0
+    alone = ["--fabric.devices=1", "--runner.per_rank_num_envs=256"]
+    assert main([*line, *alone, "--log.tensorboard=false", "--log.curves=false"]) == 0
     rows = rows_of(tmp_path / "snake-5x5")
     first, last = rows[0]["score"], rows[-1]["score"]
     assert first < 1
