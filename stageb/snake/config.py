@@ -113,10 +113,10 @@ class RunnerConfig:
     total_steps: int = 3_000_000_000
     """Steps of all environments together, at most; a run makes whole updates."""
     per_rank_num_envs: int | str = "auto"
-    """Games that a rank plays at a time; auto: as many as its memory holds with ease."""
+    """Games that a rank plays at a time; auto: as many as its memory holds with ease, and global_batch has room for."""
     rollout_steps: int = 64
     """Steps of every environment between two updates."""
-    global_batch: int = 65_536
+    global_batch: int = 16_384
     """Steps, over all ranks, that one step of the optimiser learns from."""
     commit_every: int = 50
     """Updates from one commit to the next."""

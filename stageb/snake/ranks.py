@@ -36,7 +36,7 @@ def games_of(config: SnakeConfig, world: World) -> int:
         memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 // world.world_size
-    least: int = min(decode(each) for each in world.gather(encode(games_for(memory, config, kind))))
+    least: int = min(decode(each) for each in world.gather(encode(games_for(memory, config, kind, world.world_size))))
     return least
 
 

@@ -79,11 +79,14 @@ class Schedule:
         return first + (last - first) * update / max(1, self.updates - 1)
 
 
-def games_for(memory: int, config: SnakeConfig, kind: str) -> int:
-    """How many games a rank can play at a time with ``memory`` bytes on a device of a ``kind``: a power of two."""
+def games_for(memory: int, config: SnakeConfig, kind: str, world_size: int) -> int:
+    """How many games a rank can play at a time with ``memory`` bytes on a device of a ``kind``: a power of two.
+
+    At most as many as a rank's part of ``runner.global_batch``, which takes a step of every game at least.
+    """
     each = config.runner.rollout_steps * config.game.cells * BYTES_PER_CELL
-    most = min(MOST_GAMES.get(kind, MOST_GAMES["cpu"]), max(1, memory // each))
-    return 1 << (most.bit_length() - 1)
+    most = min(MOST_GAMES.get(kind, MOST_GAMES["cpu"]), memory // each, config.runner.global_batch // world_size)
+    return 1 << (max(1, most).bit_length() - 1)
 
 
 def _nearest(steps: int, rollout_steps: int, wanted: int) -> int:
