@@ -5,7 +5,6 @@ All learn with the loop's own network, on the loop's own game, with the same num
 
 from __future__ import annotations
 
-import random
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -18,9 +17,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from stageb.snake.agent import Agent
-from stageb.snake.config import AgentConfig, GameConfig
+from stageb.snake.config import FOOD, AgentConfig, GameConfig
 from stageb.snake.env import SnakeVectorEnv
-from stageb.snake.picture import FOOD
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
@@ -32,12 +30,12 @@ class PythonSnake(gymnasium.Env[Any, Any]):
         self.config = config
         self.observation_space = spaces.Box(0.0, 1.0, (3, config.size, config.size), np.float32)
         self.action_space = spaces.Discrete(4)
-        self.chance = random.Random(0)
+        self.chance = np.random.default_rng(0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """A new game."""
         if seed is not None:
-            self.chance = random.Random(seed)
+            self.chance = np.random.default_rng(seed)
         middle = self.config.size // 2
         self.body = deque((middle, middle - back) for back in range(3))
         self.heading, self.idle = 1, 0
@@ -77,7 +75,7 @@ class PythonSnake(gymnasium.Env[Any, Any]):
     def _lay(self) -> None:
         body, size = set(self.body), self.config.size
         free = [(row, column) for row in range(size) for column in range(size) if (row, column) not in body]
-        self.food = self.chance.choice(free)
+        self.food = free[self.chance.integers(len(free))]
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from stageb import seeds
-from stageb.snake.config import AgentConfig
+from stageb.snake.config import FOOD, AgentConfig
 from stageb.snake.game import ACTIONS
-from stageb.snake.picture import FOOD
 
 PLANES = 5
 SQUEEZED = 8  # channels of the board that the layer over all cells sees

@@ -11,6 +11,7 @@ from typing import Literal
 from stageb.config import FabricConfig, OutputConfig, require
 
 SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
+FOOD = 255  # that mark, in a grid
 START_LENGTH = 3
 MOST_STEPS = 4096  # of a rollout
 

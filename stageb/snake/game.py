@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 
 from stageb import draws, seeds
-from stageb.snake.config import START_LENGTH, GameConfig
-from stageb.snake.picture import FOOD
+from stageb.snake.config import FOOD, START_LENGTH, GameConfig
 from stageb.snake.types import Outcome
 
 UP, RIGHT, DOWN, LEFT = range(4)  # actions, and headings; the reverse of d is d ^ 2

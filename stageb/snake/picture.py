@@ -9,10 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from stageb.snake.config import FOOD
+
 if TYPE_CHECKING:
     from PIL import Image
 
-FOOD = 255
 SCALE = 24  # pixels a cell
 BACKGROUND, BOARD, RED = (24, 26, 27), (38, 41, 43), (232, 73, 66)
 TAIL, NECK, HEAD = (24, 92, 66), (74, 201, 126), (240, 240, 210)

@@ -26,6 +26,7 @@ from stageb.snake.game import Game
 from stageb.snake.stored import stored_agent
 
 FRAMES_PER_SECOND = 20
+MOST_FRAMES = 1500  # of a picture; a longer game skips some
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def draw(replay: Replay, place: Path) -> list[Path]:
     """Write the game as a GIF, and where ffmpeg is found as an MP4 beside it; the files written."""
     if place.suffix.lower() != ".gif":
         raise InputError(f"--out {place}: give a name that ends in .gif")
-    frames = [picture.image(grid) for grid in replay.grids]
+    every = -(-len(replay.grids) // MOST_FRAMES)
+    frames = [picture.image(grid).quantize(64) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
     frames += [frames[-1]] * FRAMES_PER_SECOND  # a second to see the end
     with disk.reporting(place):
         disk.place(

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from stageb.snake.config import GameConfig
+from stageb.snake.config import FOOD, GameConfig
 from stageb.snake.game import Game
-from stageb.snake.picture import FOOD
 from stageb.snake.types import Outcome
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))

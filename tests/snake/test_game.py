@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snake.boards import Plain, advance, game_of, same
 
-from stageb.snake.config import GameConfig
+from stageb.snake.config import FOOD, GameConfig
 from stageb.snake.game import DOWN, LEFT, RIGHT, UP, Game
-from stageb.snake.picture import FOOD
 
 SQUARE = """
 . . . .
