@@ -26,6 +26,7 @@ from stageb.snake.game import ACTIONS, Game
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]
+SETTLED_EVERY = 1 << 20  # steps; clocks could go on for nine times as many
 
 
 def observations(game: Game) -> Floats:
@@ -57,6 +58,7 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._device = device
+        self._steps = 0
         self.game: Game | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Floats, dict[str, Any]]:
@@ -85,6 +87,9 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
         if len(ended):
             infos = self._final(game, ended, done.cpu().numpy())
         game.restart(done, outcome.ate)
+        self._steps += 1
+        if self._steps % SETTLED_EVERY == 0:
+            game.settle()
         infos |= self._info(game)
         seen = observations(game)
         rewards, terminated, truncated = (
