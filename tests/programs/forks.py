@@ -119,8 +119,8 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
         done += 1
         os.write(notes, f"{what} {path}\n".encode())
 
-    import programs.regression
-    import programs.snakes  # noqa: F401 - their loops are in the registry from now on
+    import programs.falling
+    import programs.regression  # noqa: F401 - their loops are in the registry from now on
 
     from stageb.__main__ import main
 

@@ -97,16 +97,16 @@ def test_two_steps_of_an_update_come_to_what_is_worked_out_by_hand() -> None:
     [gradient] = torch.autograd.grad(first.total, log_odds)
     # d ratio / d log-odds = 0.5 for action 1 and -0.5 for action 0: the gradient is -(0.5 * 1 + -0.5 * -1) / 2
     assert float(gradient) == pytest.approx(-0.5)
-    assert float(first.policy) == pytest.approx(0.0)
-    assert float(first.value) == pytest.approx(0.5 * (4 + 0) / 2)
-    assert float(first.total) == pytest.approx(0.5 * 1.0)
+    assert first.policy.item() == pytest.approx(0.0)
+    assert first.value.item() == pytest.approx(0.5 * (4 + 0) / 2)
+    assert first.total.item() == pytest.approx(0.5 * 1.0)
     assert (float(first.approx_kl), float(first.clip_frac)) == (0.0, 0.0)
 
     later = torch.tensor(0.6, requires_grad=True)  # after a step that went far: p = 0.6457
     second = ppo.ppo_loss(evaluated(later, actions), batch, config, 0.0)
     p = 1 / (1 + math.exp(-0.6))
     ratios = (p / 0.5, (1 - p) / 0.5)  # 1.291 and 0.709: both beyond the clip, in the direction of their advantages
-    assert float(second.policy) == pytest.approx(-(1.2 * 1 + 0.8 * -1) / 2)
+    assert second.policy.item() == pytest.approx(-(1.2 * 1 + 0.8 * -1) / 2)
     assert float(second.clip_frac) == 1.0
     assert float(second.approx_kl) == pytest.approx(sum(r - 1 - math.log(r) for r in ratios) / 2, abs=1e-6)
     [stopped] = torch.autograd.grad(second.total, later)
@@ -126,4 +126,4 @@ def test_entropy_is_a_bonus() -> None:
     actions = torch.tensor([1])
     batch = Batch(torch.zeros(1, 1), actions, torch.tensor([math.log(0.5)]), torch.zeros(1), torch.zeros(1))
     loss = ppo.ppo_loss(evaluated(torch.zeros(()), actions), batch, PpoConfig(), 0.1)
-    assert float(loss.total) == pytest.approx(-0.1 * math.log(2))
+    assert loss.total.item() == pytest.approx(-0.1 * math.log(2))
