@@ -228,7 +228,10 @@ class Watchdog:
         stuck = {rank: seen.pulse for rank, seen in ranks.items() if now - seen.since > self._patience}
         for rank, at in stuck.items():
             if at.kind == "working":
-                cause = f"no progress for {self._patience:g} s (fabric.timeout_s): taken for hung"
+                place = at.kind, at.label
+                same = [other for other, seen in ranks.items() if (seen.pulse.kind, seen.pulse.label) == place]
+                also = "".join(f"; rank {other} is there too" for other in same if other != rank)
+                cause = f"no progress for {self._patience:g} s (fabric.timeout_s): taken for hung{also}"
                 end_with(RankError(rank, at.label, cause))
         if len(stuck) == self._world_size and all(at.kind == "waiting" for at in stuck.values()):
             others = "; ".join(f"rank {rank} at {at.label}" for rank, at in stuck.items() if rank)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class Case:
 BUG = "ValueError: seven is not a verdict"
 CONFIG = "config: model.model_name_or_path: 'nowhere': name a folder that exists"
 HUNG = "no progress for 3 s (fabric.timeout_s): taken for hung"
+CPU = os.environ.get("JOB_ACCELERATOR", "cpu") == "cpu"
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 
@@ -113,7 +115,7 @@ def cases() -> list[Case]:
                     "at_the_end",
                     on=rank,
                     timeout_s=3,
-                    says=f"rank {rank} failed at parting: {HUNG}",
+                    says=f"rank {rank if CPU else 0} failed at parting: {HUNG}",  # NCCL's teardown waits for all ranks
                 )
             )
         found += [

@@ -188,6 +188,16 @@ def test_no_progress(tmp_path: Path, rank: int) -> None:
     assert ends_with(tmp_path, act, f"rank {rank} failed at rollout group 3: {cause}") == [1, 1]
 
 
+def test_ranks_that_are_stuck_at_one_place_are_all_named(tmp_path: Path) -> None:
+    """One of them may hold up the others: nobody can tell which."""
+
+    def act(rank: int, dog: Watchdog) -> None:
+        wait("gather") if rank == 1 else work("parting")
+
+    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): taken for hung; rank 2 is there too"
+    assert ends_with(tmp_path, act, f"rank 0 failed at parting: {cause}", 3) == [1, 1, 1]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_does_not_come_to_its_end_after_the_others(tmp_path: Path, rank: int) -> None:
     """The others are in ``close`` already."""
