@@ -7,7 +7,6 @@ is the same at every world size.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -66,13 +65,12 @@ class Learner:
         seen: list[Tensor] = []
         skipped = epochs = 0
         for epoch in range(self.config.epochs):
-            before = len(seen)
-            for batch in self._minibatches(rollout, advantages, returns, (update, epoch)):
-                losses, norm = self._step(batch, update)
-                skipped += self._broken > 0
-                seen.append(torch.stack([*losses, norm]))
+            batches = self._minibatches(rollout, advantages, returns, (update, epoch))
+            steps = [self._step(batch, update) for batch in batches]
+            skipped += self._left_out(steps, update)
+            seen += steps
             epochs += 1
-            if self._parted_enough(seen[before:]):
+            if self._parted_enough(steps):
                 break
         finite = torch.stack(seen).nan_to_num(0.0, 0.0, 0.0).double()
         means = (self._over_ranks(finite.mean(0)) / self.world.world_size).tolist()
@@ -90,27 +88,36 @@ class Learner:
                     self.world.fabric.backward(outputs.sum() * 0.0)
                 self.optimizer.zero_grad()
 
-    def _step(self, batch: Batch, update: int) -> tuple[list[Tensor], Tensor]:
-        """One step of the optimiser; its losses on this rank, and the length of the gradient that all ranks share."""
+    def _step(self, batch: Batch, update: int) -> Tensor:
+        """One step of the optimiser; its losses on this rank, and the length of the gradient that all ranks share.
+
+        Nothing in it waits for the device, which is told to leave weights as they are where a gradient is not finite. A loss
+        that is not finite on one rank leaves no finite gradient on any.
+        """
         with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, when it lays out gradients
             losses = ppo.ppo_loss(
                 self.model(batch.grids, batch.actions), batch, self.config, self.schedule.entropy_weight(update)
             )
             self.world.fabric.backward(losses.total)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
-        if math.isfinite(norm):  # a loss that is not finite on one rank leaves no finite gradient on any
-            self.optimizer.step()
-            self._broken = 0
-        else:
-            self._broken += 1
+        self.optimizer.optimizer.found_inf = (~norm.isfinite()).float()  # what torch.amp.GradScaler tells fused optimisers
+        self.optimizer.step()
         self.optimizer.zero_grad()
-        if self._broken == BROKEN_IN_A_ROW:
-            raise NonFiniteError(
-                f"update {update}: the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite; the last commit is "
-                "intact. Try fabric.precision 32-true, or a smaller ppo.learning_rate"
-            )
         names = [each.name for each in fields(Losses)][1:]
-        return [getattr(losses, name).detach() for name in names], norm
+        return torch.stack([*(getattr(losses, name).detach() for name in names), norm])
+
+    def _left_out(self, steps: Sequence[Tensor], update: int) -> int:
+        """How many steps of a pass were left out; asked once a pass, since the answer must be waited for."""
+        with self.world.together(f"steps of update {update}"):
+            finite = torch.stack([each[-1] for each in steps]).isfinite().tolist()
+        for fine in finite:
+            self._broken = 0 if fine else self._broken + 1
+            if self._broken == BROKEN_IN_A_ROW:
+                raise NonFiniteError(
+                    f"update {update}: the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite; the last commit is "
+                    "intact. Try fabric.precision 32-true, or a smaller ppo.learning_rate"
+                )
+        return finite.count(False)
 
     def _minibatches(self, rollout: Rollout, advantages: Tensor, returns: Tensor, names: tuple[int, int]) -> Iterator[Batch]:
         """The minibatches of one pass, which ``names`` name: the update and the epoch."""
