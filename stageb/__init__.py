@@ -16,6 +16,7 @@ The map:
   commits, resume
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
+- ``snake``: PPO on the game of Snake, gradients reduced over ranks
 - ``tiny``: the language model that ships with the package
 - ``demo``: the demo's tickets
 

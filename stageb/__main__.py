@@ -11,6 +11,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 from stageb import __version__, launching, loops
 from stageb.cli import parse
@@ -42,6 +44,22 @@ def fit(arguments: Sequence[str]) -> int:
     return loops.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
 
 
+def of_run(command: str, arguments: Sequence[str]) -> int:
+    """Find the loop that left a run, and have it do ``command`` with that run."""
+    usage = f"usage: stageb {command} RUN [options]; RUN is a run's folder, such as out/run"
+    if not arguments or arguments[0].startswith("-"):
+        if arguments and arguments[0] in ("-h", "--help"):
+            print(f"{usage}; stageb {command} RUN --help lists what its loop takes")
+            return 0
+        raise InputError(f"stageb {command}: no run was named; {usage}")
+    folder = Path(arguments[0])
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"{folder}: no run lies there (it would hold config.yaml); {usage}")
+    asked = parse(["--config", str(folder / "config.yaml")])
+    launching.die_with_launcher()
+    return loops.command_of(asked.loop, command)(folder, asked.config, arguments[1:])
+
+
 @dataclass(frozen=True)
 class Command:
     """One line of the table."""
@@ -50,15 +68,19 @@ class Command:
     run: Callable[[Sequence[str]], int]  # called with what follows the command's name; returns the exit code
 
 
-COMMANDS = {"fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit)}
+COMMANDS = {
+    "fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit),
+    "evaluate": Command("Say how good what a run has learnt is.", partial(of_run, "evaluate")),
+    "play": Command("Watch what a run has learnt.", partial(of_run, "play")),
+}
 
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The command's name and what follows it; ``--help`` and ``--version`` print and exit."""
-    table = "\n".join(f"  {name:<8}{command.summary}" for name, command in COMMANDS.items())
+    table = "\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="stageb",
-        usage="stageb COMMAND [--config FILE] [--KEY VALUE ...]",
+        usage="stageb fit [--config FILE] [--KEY VALUE ...]\n       stageb COMMAND RUN [options]",
         description="Rollout-driven learning on Lightning Fabric.",
         epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -99,7 +99,8 @@ class Journal:
         folder, (anew, elsewhere) = Path(root) / run_name, ways_out
         shaping = {key: value for key, value in flatten(config).items() if not key.startswith(ignored)}
         with disk.reporting(folder):
-            if folder.is_dir() and not (folder / LOCK).exists() and any(folder.iterdir()):
+            known = any((folder / file).exists() for file in (LOCK, COMMIT))  # a copy may have left hidden files out
+            if folder.is_dir() and not known and any(folder.iterdir()):
                 raise InputError(f"{folder}: holds files but no run; give {elsewhere}")
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             lock = -1

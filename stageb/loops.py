@@ -2,16 +2,21 @@
 
 A loop is one entry here and a folder of its own. Its config is a frozen dataclass whose first field names the loop,
 ``loop: Literal["guidance"] = "guidance"``; its other fields are the loop's keys, and every one has a default. Its fit takes
-that config, the same as YAML text, and whether to start anew, and returns an exit code. Both are dotted names, imported when
-they are needed: a config costs little, a fit brings torch.
+that config, the same as YAML text, and whether to start anew, and returns an exit code. A loop may have commands of its own
+for a run that it left, called with the run's folder, its config, and the words that follow. All are dotted names, imported
+when they are needed: a config costs little, a fit brings torch.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from stageb.errors import InputError
 
 DEFAULT = "guidance"
 
@@ -23,6 +28,8 @@ class Loop:
     summary: str  # what --help says
     config: str  # "module:dataclass"
     fit: str  # "module:function"
+    commands: Mapping[str, str] = field(default_factory=dict)  # what a run can be asked for: name -> "module:function"
+    needs: tuple[str, ...] = ()  # modules that the extra of the loop's name brings
 
 
 LOOPS = {
@@ -30,6 +37,13 @@ LOOPS = {
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
         config="stageb.guidance.config:LoopConfig",
         fit="stageb.guidance.loop:fit",
+    ),
+    "snake": Loop(
+        summary="Learn to play Snake: PPO, its gradients reduced over ranks.",
+        config="stageb.snake.config:SnakeConfig",
+        fit="stageb.snake.loop:fit",
+        commands={"evaluate": "stageb.snake.evaluate:main", "play": "stageb.snake.play:main"},
+        needs=("PIL", "gymnasium", "matplotlib", "tensorboard"),
     ),
 }
 
@@ -41,9 +55,30 @@ def config_of(loop: str) -> type:
 
 
 def fit_of(loop: str) -> Callable[[Any, str, bool], int]:
-    """What runs ``loop``, called with (config, its YAML text, fresh)."""
+    """What runs ``loop``, called with (config, its YAML text, fresh). Raises ``InputError`` where its extra is missing."""
+    _check_extra(loop)
     function: Callable[[Any, str, bool], int] = _named(LOOPS[loop].fit)
     return function
+
+
+def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int]:
+    """The command ``name`` for runs of ``loop``, called with (folder, config, arguments); it returns the exit code.
+
+    Raises ``InputError`` where the loop has no such command, or its extra is missing.
+    """
+    if name not in LOOPS[loop].commands:
+        able = ", ".join(each for each, entry in LOOPS.items() if name in entry.commands)
+        raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}")
+    _check_extra(loop)
+    function: Callable[[Path, Any, Sequence[str]], int] = _named(LOOPS[loop].commands[name])
+    return function
+
+
+def _check_extra(loop: str) -> None:
+    missing = [module for module in LOOPS[loop].needs if importlib.util.find_spec(module) is None]
+    if missing:
+        remedy = f"python -m pip install 'stageb[{loop}]', or in a checkout: pip install -c constraints.txt -e '.[{loop}]'"
+        raise InputError(f"loop {loop} needs the extra {loop}, of which {', '.join(missing)} cannot be found: {remedy}")
 
 
 def _named(dotted: str) -> Any:

@@ -106,7 +106,8 @@ def _ddp(accelerator: str) -> DDPStrategy:
     cuda = accelerator in ("cuda", "gpu") or (accelerator == "auto" and torch.cuda.is_available())
     # On a torch without CUDA the composite name raises.
     backend = "cpu:gloo,cuda:nccl" if cuda and torch.cuda.is_available() else "gloo"
-    return DDPStrategy(process_group_backend=backend, timeout=LONGER_THAN_ANY_WORK)
+    # Gradients lie where they are reduced, so that none is copied back from there.
+    return DDPStrategy(process_group_backend=backend, timeout=LONGER_THAN_ANY_WORK, gradient_as_bucket_view=True)
 
 
 def _start(fabric: Fabric, settings: FabricConfig) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import conformance
 import pytest
 from conformance import WORLD_SIZES, Bench, Loop
-from programs import small
+from programs import small, snakes
 
 
 def guidance(root: Path, world_size: int, **keys: object) -> list[str]:
@@ -36,6 +36,14 @@ LOOPS = [
         raising=lambda root, world_size, rank: regression(root, world_size, raises_on=rank),
         says="rank {rank} failed at step 3: ValueError: the slope is gone",
         tolerance=1e-5,
+    ),
+    Loop(
+        name="snake",
+        module="stageb",
+        arguments=snakes.arguments,
+        raising=lambda root, world_size, rank: snakes.arguments(root, world_size, "falling", raises_on=rank),
+        says="rank {rank} failed at rollout of update 3: ValueError: the snake is gone",
+        tolerance=1e-4,
     ),
 ]
 

@@ -219,6 +219,16 @@ def test_a_folder_that_no_run_made_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["run", "thesis.tex"]
 
 
+def test_a_copy_without_hidden_files_goes_on(tmp_path: Path) -> None:
+    work(tmp_path)
+    whole = content(tmp_path)
+    (tmp_path / "run" / ".lock").unlink()
+    with opened(tmp_path) as journal:
+        assert journal.number > 0
+    assert content(tmp_path) == whole
+    assert (tmp_path / "run" / ".lock").exists()
+
+
 def test_a_refused_open_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("", ".", "..", "a/b", "a\\b", "a\0b"):
         with pytest.raises(InputError, match="run name"):

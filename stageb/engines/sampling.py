@@ -23,47 +23,15 @@ import torch
 from torch import Tensor
 
 from stageb import seeds
+from stageb.draws import signed, uniforms, wide
 from stageb.engines.protocol import Decode
 
-
-def _signed(bits: int) -> int:
-    """64 bits as the int64 that holds them."""
-    return bits - (1 << 64) if bits >> 63 else bits
-
-
-_GOLDEN, _MIX_1, _MIX_2 = _signed(seeds.GOLDEN), _signed(seeds.MIX_1), _signed(seeds.MIX_2)
-
-
 BLOCK = 1024  # tokens whose probabilities are summed before any one is looked at; a smaller vocabulary is looked at whole
-
-
-def _wide(device: torch.device) -> torch.dtype:
-    """The type of single numbers and of small sums: Apple's GPUs know no float64."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _whole(device: torch.device) -> torch.dtype:
     """The type of whole distributions: on a CPU the widest; on a GPU float64 would double what they cost."""
     return torch.float64 if device.type == "cpu" else torch.float32
-
-
-def _shift(z: Tensor, places: int) -> Tensor:
-    """``z`` shifted right by ``places``, zeros coming in: torch's own shift brings the sign in."""
-    return (z >> places) & ((1 << (64 - places)) - 1)
-
-
-def uniforms(keys: Tensor, position: int | Tensor) -> Tensor:
-    """``seeds.uniform(key, position)`` for each of ``keys``: int64 (rows,) holding 64 bits, to floats (rows,).
-
-    ``position`` may be a tensor of one int64, so that nothing here need know it before the device does.
-    """
-    if isinstance(position, Tensor):
-        z = keys + (position + 1) * _GOLDEN  # int64 wraps around, as the hash wants
-    else:
-        z = keys + _signed(((position + 1) * seeds.GOLDEN) & seeds.MASK)
-    z = (z ^ _shift(z, 30)) * _MIX_1
-    z = (z ^ _shift(z, 27)) * _MIX_2
-    return _shift(z ^ _shift(z, 31), 11).to(_wide(keys.device)) * 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -92,7 +60,7 @@ class Settings:
             return torch.tensor(values, dtype=dtype, device=device)
 
         return cls(
-            keys=column([_signed(key & seeds.MASK) for key in keys], torch.int64),
+            keys=column([signed(key & seeds.MASK) for key in keys], torch.int64),
             greedy=column([decode.temperature == 0 for decode in decodes], torch.bool),
             temperature=column([max(decode.temperature or 1.0, least) for decode in decodes], floats),
             top_k=column([limit or vocabulary for limit in limits], torch.int64),
@@ -141,15 +109,15 @@ def drawn_in_blocks(logits: Tensor, settings: Settings, position: int | Tensor) 
     scale = settings.temperature.float().clamp(min=1e-30).reciprocal()  # times a logit it must stay finite
     tops, sums = _block_sums(logits, scale)
     highest = tops.amax(-1, keepdim=True)
-    wide = _wide(logits.device)
-    mass = (sums * (tops - highest).exp()).to(wide)
+    exact = wide(logits.device)
+    mass = (sums * (tops - highest).exp()).to(exact)
     upto = mass.cumsum(-1)
-    target = _below(uniforms(settings.keys, position).to(wide)[:, None] * upto[:, -1:], upto)
+    target = _below(uniforms(settings.keys, position).to(exact)[:, None] * upto[:, -1:], upto)
     block = torch.searchsorted(upto, target, right=True).clamp(max=tops.shape[-1] - 1)
     block = torch.where(settings.greedy[:, None], tops.argmax(-1, keepdim=True), block)
     columns = block * BLOCK + torch.arange(BLOCK, device=logits.device)
     inside = logits.gather(-1, columns.clamp(max=vocabulary - 1)).float().masked_fill(columns >= vocabulary, -torch.inf)
-    within = (inside * scale[:, None] - highest).exp().to(wide).cumsum(-1)
+    within = (inside * scale[:, None] - highest).exp().to(exact).cumsum(-1)
     rest = target - (upto - mass).gather(-1, block)
     token = torch.searchsorted(within, _below(rest.clamp(min=0), within), right=True)
     token = torch.where(settings.greedy[:, None], inside.argmax(-1, keepdim=True), token)
@@ -204,14 +172,14 @@ def _kth_largest(scaled: Tensor, settings: Settings) -> Tensor:
 def _least_kept(probability: Tensor, top_p: Tensor) -> Tensor:
     """The probability of the last token that top-p keeps, (rows, 1); 0 where it keeps all."""
     falling = probability.sort(-1, descending=True).values
-    kept = (falling.cumsum(-1, dtype=_wide(falling.device)) < top_p[:, None]).sum(-1, keepdim=True)  # before the last one
+    kept = (falling.cumsum(-1, dtype=wide(falling.device)) < top_p[:, None]).sum(-1, keepdim=True)  # before the last one
     last = falling.gather(-1, kept.clamp(max=falling.shape[-1] - 1))
     return torch.where(top_p[:, None] < 1, last, 0.0)
 
 
 def inverted(probability: Tensor, uniform: Tensor) -> Tensor:
     """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary), which need not sum to 1."""
-    cumulative = probability.cumsum(-1, dtype=_wide(probability.device))
+    cumulative = probability.cumsum(-1, dtype=wide(probability.device))
     target = _below(uniform[:, None] * cumulative[:, -1:], cumulative)
     found = torch.searchsorted(cumulative, target, right=True)[:, 0]
     return found.clamp(max=probability.shape[-1] - 1)

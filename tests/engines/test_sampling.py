@@ -14,6 +14,7 @@ from transformers.generation import (
 )
 
 from stageb import seeds
+from stageb.draws import uniforms
 from stageb.engines.protocol import Decode
 from stageb.engines.sampling import (
     Settings,
@@ -22,7 +23,6 @@ from stageb.engines.sampling import (
     next_tokens,
     penalised,
     probabilities,
-    uniforms,
 )
 
 CPU = torch.device("cpu")
@@ -36,14 +36,6 @@ def settings_of(*decodes: Decode, vocabulary: int = 50, keys: list[int] | None =
 
 def some_logits(rows: int, vocabulary: int = 50, seed: int = 0) -> torch.Tensor:
     return torch.randn(rows, vocabulary, generator=torch.Generator().manual_seed(seed)) * 3
-
-
-@given(st.lists(KEYS, min_size=1, max_size=5), st.integers(0, 2**40))
-def test_uniforms_are_those_of_seeds(keys: list[int], position: int) -> None:
-    signed = torch.tensor([key - (1 << 64) if key >> 63 else key for key in keys])
-    expected = [seeds.uniform(key, position) for key in keys]
-    assert uniforms(signed, position).tolist() == expected
-    assert uniforms(signed, torch.tensor([position])).tolist() == expected
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(any), st.floats(0, 1, exclude_max=True))

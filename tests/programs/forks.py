@@ -23,7 +23,7 @@ from programs.operations import watch
 from programs.processes import clean_environment
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["stageb.__main__", "stageb.guidance.loop", "programs.forks"])
+SERVER.set_forkserver_preload(["stageb.__main__", "stageb.guidance.loop", "stageb.snake.loop", "programs.forks"])
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,8 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
         done += 1
         os.write(notes, f"{what} {path}\n".encode())
 
-    import programs.regression  # noqa: F401 - its loop is in the registry from now on
+    import programs.falling
+    import programs.regression  # noqa: F401 - their loops are in the registry from now on
 
     from stageb.__main__ import main
 

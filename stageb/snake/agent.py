@@ -1,0 +1,113 @@
+"""The agent: a small residual CNN with a policy and a value.
+
+``forward`` *is* the training evaluation, so that the hooks run which reduce its gradients over ranks: a wrapped module whose
+other methods are called past the wrapper never synchronises, and replicas part in silence. Acting needs no gradients and
+uses ``decide`` of the bare module. All parameters are made here, before anything wraps them.
+
+The board is read whole: planes of the grid, and a plane of ones that shows where it ends, since convolutions pad with zeros.
+What the network knows of the head's own cell and of the whole board goes to both outputs.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from stageb import seeds
+from stageb.snake.config import FOOD, AgentConfig
+from stageb.snake.game import ACTIONS
+
+PLANES = 5
+SQUEEZED = 8  # channels of the board that the layer over all cells sees
+
+
+def planes(grids: Tensor, size: int) -> Tensor:
+    """What the network reads of grids, uint8 (B, cells): float32 (B, 5, size, size), in channels-last order.
+
+    Age over length, age over cells (the time until a cell is free), food, head, and ones.
+    """
+    cells = grids.shape[1]
+    is_food = grids == FOOD
+    age = grids.masked_fill(is_food, 0).to(torch.float32)
+    length = age.amax(1, keepdim=True)
+    read = [age / length, age / cells, is_food.float(), (age == length).float(), torch.ones_like(age)]
+    stacked = torch.stack(read, dim=-1)
+    return stacked.view(-1, size, size, PLANES).permute(0, 3, 1, 2)
+
+
+def head_of(grids: Tensor) -> Tensor:
+    """The cell of the head: int64 (B,), of grids, uint8 (B, cells)."""
+    return grids.masked_fill(grids == FOOD, 0).argmax(1)
+
+
+def patched(board: Tensor, patch: int) -> Tensor:
+    """Planes (B, P, size, size) with every square of ``patch`` x ``patch`` cells as the channels of one place."""
+    short = -board.shape[2] % patch
+    return functional.pixel_unshuffle(functional.pad(board, (0, short, 0, short)), patch)
+
+
+class Block(nn.Module):
+    """x + conv(relu(conv(relu(x))))"""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, channels, size, size) to the same."""
+        inner = self.first(functional.relu(x))
+        return cast(Tensor, x + self.second(functional.relu(inner)))
+
+
+class Agent(nn.Module):
+    """From grids to a distribution over actions and a value."""
+
+    def __init__(self, config: AgentConfig, size: int, seed: int) -> None:
+        """Weights are drawn from the stream that ``seed`` names."""
+        super().__init__()
+        self.size, self.patch = size, config.patch
+        self.side = -(-size // config.patch)  # places along a side
+        channels, hidden = config.channels, config.hidden
+        self.stem = nn.Conv2d(PLANES * config.patch**2, channels, 3, padding=1)
+        self.blocks = nn.Sequential(*(Block(channels) for _ in range(config.blocks)))
+        self.squeeze = nn.Conv2d(channels, SQUEEZED, 1)
+        self.whole = nn.Linear(SQUEEZED * self.side**2, hidden)
+        self.joint = nn.Linear(channels + hidden, hidden)
+        self.policy = nn.Linear(hidden, ACTIONS)
+        self.value = nn.Linear(hidden, 1)
+        self._draw_weights(torch.Generator().manual_seed(seeds.stream(seed, "snake", "weights") >> 1))
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, grids: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What PPO learns from: log-probabilities of ``actions``, int64 (B,), entropies and values, each float32 (B,).
+
+        ``grids`` is uint8 (B, cells).
+        """
+        logits, values = self.decide(grids)
+        log_probs = logits.log_softmax(-1)
+        entropies = -(log_probs.exp() * log_probs).sum(-1)
+        return log_probs.gather(1, actions[:, None])[:, 0], entropies, values
+
+    def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
+        board = patched(planes(grids, self.size), self.patch)
+        x = functional.relu(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
+        places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
+        head = head_of(grids)
+        head = head // self.size // self.patch * self.side + head % self.size // self.patch
+        at_head = places.gather(1, head[:, None, None].expand(-1, 1, places.shape[2]))[:, 0]
+        whole = functional.relu(self.whole(functional.relu(self.squeeze(x)).flatten(1)))
+        joint = functional.relu(self.joint(torch.cat([at_head, whole], dim=1)))
+        return self.policy(joint).float(), self.value(joint).float()[:, 0]
+
+    def _draw_weights(self, generator: torch.Generator) -> None:
+        """Orthogonal, as in Huang et al. 2022, detail 2: a policy near uniform, residual branches that begin small."""
+        gains = {self.policy: 0.01, self.value: 1.0, **{block.second: 0.5 for block in self.blocks}}
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.orthogonal_(module.weight, gains.get(module, 2**0.5), generator)
+                nn.init.zeros_(cast(Tensor, module.bias))

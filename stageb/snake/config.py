@@ -1,0 +1,186 @@
+"""The config of the Snake loop: one frozen dataclass per section, keys as users write them.
+
+Nothing here is ever mutated; what changes over a run (learning rate, weight of the entropy) is a function of the update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stageb.config import FabricConfig, OutputConfig, require
+
+SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
+FOOD = 255  # that mark, in a grid
+START_LENGTH = 3
+MOST_STEPS = 4096  # of a rollout
+
+
+@dataclass(frozen=True)
+class GameConfig:
+    """The game, and what its events are worth."""
+
+    size: int = 12
+    """Cells along a side of the square board, 4 to 15."""
+    patience: int | None = None
+    """Steps without food after which a game is cut off (truncated, not lost); null: twice the number of cells."""
+    food: float = 1.0
+    """Reward of eating."""
+    death: float = -1.0
+    """Reward of running into a wall or the own body."""
+    step: float = -0.001
+    """Reward of every step, beside the others."""
+    approach: float = 0.0
+    """Reward of every cell by which the head comes nearer to the food, and price of every one by which it goes away."""
+
+    def __post_init__(self) -> None:
+        require(SMALLEST <= self.size <= LARGEST, "game.size", self.size, f"{SMALLEST} to {LARGEST}")
+        patience = self.patience
+        require(patience is None or 1 <= patience <= 30_000, "game.patience", patience, "1 to 30000 steps, or null")
+
+    @property
+    def cells(self) -> int:
+        """Cells of the board."""
+        return self.size**2
+
+    @property
+    def hunger(self) -> int:
+        """Steps without food after which a game is cut off."""
+        return self.patience if self.patience is not None else 2 * self.cells
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """The network: a small residual CNN with a policy and a value."""
+
+    channels: int = 32
+    """Of every convolution."""
+    blocks: int = 3
+    """Residual blocks of two 3x3 convolutions each."""
+    hidden: int = 256
+    """Width of the layer that sees the whole board."""
+    patch: int = 1
+    """Cells along a side of the squares that convolutions take as one place: 1, 2 or 3."""
+
+    def __post_init__(self) -> None:
+        require(self.channels >= 1, "agent.channels", self.channels, "at least 1")
+        require(self.blocks >= 0, "agent.blocks", self.blocks, "0 or more")
+        require(self.hidden >= 1, "agent.hidden", self.hidden, "at least 1")
+        require(self.patch in (1, 2, 3), "agent.patch", self.patch, "1, 2 or 3")
+
+
+@dataclass(frozen=True)
+class PpoConfig:
+    """Proximal policy optimisation (Schulman et al. 2017)."""
+
+    gamma: float = 0.99
+    """Discount of the next step's value."""
+    gae_lambda: float = 0.95
+    """Share of the longer returns in advantages (generalised advantage estimation)."""
+    clip: float = 0.2
+    """How far the ratio of probabilities may part from 1 to any use."""
+    epochs: int = 2
+    """Passes over a rollout."""
+    value_weight: float = 0.5
+    """Of the value loss."""
+    entropy_weight: float = 0.01
+    """Of the entropy at the first update."""
+    entropy_weight_end: float = 0.001
+    """Of the entropy at the last update; linear in between."""
+    learning_rate: float = 0.0005
+    """Adam's at the first update, whatever the world size and the batch."""
+    learning_rate_end: float = 0.00005
+    """Adam's at the last update; linear in between."""
+    max_grad_norm: float = 0.5
+    """Gradients longer than this are made as long."""
+    target_kl: float | None = None
+    """Divergence of the new policy from the old, over all ranks, after which an update makes no further pass; null: any."""
+
+    def __post_init__(self) -> None:
+        for name in ("gamma", "gae_lambda"):
+            require(0 <= getattr(self, name) <= 1, f"ppo.{name}", getattr(self, name), "0 to 1")
+        for name in ("clip", "learning_rate", "max_grad_norm"):
+            require(getattr(self, name) > 0, f"ppo.{name}", getattr(self, name), "above 0")
+        for name in ("value_weight", "entropy_weight", "entropy_weight_end", "learning_rate_end"):
+            require(getattr(self, name) >= 0, f"ppo.{name}", getattr(self, name), "0 or more")
+        require(self.epochs >= 1, "ppo.epochs", self.epochs, "at least 1")
+        require(self.target_kl is None or self.target_kl > 0, "ppo.target_kl", self.target_kl, "above 0, or null")
+
+
+@dataclass(frozen=True)
+class RunnerConfig:
+    """How much is played, and how it is cut up."""
+
+    total_steps: int = 3_000_000_000
+    """Steps of all environments together, at most; a run makes whole updates."""
+    per_rank_num_envs: int | str = "auto"
+    """Games that a rank plays at a time; auto: as many as its memory holds with ease, and global_batch has room for."""
+    rollout_steps: int = 64
+    """Steps of every environment between two updates."""
+    global_batch: int = 16_384
+    """Steps, over all ranks, that one step of the optimiser learns from."""
+    commit_every: int = 50
+    """Updates from one commit to the next."""
+    log_every: int = 1
+    """Updates that a row of metrics.jsonl sums up."""
+    compile: bool = False
+    """Have torch compile the network: a minute at the start, and faster from then on; needs a C compiler."""
+    divergence_every: int = 50
+    """Updates between two measurements of how far replicas are apart."""
+
+    def __post_init__(self) -> None:
+        given = self.per_rank_num_envs
+        fine = given == "auto" or (isinstance(given, int) and given >= 1)
+        require(fine, "runner.per_rank_num_envs", given, "a number of games, or auto")
+        require(self.rollout_steps <= MOST_STEPS, "runner.rollout_steps", self.rollout_steps, f"at most {MOST_STEPS}")
+        for name in ("total_steps", "rollout_steps", "global_batch", "commit_every", "log_every", "divergence_every"):
+            require(getattr(self, name) >= 1, f"runner.{name}", getattr(self, name), "at least 1")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Whole games with the most probable action, apart from learning."""
+
+    every: int = 0
+    """Updates between two evaluations; 0: at the end alone."""
+    episodes: int = 512
+    """Games of an evaluation, shared out over ranks."""
+
+    def __post_init__(self) -> None:
+        require(self.every >= 0, "evaluation.every", self.every, "0 or more")
+        require(self.episodes >= 1, "evaluation.episodes", self.episodes, "at least 1")
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What is written beside metrics.jsonl."""
+
+    csv: bool = True
+    """csv/metrics.csv."""
+    tensorboard: bool = True
+    """Event files under tensorboard/."""
+    curves: bool = True
+    """curves.png, at the end."""
+
+
+@dataclass(frozen=True)
+class SnakeConfig:
+    """One agent that learns Snake by PPO."""
+
+    loop: Literal["snake"] = "snake"
+    """The loop that these keys are of."""
+    seed: int = 17
+    """Names every random stream of the run."""
+    game: GameConfig = field(default_factory=GameConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    ppo: PpoConfig = field(default_factory=PpoConfig)
+    runner: RunnerConfig = field(default_factory=RunnerConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+
+    def __post_init__(self) -> None:
+        precisions = (None, "32-true", "32", "bf16-mixed")
+        precision = self.fabric.precision
+        require(precision in precisions, "fabric.precision", precision, "32-true or bf16-mixed for this loop, or null")

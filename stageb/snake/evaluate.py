@@ -1,0 +1,108 @@
+"""Whole games with the most probable action: how good an agent is, apart from what it explores."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stageb import seeds
+from stageb import world as worlds
+from stageb.config import FabricConfig, require
+from stageb.snake.agent import Agent
+from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
+from stageb.snake.game import Game
+from stageb.snake.rollout import Autocast
+from stageb.snake.stored import Stored, stored_agent
+from stageb.snake.types import Played
+from stageb.world import World, decode, encode
+
+LOOK = 32  # steps between two questions to the device whether all games are over
+Rows = list[list[int]]  # of games, by the fields of Played
+
+
+def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
+    """``stageb evaluate RUN``: how good the agent of a run is, on games that it did not learn from."""
+    parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
+    parser.add_argument("--episodes", type=int, default=1000, help="games to play (default 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="names the games (default 0)")
+    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
+    given = parser.parse_args(arguments)
+    for name in ("episodes", "devices"):
+        require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
+    stored = stored_agent(folder, config)
+    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+    return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))
+
+
+def _on_ranks(world: World, stored: Stored, episodes: int, seed: int) -> int:
+    """Play the games on all ranks, and have rank 0 tell what came of them."""
+    agent, game = stored.agent.to(world.device), stored.config.game
+    named = seeds.stream(seed, "snake", "stageb evaluate")
+    with world.at("evaluation"):
+        found = play_out(agent, game, named, world.share(range(episodes)), world.fabric.autocast)
+    rows: Rows = world.dealt([decode(part) for part in world.gather(encode(found.tolist()))])
+    if world.is_global_zero:
+        print(f"{stored.folder}, after {stored.updates:,} updates")
+        print("\n".join(table(rows, game)))
+    return 0
+
+
+def table(rows: Rows, config: GameConfig) -> list[str]:
+    """What games came to, in lines; intervals are of 95 %."""
+    games, scores = len(rows), sorted(score for _, score, *_ in rows)
+    mean = sum(scores) / games
+    spread = math.sqrt(sum((score - mean) ** 2 for score in scores) / max(1, games - 1))
+    won, cut = (sum(row[place] for row in rows) for place in (2, 3))
+    low, high = wilson(won, games)
+    quarters = [scores[min(games - 1, games * quarter // 4)] for quarter in (1, 2, 3)]
+    return [
+        f"games    {games:,} with the most probable actions, of which {cut:,} were cut off",
+        f"foods    {mean:.2f} +- {1.96 * spread / math.sqrt(games):.2f} of {config.cells - START_LENGTH}",
+        f"         quarters {quarters[0]}, {quarters[1]}, {quarters[2]}; {scores[0]} to {scores[-1]}",
+        f"won      {won / games:.1%} ({low:.1%} to {high:.1%})",
+        f"steps    {sum(row[4] for row in rows) / games:.1f} a game",
+    ]
+
+
+def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a share: E. B. Wilson 1927, "Probable inference, the law of succession, and statistical
+    inference"."""
+    share, scale = successes / trials, 1 + z**2 / trials
+    middle = (share + z**2 / (2 * trials)) / scale
+    half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2)) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@torch.no_grad()
+def play_out(agent: Agent, config: GameConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
+    """The first episode of each of the games that ``numbers`` name: int64 (games, 5), by the fields of ``Played``."""
+    device = next(agent.parameters()).device
+    found = torch.zeros((len(numbers), 5), dtype=torch.int64, device=device)
+    if not numbers:
+        return found
+    game = Game(config, seed, numbers, device)
+    over = torch.zeros(len(numbers), dtype=torch.bool, device=device)
+    step = 0
+    while step % LOOK or not bool(over.all()):
+        with autocast():
+            logits, _ = agent.decide(game.grids())
+        outcome = game.move(logits.argmax(-1))
+        done = outcome.terminated | outcome.truncated
+        facts: list[Any] = [done, game.score, outcome.won, outcome.truncated, game.steps]
+        found = torch.where((done & ~over)[:, None], torch.stack([each.to(torch.int64) for each in facts], dim=1), found)
+        over |= done
+        game.restart(done, outcome.ate)
+        step += 1
+    return found
+
+
+def summed(found: Tensor) -> Played:
+    """The games of ``play_out`` together."""
+    return Played(*found.sum(0).tolist())

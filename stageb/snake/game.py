@@ -1,0 +1,177 @@
+"""The game of Snake, many boards at once, as a few tensor operations a step on any device.
+
+A board is a row of cells that hold the time at which they become free. Time is a clock of the game's own that stands still
+while the snake eats, so the whole body ages without being touched: a cell is part of the snake if it becomes free later than
+now, and the head, which was entered last, does so after as many ticks as the snake is long. A step writes one cell a game.
+
+What an agent sees is a *grid*: 0 for a free cell, the ticks after which it becomes free for the body (1 at the tail, the
+snake's length at the head), and ``FOOD``. So the order of the body is seen, without which the game is not Markov.
+
+Rules: the snake starts with length 3 in the middle, heading right. The tail's cell is free unless the snake eats. A reverse
+move is ignored: the snake goes on straight. A wall or the body ends the game; the full board wins it; a game in which
+nothing is eaten for too long is cut off, which is no death. Food falls on any free cell alike, drawn from a stream named by
+seed, the game's global number, the episode and the food's number, so it depends on no batch, rank or world size.
+
+Nothing here waits for the device: what only few games need is done for all and masked, except on a CPU, where picking them
+is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from stageb import draws, seeds
+from stageb.snake.config import FOOD, START_LENGTH, GameConfig
+from stageb.snake.types import Outcome
+
+UP, RIGHT, DOWN, LEFT = range(4)  # actions, and headings; the reverse of d is d ^ 2
+ACTIONS = 4
+KEPT = ("grids", "heading", "idle", "steps", "episode")  # what a state is made of, for ``state`` and ``load``
+
+
+class Game:
+    """N games under way."""
+
+    def __init__(self, config: GameConfig, seed: int, numbers: Sequence[int], device: torch.device | str = "cpu") -> None:
+        """Games whose global ``numbers`` name their streams, each at the start of its first episode."""
+        self.config = config
+        self.device = torch.device(device)
+        self.count, self.cells = len(numbers), config.cells
+        self._next = _neighbours(config.size).to(self.device)
+        self._far = _distances(config.size).to(self.device) if config.approach else None
+        self._start = config.size // 2 * (config.size + 1)  # the head's cell at first: the middle, or the one after it
+        self._ages = torch.arange(1, START_LENGTH + 1, dtype=torch.int32, device=self.device)
+        key = seeds.stream(seed, "snake", "food")
+        self._keys = draws.bits(torch.full((self.count,), draws.signed(key)), torch.tensor(numbers, dtype=torch.int64))
+        self._keys = self._keys.to(self.device)
+
+        def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
+            return torch.zeros((self.count, *shape), dtype=dtype, device=self.device)
+
+        self.free_at = zeros(torch.int32, self.cells)  # the tick at which a cell becomes free
+        self.clock = zeros(torch.int32)  # now
+        self.head, self.food, self.heading = zeros(torch.int64), zeros(torch.int64), zeros(torch.int64)
+        self.length = zeros(torch.int64)
+        self.idle, self.steps = zeros(torch.int64), zeros(torch.int64)  # since the last food, since the episode's start
+        self.episode = zeros(torch.int64) - 1
+        self.episode_keys = zeros(torch.int64)
+        everyone = torch.ones(self.count, dtype=torch.bool, device=self.device)
+        self.restart(everyone, everyone)
+
+    @property
+    def score(self) -> Tensor:
+        """Foods eaten in this episode: int64 (N,)."""
+        return self.length - START_LENGTH
+
+    def move(self, actions: Tensor) -> Outcome:
+        """Take one step in every game; ``actions`` int64 (N,). ``restart`` must follow, for what ended and what ate."""
+        heading = torch.where(actions == self.heading ^ 2, self.heading, actions)
+        target = self._next[self.head * ACTIONS + heading]  # a wall leads to the head itself, where the snake is
+        ate = target == self.food
+        died = self.free_at.gather(1, target[:, None])[:, 0] > self.clock + 1
+        rewards = self._rewards(target, ate, died)
+        self.heading.copy_(heading)
+        self.head.copy_(torch.where(died, self.head, target))
+        self.length += ate
+        self.clock += ~(ate | died)
+        self.free_at.scatter_(1, self.head[:, None], (self.clock + self.length).to(torch.int32)[:, None])
+        self.idle += 1
+        self.idle.masked_fill_(ate, 0)
+        self.steps += 1
+        won = self.length == self.cells
+        terminated = died | won
+        return Outcome(rewards, ate, terminated, (self.idle >= self.config.hunger) & ~terminated, won)
+
+    def restart(self, done: Tensor, ate: Tensor) -> None:
+        """Begin a new episode where ``done``, bool (N,), and lay food there and where the last step ``ate``."""
+        self.episode += done
+        self.episode_keys.copy_(torch.where(done, draws.bits(self._keys, self.episode), self.episode_keys))
+        self.clock += done * (self.cells + 1)  # by now every cell of the old board is free
+        self.length.masked_fill_(done, START_LENGTH)
+        self.head.masked_fill_(done, self._start)
+        self.heading.masked_fill_(done, RIGHT)
+        self.idle.masked_fill_(done, 0)
+        self.steps.masked_fill_(done, 0)
+        body = self.free_at[:, self._start - START_LENGTH + 1 : self._start + 1]
+        body.copy_(torch.where(done[:, None], self.clock[:, None] + self._ages, body))
+        hungry = done | ate
+        if self.device.type == "cpu":
+            rows = hungry.nonzero()[:, 0]
+            if len(rows):
+                self.food[rows] = self._fallen(rows)
+        else:
+            self.food.copy_(torch.where(hungry, self._fallen(slice(None)), self.food))
+
+    def grids(self, out: Tensor | None = None) -> Tensor:
+        """What an agent sees: uint8 (N, cells), in ``out`` where it is given."""
+        out = torch.empty((self.count, self.cells), dtype=torch.uint8, device=self.device) if out is None else out
+        torch.clamp(self.free_at - self.clock[:, None], min=0, out=self._scratch)
+        out.copy_(self._scratch)
+        mark = self.length.masked_fill(self.food != self.head, FOOD)  # at the head: just eaten, and nothing laid yet
+        return out.scatter_(1, self.food[:, None], mark.to(torch.uint8)[:, None])
+
+    def settle(self) -> None:
+        """Set all clocks to 0, so that they never come to their end: at least every 2**31 / (cells + 1) steps."""
+        self.free_at.sub_(self.clock[:, None]).clamp_(min=0)
+        self.clock.zero_()
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the games' future depends on, on the CPU; for ``load`` of a game with the same numbers."""
+        return {name: (self.grids() if name == "grids" else getattr(self, name)).cpu() for name in KEPT}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Go on from what ``state`` gave, at rest: after ``restart``."""
+        grids = state["grids"].to(self.device)
+        for name in KEPT[1:]:
+            getattr(self, name).copy_(state[name])
+        self.episode_keys.copy_(draws.bits(self._keys, self.episode))
+        self.clock.zero_()
+        self.food.copy_((grids == FOOD).to(torch.uint8).argmax(1))
+        self.free_at.copy_(grids.masked_fill(grids == FOOD, 0))
+        self.head.copy_(self.free_at.argmax(1))
+        self.length.copy_(self.free_at.amax(1))
+
+    @property
+    def _scratch(self) -> Tensor:
+        if not hasattr(self, "_ticks"):
+            self._ticks = torch.empty_like(self.free_at)
+        return self._ticks
+
+    def _fallen(self, rows: Tensor | slice) -> Tensor:
+        """Where the next food of these games falls: the k-th free cell, any k alike."""
+        length = self.length[rows]
+        k = draws.below(self.episode_keys[rows], length - START_LENGTH, self.cells - length)
+        free = self.free_at[rows] <= self.clock[rows][:, None]
+        return (free.cumsum(1, dtype=torch.uint8) <= k[:, None]).sum(1).clamp_(max=self.cells - 1)
+
+    def _rewards(self, target: Tensor, ate: Tensor, died: Tensor) -> Tensor:
+        """Of a step from the head to ``target``, before it is taken."""
+        config = self.config
+        rewards = ate * config.food + died * config.death + config.step
+        if self._far is not None:
+            food = self.food * self.cells
+            nearer = self._far[food + self.head] - self._far[food + target]
+            rewards = rewards + nearer * config.approach
+        return rewards
+
+
+def _neighbours(size: int) -> Tensor:
+    """The cell after every step: int64 (cells * 4,), by cell and then by action; a wall leads back to the cell."""
+    moves = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
+    table = []
+    for cell in range(size**2):
+        for action in range(ACTIONS):
+            row, column = (cell // size + moves[action][0], cell % size + moves[action][1])
+            table.append(row * size + column if 0 <= row < size and 0 <= column < size else cell)
+    return torch.tensor(table)
+
+
+def _distances(size: int) -> Tensor:
+    """Steps from cell to cell on an empty board: float32 (cells * cells,)."""
+    cells = torch.arange(size**2)
+    rows, columns = cells // size, cells % size
+    apart = (rows[:, None] - rows).abs() + (columns[:, None] - columns).abs()
+    return apart.flatten().to(torch.float32)

@@ -1,0 +1,118 @@
+"""``stageb play RUN``: watch a game of the agent, in the terminal and as a picture that moves."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from stageb import disk, seeds
+from stageb.config import require
+from stageb.errors import InputError
+from stageb.snake import picture
+from stageb.snake.agent import Agent
+from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
+from stageb.snake.evaluate import play_out
+from stageb.snake.game import Game
+from stageb.snake.stored import stored_agent
+
+FRAMES_PER_SECOND = 20
+MOST_FRAMES = 1500  # of a picture; a longer game skips some
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One game from start to end."""
+
+    grids: tuple[tuple[int, ...], ...]  # after every step; the first is the start
+    score: int  # foods eaten
+    how: str  # it ended
+
+
+def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
+    """Replay a game in the terminal, and write it as a GIF into the run's folder, as an MP4 too where ffmpeg is there."""
+    parser = argparse.ArgumentParser(prog="stageb play RUN", description=main.__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="names the games (default 0)")
+    parser.add_argument("--best-of", type=int, default=1, metavar="N", help="play N games, show the best (default 1)")
+    parser.add_argument("--delay", type=float, default=0.05, help="seconds between two frames (default 0.05)")
+    parser.add_argument("--out", metavar="FILE", help="where the GIF goes (default RUN/play.gif)")
+    parser.add_argument("--no-pictures", action="store_true", help="the terminal alone")
+    given = parser.parse_args(arguments)
+    require(given.best_of >= 1, "--best-of", given.best_of, "at least 1")
+    require(0 <= given.delay <= 10, "--delay", given.delay, "0 to 10 seconds")
+    stored = stored_agent(folder, config)
+    replay = best(stored.agent, config.game, given.seed, given.best_of)
+    show(replay, config.game, given.delay)
+    if not given.no_pictures:
+        place = Path(given.out) if given.out else folder / "play.gif"
+        for written in draw(replay, place):
+            print(written)
+    return 0
+
+
+@torch.no_grad()
+def best(agent: Agent, config: GameConfig, seed: int, games: int) -> Replay:
+    """Of so many games with the most probable actions the one with the most foods; of equals the shortest."""
+    named = seeds.stream(seed, "snake", "stageb play")
+    found = play_out(agent, config, named, range(games), nullcontext).tolist()
+    number = max(range(games), key=lambda each: (found[each][1], -found[each][4]))
+    game = Game(config, named, [number])
+    grids = [tuple(game.grids()[0].tolist())]
+    while True:
+        outcome = game.move(agent.decide(game.grids())[0].argmax(-1))
+        ended = outcome.terminated | outcome.truncated
+        if bool(ended):
+            grids += [tuple(game.grids()[0].tolist())] if not bool(outcome.terminated & ~outcome.won) else []
+            how = "won: the board is full" if bool(outcome.won) else "cut off" if bool(outcome.truncated) else "died"
+            return Replay(tuple(grids), int(game.score), how)
+        game.restart(ended, outcome.ate)
+        grids.append(tuple(game.grids()[0].tolist()))
+
+
+def show(replay: Replay, config: GameConfig, delay: float) -> None:
+    """The game on the terminal, frame upon frame; elsewhere its end alone."""
+    lines = config.size + 2
+    if sys.stdout.isatty():
+        print("\n" * lines, end="")
+        for grid in replay.grids[:-1]:
+            print(f"\x1b[{lines}A{picture.text(grid)}", flush=True)
+            time.sleep(delay)
+        print(f"\x1b[{lines}A", end="")
+    print(picture.text(replay.grids[-1]))
+    most = config.cells - START_LENGTH
+    print(f"{replay.score} of {most} foods in {len(replay.grids) - 1} steps; {replay.how}")
+
+
+def draw(replay: Replay, place: Path) -> list[Path]:
+    """Write the game as a GIF, and where ffmpeg is found as an MP4 beside it; the files written."""
+    if place.suffix.lower() != ".gif":
+        raise InputError(f"--out {place}: give a name that ends in .gif")
+    every = -(-len(replay.grids) // MOST_FRAMES)
+    frames = [picture.image(grid).quantize(64) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
+    frames += [frames[-1]] * FRAMES_PER_SECOND  # a second to see the end
+    with disk.reporting(place):
+        disk.place(
+            place,
+            lambda path: frames[0].save(
+                path, save_all=True, append_images=frames[1:], duration=1000 // FRAMES_PER_SECOND, loop=0, optimize=False
+            ),
+        )
+    ffmpeg = shutil.which("ffmpeg")
+    if ffmpeg is None:
+        return [place]
+    film = place.with_suffix(".mp4")
+    with tempfile.TemporaryDirectory() as folder:
+        for number, frame in enumerate(frames):
+            frame.save(Path(folder, f"{number:06d}.png"))
+        line = [ffmpeg, "-y", "-loglevel", "error", "-framerate", str(FRAMES_PER_SECOND), "-i", f"{folder}/%06d.png"]
+        subprocess.run([*line, "-pix_fmt", "yuv420p", str(film)], check=True)
+    return [place, film]

@@ -1,0 +1,83 @@
+"""Proximal policy optimisation as functions of tensors: Schulman et al. 2017, "Proximal policy optimization algorithms".
+
+Of the 37 details of Huang et al. 2022 ("The 37 implementation details of proximal policy optimization"), in their numbers:
+used are vectorised games (1), orthogonal weights (2), Adam's epsilon of 1e-5 (3), annealed learning rate (4), generalised
+advantages (5), minibatches (6), advantages normalised (7, by the moments of the whole rollout over all ranks, since those of
+a minibatch would differ between ranks), the clipped objective (8), an entropy bonus (10), gradients clipped to a global norm
+(11), debug figures (12), and one network for policy and value (13). Left out are clipping of the value loss (9), which
+Andrychowicz et al. 2021 found to harm, and all that concerns Atari frames, continuous actions and LSTMs.
+
+A game that was cut off did not end: its advantage bootstraps from the value of its final observation.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from stageb.snake.config import PpoConfig
+from stageb.snake.types import Batch, Losses, Rollout
+
+
+def gae(rollout: Rollout, gamma: float, gae_lambda: float) -> Tensor:
+    """Generalised advantages, float32 (T, N): Schulman et al. 2016, "High-dimensional continuous control", equation 16.
+
+    A terminated step is worth its reward alone, a truncated one its reward and the value of its final observation; neither
+    takes anything from the steps after it, which are another episode's.
+    """
+    goes_on = (~rollout.terminated).float()
+    same_episode = goes_on * (~rollout.truncated).float()
+    deltas = rollout.rewards + gamma * goes_on * rollout.next_values - rollout.values
+    advantages = torch.empty_like(deltas)
+    carried = torch.zeros_like(deltas[0])
+    for step in reversed(range(len(deltas))):
+        carried = deltas[step] + gamma * gae_lambda * same_episode[step] * carried
+        advantages[step] = carried
+    return advantages
+
+
+def sums(rollout: Rollout, advantages: Tensor) -> Tensor:
+    """What ``moments`` needs of a rank's part: float64 (5,), to be added up over ranks.
+
+    Steps; the advantages, and their squares; the returns, and their squares.
+    """
+    a, returns = advantages.double(), (advantages + rollout.values).double()
+    count = torch.tensor(float(a.numel()), dtype=torch.float64, device=a.device)
+    return torch.stack([count, a.sum(), a.square().sum(), returns.sum(), returns.square().sum()])
+
+
+def moments(total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the steps that ``total`` sums up: mean and standard deviation of the advantages; explained variance of the returns.
+
+    The last is 1 - Var(returns - values) / Var(returns), and advantages are these differences.
+    """
+    count, first, second, returns, squares = total
+    mean = first / count
+    variance = (second / count - mean.square()).clamp(min=0.0)
+    spread = squares / count - (returns / count).square()
+    return mean, variance.sqrt(), 1 - variance / spread.clamp(min=1e-12)
+
+
+def normalised(advantages: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Advantages with mean 0 and deviation 1 over all ranks: float32."""
+    return ((advantages - mean) / (deviation + 1e-8)).to(torch.float32)
+
+
+def ppo_loss(evaluated: tuple[Tensor, Tensor, Tensor], batch: Batch, config: PpoConfig, entropy_weight: float) -> Losses:
+    """The clipped objective (Schulman et al. 2017, equations 7 and 9), to be minimised.
+
+    ``evaluated`` are the log-probabilities, entropies and values that the agent gives now, each float32 (B,). The divergence
+    is estimated as in Schulman 2020, "Approximating KL divergence".
+    """
+    log_probs, entropies, values = evaluated
+    log_ratio = log_probs - batch.log_probs
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - config.clip, 1 + config.clip)
+    policy = -torch.minimum(ratio * batch.advantages, clipped * batch.advantages).mean()
+    value = 0.5 * (values - batch.returns).square().mean()
+    entropy = entropies.mean()
+    with torch.no_grad():
+        approx_kl = (ratio - 1 - log_ratio).mean()
+        clip_frac = ((ratio - 1).abs() > config.clip).float().mean()
+    total = policy + config.value_weight * value - entropy_weight * entropy
+    return Losses(total, policy, value, entropy, approx_kl, clip_frac)

@@ -1,0 +1,134 @@
+"""What every rank does for the loop: play its share of the games, learn from them, and bring together what only all know.
+
+Every method is for all ranks, in the same order. Rank 0 alone decides and writes: ``run.py``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from stageb import seeds
+from stageb.snake import evaluate
+from stageb.snake.agent import Agent
+from stageb.snake.config import SnakeConfig
+from stageb.snake.game import Game
+from stageb.snake.learner import Figures, Learner
+from stageb.snake.rollout import Player
+from stageb.snake.schedule import Schedule, games_for
+from stageb.snake.types import Batch, Played, Rollout
+from stageb.world import World, decode, encode
+
+ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
+Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
+
+
+def games_of(config: SnakeConfig, world: World) -> int:
+    """How many games each rank is to play at a time; the same on all. Auto is what the smallest memory holds with ease."""
+    if isinstance(config.runner.per_rank_num_envs, int):
+        return config.runner.per_rank_num_envs
+    kind = torch.device(world.device).type
+    if kind == "cuda":
+        memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
+    else:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 // world.world_size
+    least: int = min(decode(each) for each in world.gather(encode(games_for(memory, config, kind, world.world_size))))
+    return least
+
+
+class Ranks:
+    """The ranks of a run, as the loop sees them."""
+
+    def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
+        self.config, self.schedule, self.world = config, schedule, world
+        first = world.rank * schedule.games
+        numbers = range(first, first + schedule.games)
+        self.agent = Agent(config.agent, config.game.size, config.seed)
+        optimizer = torch.optim.Adam(self.agent.parameters(), eps=ADAM_EPSILON, fused=True)
+        torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
+        with world.together("setup"):
+            module = cast(nn.Module, torch.compile(self.agent)) if config.runner.compile else self.agent
+            model, self.optimizer = world.fabric.setup(module, optimizer)
+        self.game = Game(config.game, config.seed, numbers, world.device)
+        self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
+        if config.runner.compile:
+            self.player.compile()
+        self.learner = Learner(world, schedule, model, self.optimizer, numbers)
+        self._ended = Played()  # since ``ended`` was last asked
+
+    def take_up(self, checkpoint: Checkpoint | None) -> None:
+        """Go on from a checkpoint; None: from the beginning."""
+        if checkpoint:
+            self.agent.load_state_dict(checkpoint["agent"])
+            self.optimizer.load_state_dict(checkpoint["optimizer"])
+            first = self.world.rank * self.schedule.games
+            games = {name: each[first : first + self.schedule.games] for name, each in checkpoint["games"].items()}
+            self.game.load(games)
+        zeros = torch.zeros(self.schedule.games, device=self.world.device)
+        self.learner.warm_up(Batch(self.game.grids(), zeros.long(), zeros, zeros, zeros))
+
+    def roll_out(self, update: int) -> Rollout:
+        """Play the steps before an update, this rank's games."""
+        with self.world.at(f"rollout of update {update}"):
+            rollout, played = self.player.play(update * self.schedule.rollout_steps)
+        self._ended = self._ended.plus(played)
+        return rollout
+
+    def learn(self, rollout: Rollout, update: int) -> Figures:
+        """One update of the agent, the same on all ranks."""
+        return self.learner.learn(rollout, update)
+
+    def ended(self) -> Played:
+        """The games of all ranks that ended since this was last asked."""
+        mine, self._ended = self._ended, Played()
+        return _together(self.world, mine)
+
+    def divergence(self) -> float:
+        """How far the weights of two ranks are apart, at most: 0 where gradients are reduced as they must be."""
+        if self.world.world_size == 1:
+            return 0.0
+        weights = torch.cat([each.detach().flatten() for each in self.agent.parameters()])
+        with self.world.together("divergence"):
+            highest = torch.as_tensor(self.world.fabric.all_reduce(weights.clone(), reduce_op="max"))
+            lowest = torch.as_tensor(self.world.fabric.all_reduce(weights.clone(), reduce_op="min"))
+        return float((highest - lowest).max())
+
+    def evaluate(self, update: int) -> Played:
+        """Whole games of the agent as it stands, shared out over ranks; the same games after every update."""
+        numbers = self.world.share(range(self.config.evaluation.episodes))
+        seed = seeds.stream(self.config.seed, "snake", "evaluation")
+        with self.world.at(f"evaluation after update {update}"):
+            found = evaluate.play_out(self.agent, self.config.game, seed, numbers, self.world.fabric.autocast)
+        return _together(self.world, evaluate.summed(found))
+
+    def checkpoint(self) -> Checkpoint:
+        """All that a run goes on from; on rank 0 the games of all ranks, elsewhere its own alone."""
+        buffer = io.BytesIO()
+        torch.save(self.game.state(), buffer)
+        parts = self.world.gather(buffer.getvalue())
+        if not self.world.is_global_zero:
+            return {}
+        states = [torch.load(io.BytesIO(part), weights_only=True) for part in parts]
+        games = {name: torch.cat([state[name] for state in states]) for name in states[0]}
+        return {"agent": _held(self.agent.state_dict()), "optimizer": _held(self.optimizer.state_dict()), "games": games}
+
+
+def _together(world: World, mine: Played) -> Played:
+    """The sum over ranks."""
+    total = Played()
+    for part in world.gather(encode([mine.games, mine.score, mine.won, mine.cut, mine.steps])):
+        total = total.plus(Played(*decode(part)))
+    return total
+
+
+def _held(value: Any) -> Any:
+    """``value`` with its tensors copied to the CPU, laid out as they were."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return {key: _held(each) for key, each in value.items()}
+    return [_held(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,95 @@
+"""How a run is cut up: how many games a rank plays, how many updates there are, and what each of them goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stageb.config import require
+from stageb.snake.config import SnakeConfig
+
+MOST_GAMES = {"cpu": 512, "cuda": 16_384}  # that ``auto`` gives a rank: more are no faster
+BYTES_PER_CELL = 64  # of memory that a step of a game takes in a rollout and while it is learnt from, roughly
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The same on every rank."""
+
+    world_size: int
+    games: int  # of a rank
+    rollout_steps: int
+    minibatches: int  # of a pass over a rollout; each takes as many steps of every game
+    updates: int  # of the run
+    config: SnakeConfig
+
+    @classmethod
+    def of(cls, config: SnakeConfig, world_size: int, all_games: int) -> Schedule:
+        """Raises ``ConfigError`` where games cannot be dealt equally, or rollouts not be cut into equal minibatches."""
+        runner, games = config.runner, all_games // world_size
+        equal = f"the run in this folder plays {all_games} games: go on with a number of ranks that divides them"
+        require(all_games % world_size == 0, "fabric.devices", world_size, equal)
+        steps = all_games * runner.rollout_steps
+        minibatches = steps // runner.global_batch
+        even = minibatches >= 1 and steps % runner.global_batch == 0 and runner.rollout_steps % minibatches == 0
+        fits = _nearest(steps, runner.rollout_steps, runner.global_batch)
+        made = f"a rollout is {games} games x {world_size} ranks x {runner.rollout_steps} steps = {steps}"
+        remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
+        require(even, "runner.global_batch", runner.global_batch, remedy)
+        updates = runner.total_steps // steps
+        least = f"at least {steps}, the steps of one update"
+        require(updates >= 1, "runner.total_steps", runner.total_steps, least)
+        return cls(world_size, games, runner.rollout_steps, minibatches, updates, config)
+
+    @property
+    def all_games(self) -> int:
+        """Of all ranks."""
+        return self.games * self.world_size
+
+    @property
+    def steps(self) -> int:
+        """Of all games, between two updates."""
+        return self.all_games * self.rollout_steps
+
+    def learning_rate(self, update: int) -> float:
+        """At an update, from 0."""
+        return self._between(update, self.config.ppo.learning_rate, self.config.ppo.learning_rate_end)
+
+    def entropy_weight(self, update: int) -> float:
+        """At an update, from 0."""
+        return self._between(update, self.config.ppo.entropy_weight, self.config.ppo.entropy_weight_end)
+
+    def commits(self, update: int) -> bool:
+        """Whether a commit follows an update."""
+        return (update + 1) % self.config.runner.commit_every == 0 or update + 1 == self.updates
+
+    def logs(self, update: int) -> bool:
+        """Whether a row is written after an update; always where a commit follows, so that no sum outlives one."""
+        return (update + 1) % self.config.runner.log_every == 0 or self.commits(update)
+
+    def evaluates(self, update: int) -> bool:
+        """Whether an evaluation follows an update."""
+        every = self.config.evaluation.every
+        return update + 1 == self.updates or (every > 0 and (update + 1) % every == 0)
+
+    def compares(self, update: int) -> bool:
+        """Whether replicas are compared after an update."""
+        return (update + 1) % self.config.runner.divergence_every == 0 or update + 1 == self.updates
+
+    def _between(self, update: int, first: float, last: float) -> float:
+        return first + (last - first) * update / max(1, self.updates - 1)
+
+
+def games_for(memory: int, config: SnakeConfig, kind: str, world_size: int) -> int:
+    """How many games a rank can play at a time with ``memory`` bytes on a device of a ``kind``: a power of two.
+
+    At most as many as a rank's part of ``runner.global_batch``, which takes a step of every game at least.
+    """
+    each = config.runner.rollout_steps * config.game.cells * BYTES_PER_CELL
+    most = min(MOST_GAMES.get(kind, MOST_GAMES["cpu"]), memory // each, config.runner.global_batch // world_size)
+    return 1 << (max(1, most).bit_length() - 1)
+
+
+def _nearest(steps: int, rollout_steps: int, wanted: int) -> int:
+    """The batch nearest to the one wanted that cuts a rollout into equal minibatches."""
+    fits = [steps // number for number in range(1, rollout_steps + 1) if rollout_steps % number == 0]
+    return min(fits, key=lambda size: abs(size - wanted))

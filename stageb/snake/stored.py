@@ -1,0 +1,40 @@
+"""The agent of a run, read from its folder as it was last committed; the run itself may go on meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from stageb.commits import committed
+from stageb.errors import InputError
+from stageb.snake.agent import Agent
+from stageb.snake.config import SnakeConfig
+
+WEIGHTS = "weights/agent.safetensors"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a run's folder holds."""
+
+    folder: Path
+    config: SnakeConfig
+    agent: Agent  # on the CPU
+    updates: int  # that it learnt from
+
+
+def stored_agent(folder: Path, config: SnakeConfig) -> Stored:
+    """The agent as last committed. Raises ``InputError`` where there is none, or one of another shape."""
+    last = committed(folder)
+    if WEIGHTS not in last["versions"]:
+        raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
+    path = folder / last["versions"][WEIGHTS][0].name
+    agent = Agent(config.agent, config.game.size, config.seed)
+    try:
+        agent.load_state_dict(load_file(path))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise InputError(f"{path}: not the weights of the agent that config.yaml tells of: {error}") from error
+    return Stored(folder, config, agent, last["state"]["update"])

@@ -1,0 +1,70 @@
+"""The records of the Snake loop, as they pass between its stages. Tensors on the rank's device, N games, T steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step of N games brought, before those that ended begin anew."""
+
+    rewards: Tensor  # float32 (N,)
+    ate: Tensor  # bool (N,)
+    terminated: Tensor  # bool (N,): died or won
+    truncated: Tensor  # bool (N,): cut off, as nothing was eaten for too long; neither died nor won
+    won: Tensor  # bool (N,): the board is full
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """T steps of N games."""
+
+    grids: Tensor  # uint8 (T, N, cells): what the agent saw
+    actions: Tensor  # int64 (T, N)
+    log_probs: Tensor  # float32 (T, N): of these actions when they were taken
+    values: Tensor  # float32 (T, N): of what the agent saw
+    next_values: Tensor  # float32 (T, N): of what the step led to, a final observation included; any where it terminated
+    rewards: Tensor  # float32 (T, N)
+    terminated: Tensor  # bool (T, N)
+    truncated: Tensor  # bool (T, N)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step of the optimiser learns from, on one rank: B steps of games."""
+
+    grids: Tensor  # uint8 (B, cells)
+    actions: Tensor  # int64 (B,)
+    log_probs: Tensor  # float32 (B,): when they were taken
+    advantages: Tensor  # float32 (B,): normalised
+    returns: Tensor  # float32 (B,): what values should be
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """One evaluation of PPO's objective: scalars."""
+
+    total: Tensor  # what is minimised
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    approx_kl: Tensor  # Schulman's estimate of KL(old, new): mean of (ratio - 1) - log ratio
+    clip_frac: Tensor  # share of steps whose ratio is beyond the clip
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Sums over games that ended."""
+
+    games: int = 0
+    score: int = 0  # foods eaten
+    won: int = 0
+    cut: int = 0  # truncated
+    steps: int = 0
+
+    def plus(self, other: Played) -> Played:
+        """Both together."""
+        return Played(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))

@@ -1,0 +1,41 @@
+"""A run of the Snake loop of which a rank raises amid the work, as a loop of its own: registered once this is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from stageb.loops import LOOPS, Loop
+from stageb.snake.config import SnakeConfig
+
+LOOPS["falling"] = Loop("Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit")
+
+
+@dataclass(frozen=True)
+class FallingConfig(SnakeConfig):
+    """A run of which a rank raises."""
+
+    loop: Literal["falling"] = "falling"  # type: ignore[assignment]
+    """The loop that these keys are of."""
+    raises_on: int = -1
+    """The rank."""
+
+
+def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
+    """A run that breaks on one rank."""
+    from stageb.snake import loop, rollout
+    from stageb.world import World
+
+    play = rollout.Player.play
+
+    def falling(player: rollout.Player, first_step: int) -> Any:
+        if (player.rank, first_step) == (config.raises_on, 12):  # type: ignore[attr-defined]
+            raise ValueError("the snake is gone")
+        return play(player, first_step)
+
+    def main(world: World) -> int:
+        rollout.Player.rank = world.rank  # type: ignore[attr-defined]
+        rollout.Player.play = falling  # type: ignore[method-assign]
+        return loop.main(world, config, resolved_yaml, fresh)
+
+    return loop.worlds.run(config.fabric, main)

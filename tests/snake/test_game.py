@@ -1,0 +1,190 @@
+"""The rules, on boards written by hand; and many games at once, beside a plain one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from snake.boards import Plain, advance, game_of, same
+
+from stageb.snake.config import FOOD, GameConfig
+from stageb.snake.game import DOWN, LEFT, RIGHT, UP, Game
+
+SQUARE = """
+. . . .
+. a d .
+. b c .
+. . . *
+"""
+OPEN = """
+. . . . .
+a b c . .
+. . . . .
+. . * . .
+. . . . .
+"""
+
+
+def test_the_first_board_is_a_snake_of_three_in_the_middle_that_heads_right() -> None:
+    game = Game(GameConfig(size=5), 1, range(50))
+    grids = game.grids()
+    assert (grids[:, 10:13] == torch.tensor([1, 2, 3])).all()
+    assert ((grids == FOOD).sum(1) == 1).all()
+    assert ((grids == 0).sum(1) == 21).all()
+    assert game.score.tolist() == [0] * 50
+    game.move(torch.full((50,), LEFT))  # a reverse move
+    assert (game.head == 13).all()
+
+
+def test_a_step_ages_the_body_by_one() -> None:
+    game = game_of(OPEN, RIGHT)
+    outcome = advance(game, UP)
+    assert same(". . c . . . a b . . . . . . . . . * . . . . . . .", game)
+    assert not bool(outcome.ate | outcome.terminated | outcome.truncated)
+    assert float(outcome.rewards) == pytest.approx(-0.001)
+
+
+def test_eating_grows_the_snake_by_one_and_lays_food_on_a_free_cell() -> None:
+    game = game_of(OPEN, RIGHT)
+    outcome = advance(game, DOWN, DOWN)
+    assert bool(outcome.ate)
+    assert float(outcome.rewards) == pytest.approx(1 - 0.001)
+    game.restart(outcome.terminated, outcome.ate)
+    grid = game.grids()[0].tolist()
+    assert [grid[cell] for cell in (6, 7, 12, 17)] == [1, 2, 3, 4]
+    assert grid.count(0) == 20
+    assert grid.count(FOOD) == 1
+    assert int(game.score) == 1
+
+
+def test_the_tails_cell_is_free_as_the_tail_moves_on() -> None:
+    game = game_of(SQUARE, UP)
+    outcome = advance(game, LEFT)
+    assert not bool(outcome.terminated)
+    assert same(". . . . . d c . . a b . . . . *", game)
+
+
+def test_any_other_cell_of_the_body_is_deadly() -> None:
+    game = game_of(". . . . . e d . a b c . . . . *", LEFT)
+    outcome = advance(game, DOWN)
+    assert bool(outcome.terminated)
+    assert not bool(outcome.won | outcome.truncated)
+    assert float(outcome.rewards) == pytest.approx(-1.001)
+    assert same(". . . . . e d . a b c . . . . *", game)  # the last observation
+
+
+@pytest.mark.parametrize(("action", "deadly"), [(UP, True), (LEFT, True), (DOWN, False), (RIGHT, True)])
+def test_walls_are_deadly_and_a_reverse_move_goes_straight_on(action: int, deadly: bool) -> None:
+    game = game_of("c b a . . . . . . . . . . . . *", LEFT)  # in the corner: straight on is the wall
+    assert bool(advance(game, action).terminated) is deadly
+
+
+def test_the_full_board_is_a_win_that_terminates_and_the_next_game_begins() -> None:
+    game = game_of("a b c d h g f e i j k l * o n m", LEFT)
+    outcome = advance(game, LEFT)
+    assert bool(outcome.won & outcome.terminated & outcome.ate)
+    assert not bool(outcome.truncated)
+    assert float(outcome.rewards) == pytest.approx(1 - 0.001)
+    assert int(game.score) == 13
+    assert same("a b c d h g f e i j k l p o n m", game)
+    game.restart(outcome.terminated, outcome.ate)
+    assert (game.grids() > 0).sum() == 4
+
+
+def test_too_long_without_food_is_a_truncation_and_no_death() -> None:
+    game = game_of(SQUARE, UP, patience=5)
+    outcome = advance(game, LEFT, DOWN, RIGHT, UP, LEFT)
+    assert bool(outcome.truncated)
+    assert not bool(outcome.terminated)
+    assert float(outcome.rewards) == pytest.approx(-0.001)
+
+
+def test_food_sets_the_patience_back() -> None:
+    game = game_of("a b c . . . . * . . . . . . . .", RIGHT, patience=3)
+    game.move(torch.tensor([RIGHT]))
+    outcome = advance(game, DOWN)
+    assert bool(outcome.ate)
+    assert int(game.idle) == 0
+
+
+def test_the_way_to_the_food_can_be_rewarded() -> None:
+    game = game_of(OPEN, RIGHT, approach=0.5, step=0.0)
+    assert float(game.move(torch.tensor([DOWN])).rewards) == 0.5
+    game = game_of(OPEN, RIGHT, approach=0.5, step=0.0)
+    assert float(game.move(torch.tensor([UP])).rewards) == -0.5
+
+
+# Many games at once
+
+
+@settings(max_examples=30)
+@given(st.integers(4, 8), st.integers(0, 2**32), st.sampled_from([3, 40]))
+def test_many_games_go_as_plain_ones_do(size: int, seed: int, patience: int) -> None:
+    count = 16
+    game = Game(GameConfig(size=size, patience=patience), seed, range(count))
+    actions = torch.randint(0, 4, (200, count), generator=torch.Generator().manual_seed(seed))
+    plain = [Plain(size, int(food), patience) for food in game.food]
+    for turn in range(200):
+        outcome = game.move(actions[turn])
+        found = torch.stack([outcome.ate, outcome.terminated & ~outcome.won, outcome.won, outcome.truncated], dim=1)
+        assert found.tolist() == [
+            list(each.step(action)) for each, action in zip(plain, actions[turn].tolist(), strict=True)
+        ]
+        done = outcome.terminated | outcome.truncated
+        game.restart(done, outcome.ate)
+        for place in range(count):
+            food = int(game.food[place])
+            plain[place].food = food
+            if done[place]:
+                plain[place] = Plain(size, food, patience)
+        assert game.grids().tolist() == [each.grid() for each in plain]
+
+
+def rounds(games: list[Game], steps: int) -> torch.Tensor:
+    """The grids of all games over some steps with drawn actions: uint8 (steps, all games, cells)."""
+    count, seen = sum(game.count for game in games), []
+    for turn in range(steps):
+        drawn = torch.randint(0, 4, (count,), generator=torch.Generator().manual_seed(turn))
+        parts = drawn.split([game.count for game in games])
+        for game, part in zip(games, parts, strict=True):
+            outcome = game.move(part)
+            game.restart(outcome.terminated | outcome.truncated, outcome.ate)
+        seen.append(torch.cat([game.grids() for game in games]))
+    return torch.stack(seen)
+
+
+def test_one_times_128_games_are_the_very_games_of_two_times_64() -> None:
+    config = GameConfig(size=6)
+    whole = rounds([Game(config, 3, range(128))], 300)
+    halves = rounds([Game(config, 3, range(64)), Game(config, 3, range(64, 128))], 300)
+    assert torch.equal(whole, halves)
+
+
+def test_games_go_on_from_a_state_as_if_nothing_had_been() -> None:
+    config = GameConfig(size=6)
+    game, other = Game(config, 3, range(64)), Game(config, 3, range(64))
+    rounds([game], 100)
+    other.load(game.state())
+    game.settle()
+    assert torch.equal(rounds([game], 200), rounds([other], 200))
+    assert torch.equal(game.steps, other.steps)
+
+
+def test_food_differs_by_seed_game_and_episode_and_falls_on_every_free_cell() -> None:
+    config = GameConfig(size=6)
+    first, again, other = (Game(config, seed, range(400)) for seed in (1, 1, 2))
+    assert torch.equal(first.food, again.food)
+    assert not torch.equal(first.food, other.food)
+    assert set(first.food.tolist()) == set(range(36)) - {19, 20, 21}
+    before = first.food.clone()
+    everyone = torch.ones(400, dtype=torch.bool)
+    first.restart(everyone, ~everyone)
+    assert (before != first.food).float().mean() > 0.9
+
+
+def test_food_falls_on_all_free_cells_alike() -> None:
+    counts = torch.bincount(Game(GameConfig(size=4), 5, range(13_000)).food, minlength=16)
+    free = counts[counts > 0]
+    assert len(free) == 13
+    assert ((free - 1000).abs() < 150).all()  # 5 standard deviations

@@ -1,0 +1,164 @@
+"""What ranks do together: one gradient, one agent, the same minibatches; on forks of this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from programs.ranks import on_ranks
+from torch import Tensor
+
+from stageb.snake import ppo
+from stageb.snake.config import AgentConfig, GameConfig, PpoConfig, RunnerConfig, SnakeConfig
+from stageb.snake.learner import NonFiniteError
+from stageb.snake.ranks import Ranks
+from stageb.snake.schedule import Schedule
+from stageb.snake.types import Batch, Rollout
+from stageb.world import World
+
+GAMES = 12
+CONFIG = SnakeConfig(
+    game=GameConfig(size=5),
+    agent=AgentConfig(channels=4, blocks=1, hidden=16),
+    ppo=PpoConfig(epochs=2, learning_rate=0.01),
+    runner=RunnerConfig(total_steps=GAMES * 8 * 100, rollout_steps=8, global_batch=GAMES * 4, per_rank_num_envs=6),
+)
+
+
+def ranks_of(world: World, config: SnakeConfig = CONFIG) -> Ranks:
+    ranks = Ranks(config, Schedule.of(config, world.world_size, GAMES), world)
+    ranks.take_up(None)
+    return ranks
+
+
+def weights(ranks: Ranks) -> Tensor:
+    return torch.cat([each.detach().flatten() for each in ranks.agent.parameters()])
+
+
+def test_the_gradient_of_two_ranks_is_that_of_one_on_both_their_batches() -> None:
+    chance = torch.Generator().manual_seed(0)
+    grids = torch.randint(0, 4, (32, 25), generator=chance, dtype=torch.uint8)
+    grids[:, 7] = 4  # a head
+    columns = [torch.randn(32, generator=chance) for _ in range(3)]
+    batch = Batch(grids, torch.randint(0, 4, (32,), generator=chance), columns[0] * 0.1 - 1.4, *columns[1:])
+
+    def act(world: World) -> list[float]:
+        ranks = ranks_of(world)
+        count = 32 // world.world_size
+        mine = slice(world.rank * count, (world.rank + 1) * count)
+        part = Batch(*(getattr(batch, name)[mine] for name in Batch.__slots__))
+        losses = ppo.ppo_loss(ranks.learner.model(part.grids, part.actions), part, CONFIG.ppo, 0.01)
+        world.fabric.backward(losses.total)
+        gradient: list[float] = torch.cat([each.grad.flatten() for each in ranks.agent.parameters()]).tolist()  # type: ignore[union-attr]
+        return gradient
+
+    [alone] = on_ranks(1, act)
+    both = on_ranks(2, act)
+    assert both[0] == both[1]
+    assert max(abs(one - other) for one, other in zip(alone, both[0], strict=True)) < 1e-6
+    assert max(map(abs, alone)) > 1e-2
+
+
+def test_a_hundred_updates_leave_one_agent() -> None:
+    def act(world: World) -> tuple[float, float, float]:
+        ranks = ranks_of(world)
+        before = weights(ranks)
+        for update in range(100):
+            ranks.learn(ranks.roll_out(update), update)
+        apart = ranks.divergence()
+        moved = float((weights(ranks) - before).abs().max())
+        if world.rank == 1:
+            next(ranks.agent.parameters()).data[0] += 0.5
+        return apart, moved, ranks.divergence()
+
+    for apart, moved, spoilt in on_ranks(2, act):
+        assert apart == 0.0
+        assert moved > 0.1
+        assert spoilt == pytest.approx(0.5)
+
+
+def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size() -> None:
+    def act(world: World) -> list[list[int]]:
+        ranks = ranks_of(world)
+        first = world.rank * ranks.schedule.games
+        names = torch.arange(8)[:, None] * GAMES + torch.arange(first, first + ranks.schedule.games)
+        nothing = names.float()
+        rollout = Rollout(names[..., None].to(torch.uint8), names, nothing, nothing, nothing, nothing, names > 0, names > 0)
+        batches = list(ranks.learner._minibatches(rollout, nothing, nothing, (3, 1)))
+        for batch in batches:
+            assert torch.equal(batch.actions, batch.returns.long())
+        return [batch.actions.tolist() for batch in batches]
+
+    whole, two, three = ([*zip(*on_ranks(size, act), strict=True)] for size in (1, 2, 3))
+    for parts in zip(whole, two, three, strict=True):
+        one, *others = [sorted(name for part in each for name in part) for each in parts]
+        assert others == [one, one]
+        assert all(len({len(part) for part in each}) == 1 for each in parts)
+    assert sorted(name for (part,) in whole for name in part) == list(range(8 * GAMES))
+
+
+def test_losses_that_are_not_finite_are_counted_on_all_ranks_and_end_the_run_after_three_in_a_row() -> None:
+    def act(world: World) -> tuple[list[int], str]:
+        ranks, skipped = ranks_of(world), []
+        for update in range(2):
+            rollout = ranks.roll_out(update)
+            if update == 1 and world.rank == world.world_size - 1:
+                rollout = replace(rollout, log_probs=rollout.log_probs * torch.nan)
+            try:
+                skipped.append(ranks.learn(rollout, update).skipped)
+            except NonFiniteError as error:
+                return skipped, str(error)
+        return skipped, ""
+
+    for size in (1, 2):
+        for skipped, said in on_ranks(size, act):
+            assert skipped == [0]
+            assert "update 1: the gradients of 3 steps in a row are not finite" in said
+            assert "fabric.precision" in said
+
+
+def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
+    def act(world: World) -> tuple[bool, bool]:
+        ranks = ranks_of(world)
+        rollout = ranks.roll_out(0)
+        advantages = rollout.rewards.clone()
+        good, bad, *_ = ranks.learner._minibatches(rollout, advantages, advantages, (0, 0))
+        ranks.learner._step(good, 0)
+        before = weights(ranks)
+        ranks.learner._step(replace(bad, returns=bad.returns * torch.inf) if world.rank == 0 else bad, 0)
+        same = torch.equal(before, weights(ranks))
+        ranks.learner._step(good, 0)
+        return same, not torch.equal(before, weights(ranks))
+
+    assert on_ranks(2, act) == [(True, True)] * 2
+
+
+def test_a_policy_that_parted_enough_is_not_passed_over_again() -> None:
+    def act(world: World) -> list[int]:
+        found = []
+        for target in (None, 1e-9, 1e9):
+            ranks = ranks_of(world, replace(CONFIG, ppo=replace(CONFIG.ppo, target_kl=target)))
+            found.append(ranks.learn(ranks.roll_out(0), 0).epochs)
+        return found
+
+    assert on_ranks(2, act) == [[2, 1, 2]] * 2
+
+
+def test_a_checkpoint_holds_all_that_comes_after() -> None:
+    def act(world: World) -> tuple[bool, bool, bool]:
+        ranks, other = ranks_of(world), ranks_of(world)
+        for update in range(3):
+            ranks.learn(ranks.roll_out(update), update)
+        kept = world.broadcast(ranks.checkpoint())
+        other.take_up(kept)
+        pairs = [(each.roll_out(3), each) for each in (ranks, other)]
+        (one, _), (two, _) = pairs
+        same_games = all(torch.equal(getattr(one, name), getattr(two, name)) for name in Rollout.__slots__)
+        for rollout, each in pairs:
+            each.learn(rollout, 3)
+        names = [name for name in kept["agent"] if name.startswith("module.")] if world.is_global_zero else []
+        return same_games, torch.equal(weights(ranks), weights(other)), not names
+
+    for size in (1, 2):
+        assert on_ranks(size, act) == [(True, True, True)] * size

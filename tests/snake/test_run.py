@@ -1,0 +1,210 @@
+"""Whole runs by the command: what they leave, how they go on, what they refuse, and that they learn."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from conformance import content, differing
+from PIL import Image
+from programs import forks
+from programs.snakes import GAMES, arguments
+
+from stageb.__main__ import main
+from stageb.snake.agent import Agent
+from stageb.snake.config import AgentConfig
+
+LAST = GAMES * 4 * 24  # steps of a small run
+
+
+def rows_of(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run, with all that it can leave."""
+    root = tmp_path_factory.mktemp("finished")
+    assert main(arguments(root, log__tensorboard=True, log__curves=True)) == 0
+    return root / "run"
+
+
+def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
+    rows = rows_of(finished)
+    assert [row["update"] for row in rows] == list(range(1, 25))
+    assert rows[-1]["steps"] == LAST
+    assert {"score", "fill", "win_rate", "length", "policy_loss", "approx_kl", "clip_frac", "entropy"} <= rows[0].keys()
+    assert [row["update"] for row in rows if row["eval/games"]] == [12, 24]
+    assert [row["ddp/replica_divergence"] for row in rows if row["update"] in (8, 16, 24)] == [0, 0, 0]
+    assert not any("time" in name for row in rows for name in row)
+    assert {"time/global_fps", "time/sps"} <= rows_of(finished, "timings.jsonl")[0].keys()
+    assert rows[0]["learning_rate"] == 0.0005
+    assert rows[-1]["learning_rate"] == 0.00005
+
+
+def test_loggers_show_the_same_rows(finished: Path) -> None:
+    with (finished / "csv" / "metrics.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [float(row["entropy"]) for row in table] == [row["entropy"] for row in rows_of(finished)]
+    assert [path.name.startswith("events.out.tfevents") for path in (finished / "tensorboard").iterdir()] == [True]
+    with Image.open(finished / "curves.png") as picture:
+        assert picture.size == (1200, 650)
+
+
+def test_a_checkpoint_is_plain(finished: Path) -> None:
+    [path] = finished.glob("checkpoint-*.pt")
+    checkpoint = torch.load(path, weights_only=True)
+    Agent(AgentConfig(4, 1, 16), 5, 0).load_state_dict(checkpoint["agent"], strict=True)
+    assert checkpoint["games"]["grids"].shape == (GAMES, 25)
+
+
+def test_a_finished_run_is_shown_again_and_another_config_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(finished)
+    assert main(arguments(finished.parent)) == 0
+    assert "finished already" in capsys.readouterr().err
+    assert main(arguments(finished.parent, ppo__gamma=0.5)) == 2
+    assert "ppo.gamma: 0.99 there, 0.5 now" in capsys.readouterr().err
+    assert differing(content(finished), before) == []
+
+
+def test_three_ranks_go_on_to_the_very_bytes_of_a_run_that_was_not_disturbed(tmp_path: Path) -> None:
+    """Three: a sum of two is the same in any order."""
+    whole = forks.run(arguments(tmp_path / "whole", 3), 3, tmp_path / "job")
+    assert set(whole.codes) == {0}, whole.err
+    for share in (3, 2):
+        root = tmp_path / str(share)
+        killed = forks.run(arguments(root, 3), 3, root / "killed", kill_before=len(whole.operations[0]) // share)
+        assert killed.codes[0] == 137
+        resumed = forks.run(arguments(root, 3), 3, root / "resumed")
+        assert set(resumed.codes) == {0}, resumed.err
+        assert "going on after" in resumed.err
+        assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
+
+
+def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
+    cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 512 * 8 * 6}
+    for world_size, kill in ((1, 60), (2, None)):
+        line = arguments(tmp_path, world_size, runner__per_rank_num_envs="auto", **cut)
+        ended = forks.run(line, world_size, tmp_path / f"job-{world_size}", kill_before=kill)
+        assert ended.codes == ((137,) if kill else (0, 0)), ended.err
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["per_rank_num_envs"] == 512 // world_size
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"game__size": 3}, "game.size: 3: 4 to 15"),
+        ({"game__patience": 0}, "game.patience: 0: 1 to 30000 steps, or null"),
+        ({"runner__per_rank_num_envs": "many"}, "runner.per_rank_num_envs: 'many': a number of games, or auto"),
+        ({"runner__global_batch": 36}, "= 96: give that divided by a divisor of runner.rollout_steps, such as 48"),
+        ({"runner__total_steps": 95}, "runner.total_steps: 95: at least 96, the steps of one update"),
+        ({"ppo__gamma": 1.5}, "ppo.gamma: 1.5: 0 to 1"),
+        ({"fabric__precision": "16-mixed"}, "fabric.precision: '16-mixed': 32-true or bf16-mixed for this loop, or null"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: dict[str, Any], told: str
+) -> None:
+    assert main(arguments(tmp_path, **keys)) == 2
+    assert told in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_its_extra_the_loop_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gymnasium" else find(name))
+    assert main(arguments(tmp_path)) == 2
+    said = capsys.readouterr().err
+    assert "loop snake needs the extra snake, of which gymnasium cannot be found" in said
+    assert "stageb[snake]" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+# Evaluating and playing
+
+
+def test_evaluate_says_how_good_a_run_is_and_the_same_on_two_ranks(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = [sys.executable, "-m", "stageb", "evaluate", str(finished), "--episodes", "33", "--accelerator", "cpu"]
+    before = content(finished)
+    one, two = (
+        subprocess.run([*line, "--devices", count], capture_output=True, text=True, check=True).stdout
+        for count in ("1", "2")
+    )
+    assert one == two
+    assert "after 24 updates" in one
+    assert "games    33 with the most probable actions" in one
+    assert differing(content(finished), before) == []
+
+
+def test_play_shows_a_game_and_writes_it_as_a_picture_that_moves(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "game.gif"
+    assert main(["play", str(finished), "--best-of", "5", "--out", str(place)]) == 0
+    said = capsys.readouterr().out
+    assert "┌───────────┐" in said
+    assert "of 22 foods in" in said
+    with Image.open(place) as film:
+        assert film.n_frames > 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["play"], "no run was named"),
+        (["evaluate", "--episodes", "3"], "no run was named"),
+        (["play", "nowhere"], "nowhere: no run lies there"),
+        (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: snake"),
+        (["play", "young"], "young: its run has committed no agent yet"),
+        (["evaluate", "young", "--episodes", "0"], "--episodes: 0: at least 1"),
+    ],
+)
+def test_what_cannot_be_played_or_evaluated_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: list[str], told: str
+) -> None:
+    for name, config in (("guided", {"stage_a_paths": ["a"]}), ("young", {"loop": "snake"})):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.chdir(tmp_path)
+    assert main(line) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_weights_of_another_network_are_refused(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.yaml").write_text((finished / "config.yaml").read_text().replace("channels: 4", "channels: 5"))
+    for name in ("commit.json", "weights"):
+        (other / name).symlink_to(finished / name)
+    assert main(["play", str(other)]) == 2
+    assert "not the weights of the agent that config.yaml tells of" in capsys.readouterr().err
+
+
+# Learning
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    """A quarter of configs/snake/5x5.yaml, some seconds."""
+    torch.set_num_threads(1)
+    line = ["fit", "--config=configs/snake/5x5.yaml", "--runner.total_steps=250_000", f"--output.root={tmp_path}"]
+    alone = ["--fabric.devices=1", "--runner.per_rank_num_envs=256"]
+    assert main([*line, *alone, "--log.tensorboard=false", "--log.curves=false"]) == 0
+    rows = rows_of(tmp_path / "snake-5x5")
+    first, last = rows[0]["score"], rows[-1]["score"]
+    assert first < 1
+    assert last > 6
+    assert rows[-1]["eval/score"] > 6
