@@ -40,8 +40,8 @@ LOOPS = [
     Loop(
         name="snake",
         module="stageb",
-        arguments=snakes.arguments,
-        raising=lambda root, world_size, rank: snakes.arguments(root, world_size, "falling", raises_on=rank),
+        arguments=snakes.brief,
+        raising=lambda root, world_size, rank: snakes.brief(root, world_size, "falling", raises_on=rank),
         says="rank {rank} failed at rollout of update 3: ValueError: the snake is gone",
         tolerance=1e-4,
     ),

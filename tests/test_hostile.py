@@ -88,7 +88,7 @@ def ticket(mission: str, group: str, label: str) -> str:
     return json.dumps({"mission": mission, "group_id": group, "label": label, "per_image": {"1": summary}}) + "\n"
 
 
-def test_a_run_on_hostile_names_stays_in_its_folder(tmp_path: Path) -> None:
+def test_a_run_on_hostile_names_stays_in_its_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     work = tmp_path / "deep" / "inside"
     work.mkdir(parents=True)
     rows = [ticket(name, f"../{label}", label) for name in NAMES + REFUSED for label in ("pass", "fail")]
@@ -106,7 +106,9 @@ def test_a_run_on_hostile_names_stays_in_its_folder(tmp_path: Path) -> None:
         "fabric.accelerator": "cpu",
     }
     command = [sys.executable, "-m", "stageb", "fit", *(f"--{key}={value}" for key, value in options.items())]
-    environment = {**os.environ, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    # Other packages keep folders of their own in HOME: matplotlib, where it is installed, as soon as torchmetrics finds it.
+    elsewhere = {"MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib"))}
+    environment = {**os.environ, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1", **elsewhere}
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
