@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from stageb import __version__, launching, loops
-from stageb.cli import parse
+from stageb.cli import parse, parse_tool
 from stageb.errors import InputError, StagebError, shown
 
 
@@ -32,9 +32,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Find the command and run it."""
+    """Find the command and run it. A name may be two: with a run's folder a command of runs, with options alone a tool."""
     name, rest = split_command(arguments)
-    return COMMANDS[name].run(rest)
+    names_run = bool(rest) and not rest[0].startswith("-")
+    if name in COMMANDS and (names_run or name not in loops.tools()):
+        return COMMANDS[name].run(rest)
+    return of_tool(name, rest)
 
 
 def fit(arguments: Sequence[str]) -> int:
@@ -60,6 +63,16 @@ def of_run(command: str, arguments: Sequence[str]) -> int:
     return loops.command_of(asked.loop, command)(folder, asked.config, arguments[1:])
 
 
+def of_tool(name: str, arguments: Sequence[str]) -> int:
+    """Make the config of the tool ``name``, or hand it the bare words, and run it."""
+    tool = loops.tools()[name]
+    if not tool.config:
+        return loops.tool_of(name)(arguments)
+    config, resolved_yaml = parse_tool(name, tool, arguments)
+    launching.die_with_launcher()
+    return loops.tool_of(name)(config, resolved_yaml)
+
+
 @dataclass(frozen=True)
 class Command:
     """One line of the table."""
@@ -77,21 +90,23 @@ COMMANDS = {
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The command's name and what follows it; ``--help`` and ``--version`` print and exit."""
-    table = "\n".join(f"  {name:<10}{command.summary}" for name, command in COMMANDS.items())
+    summaries = {name: tool.summary for name, tool in loops.tools().items()}
+    summaries |= {name: entry.summary for name, entry in COMMANDS.items()}
+    table = "\n".join(f"  {name:<10}{summary}" for name, summary in summaries.items())
     parser = argparse.ArgumentParser(
         prog="stageb",
-        usage="stageb fit [--config FILE] [--KEY VALUE ...]\n       stageb COMMAND RUN [options]",
+        usage="stageb fit [--config FILE] [--KEY VALUE ...]\n       stageb COMMAND [RUN] [options]",
         description="Rollout-driven learning on Lightning Fabric.",
         epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"stageb {__version__}")
-    if arguments and arguments[0] in COMMANDS:
+    if arguments and arguments[0] in summaries:
         return arguments[0], arguments[1:]
     if arguments and arguments[0] in ("-h", "--help", "--version"):
         parser.parse_args(arguments[:1])
     given = f"there is no command {shown(arguments[0], 60)}" if arguments else "no command was given"
-    raise InputError(f"{given}; choose from: {', '.join(COMMANDS)} (stageb --help)")
+    raise InputError(f"{given}; choose from: {', '.join(summaries)} (stageb --help)")
 
 
 if __name__ == "__main__":

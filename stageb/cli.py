@@ -18,6 +18,7 @@ import yaml
 from stageb import loops, strict_yaml
 from stageb.draft import LOOP, Draft
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
+from stageb.loops import Loop, Tool
 from stageb.strict_yaml import YamlError
 
 FLAGS = ("help", "print_config", "fresh")  # options without a value
@@ -37,12 +38,48 @@ class Asked:
 def parse(arguments: Sequence[str]) -> Asked:
     """What ``arguments`` ask for. Raises ``InputError``; ``--help`` and ``--print_config`` print and exit."""
     options = list(split(arguments))
-    names = [name for name, _ in options]
     files = {path: read_file(str(path)) for name, path in options if name == "config"}
     loop = chosen_loop(options, files)
+    table = "\n".join(f"  {name:<12}{entry.summary}" for name, entry in loops.LOOPS.items())
+    screen = Screen(
+        name="fit",
+        usage="stageb fit [--loop NAME] [--config FILE] [--KEY VALUE ...] [--print_config] [--fresh]",
+        epilog=f"loops:\n{table}\n\nstageb fit --loop NAME --help lists a loop's keys; these are those of {loop}.",
+    )
+    config, resolved_yaml = config_from(loops.LOOPS[loop], options, files, screen)
+    return Asked(loop, config, resolved_yaml, any(name == "fresh" for name, _ in options))
+
+
+def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, str]:
+    """A tool's config, and the same as YAML text. Raises and exits as ``parse`` does."""
+    options = list(split(arguments))
+    files = {path: read_file(str(path)) for option, path in options if option == "config"}
+    if any(option == "fresh" for option, _ in options):
+        raise InputError(f"unrecognized arguments: --fresh; stageb {name} --help lists all options")
+    screen = Screen(name, f"stageb {name} [--config FILE] [--KEY VALUE ...] [--print_config]", epilog="")
+    return config_from(tool, options, files, screen)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What a help screen says of a command, beside its keys."""
+
+    name: str
+    usage: str
+    epilog: str
+
+
+def config_from(
+    entry: Loop | Tool,
+    options: Sequence[tuple[str, str | None]],
+    files: Mapping[str | None, yaml.MappingNode],
+    screen: Screen,
+) -> tuple[Any, str]:
+    """The config that files and options give, in order, and the same as YAML text; or a screen, and the end."""
+    names = [name for name, _ in options]
     if asked := next((name for name in names if name == "help" or name.endswith(".help")), None):
-        show_help(loop, asked)
-    draft = Draft(loops.config_of(loop), ["config", *FLAGS])
+        show_help(entry, screen, asked)
+    draft = Draft(loops.config_of(entry), ["config", *FLAGS])
     for name, text in options:
         if name == "config":
             draft.add_file(str(text), files[text])
@@ -53,7 +90,7 @@ def parse(arguments: Sequence[str]) -> Asked:
     if "print_config" in names:
         sys.stdout.write(resolved_yaml)
         sys.exit(0)
-    return Asked(loop, draft.build(), resolved_yaml, "fresh" in names)
+    return draft.build(), resolved_yaml
 
 
 def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -109,20 +146,19 @@ def chosen_loop(options: Sequence[tuple[str, str | None]], files: Mapping[str | 
     return named[-1][1]
 
 
-def show_help(loop: str, option: str) -> NoReturn:
-    """Print the keys of ``loop``, or for ``--KEY.help`` those of the section that may stand at KEY, and exit."""
+def show_help(entry: Loop | Tool, screen: Screen, option: str) -> NoReturn:
+    """Print the keys of a loop or tool, or for ``--KEY.help`` those of the section that may stand at KEY, and exit."""
     from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
     class Formatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
         """Keeps the lines of the table of loops."""
 
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    table = "\n".join(f"  {name:<12}{entry.summary}" for name, entry in loops.LOOPS.items())
     parser = ArgumentParser(
-        prog="stageb fit",
-        usage="stageb fit [--loop NAME] [--config FILE] [--KEY VALUE ...] [--print_config] [--fresh]",
-        description=loops.LOOPS[loop].summary,
-        epilog=f"loops:\n{table}\n\nstageb fit --loop NAME --help lists a loop's keys; these are those of {loop}.",
+        prog=f"stageb {screen.name}",
+        usage=screen.usage,
+        description=entry.summary,
+        epilog=screen.epilog,
         formatter_class=Formatter,
         exit_on_error=False,
     )
@@ -131,10 +167,12 @@ def show_help(loop: str, option: str) -> NoReturn:
         "--config", metavar="FILE", help="A YAML file of keys; what follows wins.", default=argparse.SUPPRESS
     )
     parser.add_argument("--print_config", help="Print every key with its value, and exit.", **plain)
-    parser.add_argument("--fresh", help="Start anew where the run's folder already holds a run.", **plain)
-    parser.add_class_arguments(loops.config_of(loop), nested_key=None)
+    if screen.name == "fit":
+        parser.add_argument("--fresh", help="Start anew where the run's folder already holds a run.", **plain)
+    parser.add_class_arguments(loops.config_of(entry), nested_key=None)
     try:
         parser.parse_args([f"--{option}"])
     except argparse.ArgumentError:
-        raise InputError(f"unrecognized arguments: --{shown(option, 60)}; stageb fit --help lists all keys") from None
+        remedy = f"stageb {screen.name} --help lists all keys"
+        raise InputError(f"unrecognized arguments: --{shown(option, 60)}; {remedy}") from None
     raise AssertionError("a help screen exits")

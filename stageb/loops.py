@@ -2,9 +2,10 @@
 
 A loop is one entry here and a folder of its own. Its config is a frozen dataclass whose first field names the loop,
 ``loop: Literal["guidance"] = "guidance"``; its other fields are the loop's keys, and every one has a default. Its fit takes
-that config, the same as YAML text, and whether to start anew, and returns an exit code. A loop may have commands of its own
-for a run that it left, called with the run's folder, its config, and the words that follow. All are dotted names, imported
-when they are needed: a config costs little, a fit brings torch.
+that config, the same as YAML text, and whether to start anew, and returns an exit code. A loop may have commands of its own:
+some for a run that it left (``stageb evaluate RUN``), called with the run's folder, its config, and the words that follow;
+others beside any run (*tools*, ``stageb predict --tickets FILE``), called with a config of their own or with the bare words.
+All are dotted names, imported when they are needed: a config costs little, a fit brings torch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ DEFAULT = "guidance"
 
 
 @dataclass(frozen=True)
+class Tool:
+    """A command of a loop that is not about one run's folder."""
+
+    summary: str  # what --help says
+    run: str  # "module:function", called with (config, its YAML text), or with the words where ``config`` is empty
+    config: str = ""  # "module:dataclass", every field with a default; empty: ``run`` reads the words itself
+
+
+@dataclass(frozen=True)
 class Loop:
     """One line of the registry."""
 
@@ -29,6 +39,7 @@ class Loop:
     config: str  # "module:dataclass"
     fit: str  # "module:function"
     commands: Mapping[str, str] = field(default_factory=dict)  # what a run can be asked for: name -> "module:function"
+    tools: Mapping[str, Tool] = field(default_factory=dict)  # by the name of the command
     needs: tuple[str, ...] = ()  # modules that the extra of the loop's name brings
 
 
@@ -48,9 +59,14 @@ LOOPS = {
 }
 
 
-def config_of(loop: str) -> type:
-    """The dataclass whose fields are the keys of ``loop``."""
-    kind: type = _named(LOOPS[loop].config)
+def tools() -> dict[str, Tool]:
+    """The tools of all loops, by the name of the command."""
+    return {name: tool for loop in LOOPS.values() for name, tool in loop.tools.items()}
+
+
+def config_of(entry: Loop | Tool) -> type:
+    """The dataclass whose fields are the keys of a loop or of a tool."""
+    kind: type = _named(entry.config)
     return kind
 
 
@@ -71,6 +87,14 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
         raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}")
     _check_extra(loop)
     function: Callable[[Path, Any, Sequence[str]], int] = _named(LOOPS[loop].commands[name])
+    return function
+
+
+def tool_of(name: str) -> Callable[..., int]:
+    """What runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its loop's extra is missing."""
+    loop = next(loop for loop, entry in LOOPS.items() if name in entry.tools)
+    _check_extra(loop)
+    function: Callable[..., int] = _named(LOOPS[loop].tools[name].run)
     return function
 
 

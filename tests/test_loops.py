@@ -37,7 +37,7 @@ def wrong(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.mark.parametrize("name", loops.LOOPS)
 def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
-    first, *_ = dataclasses.fields(loops.config_of(name))
+    first, *_ = dataclasses.fields(loops.config_of(loops.LOOPS[name]))
     assert (first.name, first.default) == ("loop", name)
     assert callable(loops.fit_of(name))
 
@@ -161,3 +161,30 @@ def test_values_are_of_the_annotated_types() -> None:
 )
 def test_a_value_of_another_type_is_refused(capsys: pytest.CaptureFixture[str], option: str, value: str, told: str) -> None:
     assert wrong(capsys, "--loop", "counting", f"--{option}", value) == f"config: {told}\n"
+
+
+def test_a_tool_has_keys_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("upto: 5\n")
+    assert main(["recount", "--config", "c.yaml"]) == 0
+    assert main(["recount", "--upto", "6"]) == 0
+    assert capsys.readouterr().out == "recounted to 5; True\nrecounted to 6; True\n"
+    assert main(["recount", "--uptoo", "6"]) == 2
+    assert "did you mean upto?" in capsys.readouterr().err
+    assert main(["recount", "--fresh"]) == 2
+    assert "unrecognized arguments: --fresh" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["recount", "--help"])
+    screen = capsys.readouterr().out
+    assert screen.startswith("usage: stageb recount ")
+    assert "Where counting ends." in screen
+    assert "--fresh" not in screen
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "recount   Count once more." in capsys.readouterr().out
+
+
+def test_a_name_can_be_a_tool_and_a_command_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--tickets", "a"]) == 0
+    assert capsys.readouterr().out == "2 words\n"
+    assert main(["evaluate", "somewhere", "--tickets", "a"]) == 2
+    assert "no run lies there" in capsys.readouterr().err

@@ -6,15 +6,24 @@ python -m programs.counting fit --loop counting ...   the ``stageb`` command wit
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from stageb.__main__ import main
 from stageb.config import OutputConfig, require
-from stageb.loops import LOOPS, Loop
+from stageb.loops import LOOPS, Loop, Tool
 
-COUNTING = Loop("Count to a number.", "programs.counting:CountingConfig", "programs.counting:fit")
+COUNTING = Loop(
+    "Count to a number.",
+    "programs.counting:CountingConfig",
+    "programs.counting:fit",
+    tools={
+        "recount": Tool("Count once more.", "programs.counting:recount", "programs.counting:CountingConfig"),
+        "evaluate": Tool("Count words.", "programs.counting:words"),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,18 @@ def fit(config: CountingConfig, resolved_yaml: str, fresh: bool) -> int:
     folder.mkdir(parents=True, exist_ok=fresh)
     (folder / "config.yaml").write_text(resolved_yaml, encoding="utf-8")
     print(f"counted to {config.upto}")
+    return 0
+
+
+def recount(config: CountingConfig, resolved_yaml: str) -> int:
+    """A tool with keys."""
+    print(f"recounted to {config.upto}; {len(resolved_yaml.splitlines()) > 1}")
+    return 0
+
+
+def words(arguments: Sequence[str]) -> int:
+    """A tool with words, of a name that runs know too."""
+    print(f"{len(arguments)} words")
     return 0
 
 
