@@ -29,13 +29,14 @@ Bools = NDArray[np.bool_]
 SETTLED_EVERY = 1 << 20  # steps; clocks could go on for nine times as many
 
 
-def observations(game: Game) -> Floats:
-    """Planes of all games: float32 (N, 3, size, size)."""
-    planes = torch.zeros((game.count, 3, game.cells), device=game.device)
-    ages = (game.free_at - game.clock[:, None]).clamp_(min=0)
-    torch.div(ages, game.length[:, None], out=planes[:, 0])
-    planes[:, 1].scatter_(1, game.food[:, None], (game.food != game.head).to(torch.float32)[:, None])
-    planes[:, 2].scatter_(1, game.head[:, None], 1.0)
+def observations(game: Game, rows: Tensor | slice = slice(None)) -> Floats:
+    """Planes of all games, or of those in the places ``rows``: float32 (rows, 3, size, size)."""
+    length, food, head = game.length[rows], game.food[rows], game.head[rows]
+    planes = torch.zeros((len(length), 3, game.cells), device=game.device)
+    ages = (game.free_at[rows] - game.clock[rows, None]).clamp_(min=0)
+    planes[:, 0].copy_(ages).div_(length.to(torch.float32)[:, None])
+    planes[:, 1].scatter_(1, food[:, None], (food != head).to(torch.float32)[:, None])
+    planes[:, 2].scatter_(1, head[:, None], 1.0)
     found: Floats = planes.view(-1, 3, game.config.size, game.config.size).cpu().numpy()
     return found
 
@@ -109,9 +110,8 @@ class SnakeVectorEnv(VectorEnv[Floats, NDArray[np.int64], NDArray[Any]]):
     def _final(self, game: Game, ended: Tensor, done: Bools) -> dict[str, Any]:
         """What Gymnasium's own vectors say of games that ended."""
         last = np.full(self.num_envs, None, dtype=object)
-        seen = observations(game)
-        for place in ended.tolist():
-            last[place] = seen[place].copy()
+        for place, seen in zip(ended.tolist(), observations(game, ended), strict=True):
+            last[place] = seen
         score = np.where(done, game.score.cpu().numpy(), 0)
         return {"final_obs": last, "_final_obs": done, "final_info": {"score": score, "_score": done}, "_final_info": done}
 
