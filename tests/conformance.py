@@ -22,7 +22,6 @@ from safetensors.torch import load
 
 from stageb.journal import COMMIT, LOCK
 
-WORLD_SIZES = (1, 2, 3, 4, 8)
 NOT_COMPARED = frozenset(
     {"config.yaml", "run.json", "timings.jsonl", LOCK}
 )  # how and when it ran, rather than what came of it

@@ -44,6 +44,7 @@ THIRD_PARTY = {
     "stageb/snake/env": {"gymnasium", "numpy", "torch"},
     "stageb/snake/logs": {"lightning"},
     "stageb/snake/picture": {"PIL"},
+    "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
     "stageb/*": set[str](),

@@ -80,7 +80,6 @@ def cases() -> list[Case]:
                     launcher,
                     "raise",
                     says=f"rank {rank} failed at ticket group-{rank}: {BUG}",
-                    quick=own and rank == 1,
                     **bug,
                 ),
                 Case(

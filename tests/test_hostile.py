@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.inputs import read_inputs
@@ -88,7 +87,7 @@ def ticket(mission: str, group: str, label: str) -> str:
     return json.dumps({"mission": mission, "group_id": group, "label": label, "per_image": {"1": summary}}) + "\n"
 
 
-def test_a_run_on_hostile_names_stays_in_its_folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_run_on_hostile_names_stays_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "deep" / "inside"
     work.mkdir(parents=True)
     rows = [ticket(name, f"../{label}", label) for name in NAMES + REFUSED for label in ("pass", "fail")]
@@ -105,12 +104,9 @@ def test_a_run_on_hostile_names_stays_in_its_folder(tmp_path: Path, tmp_path_fac
         "output.root": "out",
         "fabric.accelerator": "cpu",
     }
-    command = [sys.executable, "-m", "stageb", "fit", *(f"--{key}={value}" for key, value in options.items())]
-    # Other packages keep folders of their own in HOME: matplotlib, where it is installed, as soon as torchmetrics finds it.
-    elsewhere = {"MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib"))}
-    environment = {**os.environ, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1", **elsewhere}
-    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["fit", *(f"--{key}={value}" for key, value in options.items())]) == 0
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
     assert sorted(path.name for path in work.iterdir()) == ["out", "tickets.jsonl"]
     run = work / "out" / "run"

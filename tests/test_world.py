@@ -173,7 +173,7 @@ def result(items: int = 7, size: int = 1) -> str:
     ("launcher", "world_size"),
     [
         pytest.param("own", 1, marks=slow),
-        ("own", 2),
+        pytest.param("own", 2, marks=slow),
         pytest.param("own", 3, marks=slow),
         pytest.param("torchrun", 1, marks=slow),
         ("torchrun", 2),

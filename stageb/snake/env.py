@@ -156,7 +156,7 @@ class SnakeEnv(gymnasium.Env[Floats, np.int64]):
         if self.game is None or self.render_mode is None:
             return None
         grid = self.game.grids()[0].tolist()
-        return picture.text(grid) if self.render_mode == "ansi" else np.asarray(picture.image(grid))
+        return picture.text(grid) if self.render_mode == "ansi" else np.asarray(picture.image(grid).convert("RGB"))
 
     def _seen(self, game: Game) -> Floats:
         found: Floats = observations(game)[0]

@@ -14,9 +14,11 @@ from stageb.snake.config import FOOD
 if TYPE_CHECKING:
     from PIL import Image
 
-SCALE = 24  # pixels a cell
-BACKGROUND, BOARD, RED = (24, 26, 27), (38, 41, 43), (232, 73, 66)
-TAIL, NECK, HEAD = (24, 92, 66), (74, 201, 126), (240, 240, 210)
+SCALE = 16  # pixels a cell
+MARGIN = 2  # between a cell's edge and the body
+EDGE = 4  # around the board
+BACKGROUND, BOARD, FRUIT, TAIL, BODY, HEAD = range(6)  # places in the palette
+PALETTE = bytes((24, 26, 27, 38, 41, 43, 232, 73, 66, 24, 92, 66, 74, 201, 126, 240, 240, 210))
 STROKES = {(False, True): "│", (True, False): "─"}
 CORNERS = {(-1, 1): "└", (-1, -1): "┘", (1, 1): "┌", (1, -1): "┐"}  # (up or down, right or left) of the two ends
 
@@ -30,30 +32,29 @@ def text(grid: Sequence[int]) -> str:
 
 
 def image(grid: Sequence[int]) -> Image.Image:
-    """The board as an RGB picture; the body pales towards the head and is joined as the path that it is."""
+    """The board in the colours of ``PALETTE``; the body is joined as the path that it is.
+
+    Cells of one body look alike, so that from step to step little changes: that keeps a picture that moves small.
+    """
     from PIL import Image, ImageDraw
 
     size = math.isqrt(len(grid))
-    picture = Image.new("RGB", (SCALE * size + 8, SCALE * size + 8), BACKGROUND)
+    side = SCALE * size + 2 * EDGE
+    picture = Image.new("P", (side, side), BACKGROUND)
+    picture.putpalette(PALETTE)
     pen = ImageDraw.Draw(picture)
-    pen.rectangle((4, 4, SCALE * size + 3, SCALE * size + 3), fill=BOARD)
+    pen.rectangle((EDGE, EDGE, side - EDGE - 1, side - EDGE - 1), fill=BOARD)
     places = {age: cell for cell, age in enumerate(grid) if age not in (0, FOOD)}
     for age in sorted(places):
-        share = age / len(places)
-        colour = _mixed(TAIL, NECK, share) if age < len(places) else HEAD
-        box = _box(places[age], size, 3)
-        pen.rounded_rectangle(box, radius=5, fill=colour)
+        box = _box(places[age], size, MARGIN)
         if age - 1 in places:
-            joint, before = _mixed(TAIL, NECK, share), _box(places[age - 1], size, 3)
-            left, top = min(box[0], before[0]), min(box[1], before[1])
-            right, bottom = max(box[2], before[2]), max(box[3], before[3])
-            middle = ((left + right) // 2, (top + bottom) // 2)
-            if box[1] == before[1]:
-                pen.rectangle((middle[0] - 6, top, middle[0] + 6, bottom), fill=joint)
-            else:
-                pen.rectangle((left, middle[1] - 6, right, middle[1] + 6), fill=joint)
+            before = _box(places[age - 1], size, MARGIN)
+            joint = (*map(min, box[:2], before[:2]), *map(max, box[2:], before[2:]))
+            pen.rounded_rectangle(joint, radius=4, fill=BODY if age > 2 else TAIL)
+    if places:
+        pen.rounded_rectangle(_box(places[len(places)], size, MARGIN), radius=4, fill=HEAD)
     if FOOD in grid:
-        pen.ellipse(_box(list(grid).index(FOOD), size, 5), fill=RED)
+        pen.ellipse(_box(list(grid).index(FOOD), size, MARGIN + 1), fill=FRUIT)
     return picture
 
 
@@ -81,10 +82,5 @@ def _letters(grid: Sequence[int], size: int, cell: int) -> str:
 
 def _box(cell: int, size: int, margin: int) -> tuple[int, int, int, int]:
     """A cell's place in the picture, its edges cut by ``margin`` pixels."""
-    left, top = cell % size * SCALE + 4, cell // size * SCALE + 4
+    left, top = cell % size * SCALE + EDGE, cell // size * SCALE + EDGE
     return left + margin, top + margin, left + SCALE - 1 - margin, top + SCALE - 1 - margin
-
-
-def _mixed(one: tuple[int, int, int], other: tuple[int, int, int], share: float) -> tuple[int, int, int]:
-    red, green, blue = (round(a + (b - a) * share) for a, b in zip(one, other, strict=True))
-    return red, green, blue

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from stageb import disk, seeds
 from stageb.config import require
-from stageb.errors import InputError
+from stageb.errors import InputError, StagebError, shown
 from stageb.snake import picture
 from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
@@ -25,8 +26,11 @@ from stageb.snake.evaluate import play_out
 from stageb.snake.game import Game
 from stageb.snake.stored import stored_agent
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 FRAMES_PER_SECOND = 20
-MOST_FRAMES = 1500  # of a picture; a longer game skips some
+MOST_FRAMES = 750  # of a picture; a longer game skips some
 
 
 @dataclass(frozen=True)
@@ -97,22 +101,27 @@ def draw(replay: Replay, place: Path) -> list[Path]:
     if place.suffix.lower() != ".gif":
         raise InputError(f"--out {place}: give a name that ends in .gif")
     every = -(-len(replay.grids) // MOST_FRAMES)
-    frames = [picture.image(grid).quantize(64) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
+    frames = [picture.image(grid) for grid in (*replay.grids[:-1:every], replay.grids[-1])]
     frames += [frames[-1]] * FRAMES_PER_SECOND  # a second to see the end
+    film: dict[str, Any] = {"append_images": frames[1:], "duration": 1000 // FRAMES_PER_SECOND, "loop": 0}
+    film |= {"palette": picture.PALETTE, "optimize": True}  # one palette for all frames, which hold what changed
     with disk.reporting(place):
-        disk.place(
-            place,
-            lambda path: frames[0].save(
-                path, save_all=True, append_images=frames[1:], duration=1000 // FRAMES_PER_SECOND, loop=0, optimize=False
-            ),
-        )
+        disk.place(place, lambda path: frames[0].save(path, save_all=True, **film))
     ffmpeg = shutil.which("ffmpeg")
     if ffmpeg is None:
         return [place]
-    film = place.with_suffix(".mp4")
+    with disk.reporting(other := place.with_suffix(".mp4")):
+        disk.place(other, lambda path: _encode(ffmpeg, frames, path))
+    return [place, other]
+
+
+def _encode(ffmpeg: str, frames: Sequence[Image.Image], place: Path) -> None:
+    """Write an MP4 that every browser plays. Raises ``StagebError`` where this ffmpeg cannot."""
     with tempfile.TemporaryDirectory() as folder:
         for number, frame in enumerate(frames):
             frame.save(Path(folder, f"{number:06d}.png"))
         line = [ffmpeg, "-y", "-loglevel", "error", "-framerate", str(FRAMES_PER_SECOND), "-i", f"{folder}/%06d.png"]
-        subprocess.run([*line, "-pix_fmt", "yuv420p", str(film)], check=True)
-    return [place, film]
+        line += ["-c:v", "libx264", "-pix_fmt", "yuv420p", str(place)]
+        done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StagebError(f"ffmpeg made no MP4 (the GIF is written): {shown(done.stderr.strip(), 300)}")

@@ -19,6 +19,17 @@ from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError, EngineError, StagebError
 
 KINDS = ("qwen3", "llama", "mistral", "qwen3_vl")
+WAYS = ("padded", "read packed", "packed")
+QUICK = {("padded", "qwen3"), ("padded", "qwen3_vl"), ("read packed", "mistral"), *(("packed", kind) for kind in KINDS)}
+every = pytest.mark.parametrize(
+    ("way", "kind"),
+    [
+        pytest.param(way, kind, marks=() if (way, kind) in QUICK else pytest.mark.slow, id=f"{way}-{kind}")
+        for way in WAYS
+        for kind in KINDS
+    ],
+    indirect=["way"],
+)
 HALVES = bool(torch.cpu._is_amx_tile_supported())  # where such products are ones of bfloat16
 ANSWER = "Verdict: 不通过\nReason: 阀门 öffen 🙂"
 
@@ -51,7 +62,7 @@ def prompt_ids(tokenizer: Any, prompt: Prompt) -> torch.Tensor:
     return ids
 
 
-@pytest.fixture(params=["padded", "read packed", "packed"])
+@pytest.fixture
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How rows are laid out on a CPU: as for models that cannot be packed, as usual, as on a GPU."""
     if request.param == "padded":
@@ -61,7 +72,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("kind", KINDS)
+@every
 def test_contract(folders: dict[str, str], kind: str) -> None:
     engine = load(folders[kind])
     check_contract(engine)
@@ -84,7 +95,7 @@ def test_contract_on_a_gpu(folders: dict[str, str], kind: str) -> None:
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("kind", KINDS)
+@every
 def test_greedy_answers_are_those_of_generate(folders: dict[str, str], kind: str) -> None:
     model, tokenizer = loaded(folders[kind], kind)
     prompts = [request.prompt for request in requests()]
@@ -132,7 +143,7 @@ def test_samples_are_those_of_a_loop_without_any_cache(folders: dict[str, str], 
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("kind", KINDS)
+@every
 def test_scores_are_those_of_a_plain_forward(folders: dict[str, str], kind: str) -> None:
     model, tokenizer = loaded(folders[kind], kind)
     asked = questions()

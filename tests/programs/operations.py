@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+DEVICES = Path("/dev")
 CHANGES = {"os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 
 
@@ -18,8 +19,10 @@ def watch(tell: Callable[[str, str], None]) -> None:
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, _, flags = arguments
-            if not isinstance(path, int) and flags & WRITES and not os.fspath(path).startswith("/dev/"):
-                tell(event, str(Path(os.fsdecode(path)).absolute()))
+            if not isinstance(path, int) and flags & WRITES:
+                place = Path(os.fsdecode(path)).absolute()
+                if place.parent != DEVICES:
+                    tell(event, str(place))
         elif event in CHANGES:
             path = arguments[1] if event in ("os.rename", "os.link", "os.symlink") else arguments[0]
             tell(event, f"descriptor {path}" if isinstance(path, int) else str(Path(os.fsdecode(path)).absolute()))

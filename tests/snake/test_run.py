@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,14 @@ import yaml
 from conformance import content, differing
 from PIL import Image
 from programs import forks
-from programs.snakes import GAMES, arguments
+from programs.snakes import GAMES, arguments, brief
 
 from stageb.__main__ import main
+from stageb.errors import StagebError
+from stageb.snake import picture
 from stageb.snake.agent import Agent
-from stageb.snake.config import AgentConfig
+from stageb.snake.config import AgentConfig, GameConfig
+from stageb.snake.play import Replay, best, draw
 
 LAST = GAMES * 4 * 24  # steps of a small run
 
@@ -35,6 +37,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("finished")
     assert main(arguments(root, log__tensorboard=True, log__curves=True)) == 0
     return root / "run"
+
+
+@pytest.fixture(scope="module")
+def replay() -> Replay:
+    """A game of an agent that has learnt nothing."""
+    return best(Agent(AgentConfig(4, 1, 16), 5, 0), GameConfig(size=5), 0, 8)
 
 
 def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
@@ -79,16 +87,15 @@ def test_a_finished_run_is_shown_again_and_another_config_refused(
 
 def test_three_ranks_go_on_to_the_very_bytes_of_a_run_that_was_not_disturbed(tmp_path: Path) -> None:
     """Three: a sum of two is the same in any order."""
-    whole = forks.run(arguments(tmp_path / "whole", 3), 3, tmp_path / "job")
+    whole = forks.run(brief(tmp_path / "whole", 3), 3, tmp_path / "job")
     assert set(whole.codes) == {0}, whole.err
-    for share in (3, 2):
-        root = tmp_path / str(share)
-        killed = forks.run(arguments(root, 3), 3, root / "killed", kill_before=len(whole.operations[0]) // share)
-        assert killed.codes[0] == 137
-        resumed = forks.run(arguments(root, 3), 3, root / "resumed")
-        assert set(resumed.codes) == {0}, resumed.err
-        assert "going on after" in resumed.err
-        assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
+    root = tmp_path / "broken"
+    killed = forks.run(brief(root, 3), 3, root / "killed", kill_before=len(whole.operations[0]) // 2)
+    assert killed.codes[0] == 137
+    resumed = forks.run(brief(root, 3), 3, root / "resumed")
+    assert set(resumed.codes) == {0}, resumed.err
+    assert "going on after" in resumed.err
+    assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
 
 
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
@@ -135,15 +142,10 @@ def test_without_its_extra_the_loop_says_what_to_install(
 # Evaluating and playing
 
 
-def test_evaluate_says_how_good_a_run_is_and_the_same_on_two_ranks(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = [sys.executable, "-m", "stageb", "evaluate", str(finished), "--episodes", "33", "--accelerator", "cpu"]
+def test_evaluate_says_how_good_a_run_is_and_the_same_on_two_ranks(finished: Path, tmp_path: Path) -> None:
+    line = ["evaluate", str(finished), "--episodes", "33", "--accelerator", "cpu", "--devices"]
     before = content(finished)
-    one, two = (
-        subprocess.run([*line, "--devices", count], capture_output=True, text=True, check=True).stdout
-        for count in ("1", "2")
-    )
+    one, two = (forks.run([*line, str(count)], count, tmp_path / str(count)).out for count in (1, 2))
     assert one == two
     assert "after 24 updates" in one
     assert "games    33 with the most probable actions" in one
@@ -158,8 +160,33 @@ def test_play_shows_a_game_and_writes_it_as_a_picture_that_moves(
     said = capsys.readouterr().out
     assert "┌───────────┐" in said
     assert "of 22 foods in" in said
+    assert str(place) in said
     with Image.open(place) as film:
         assert film.n_frames > 2  # type: ignore[attr-defined]
+
+
+def test_a_picture_that_moves_shows_every_board(replay: Replay, tmp_path: Path) -> None:
+    place = tmp_path / "game.gif"
+    assert draw(replay, place)[0] == place
+    with Image.open(place) as film:
+        for number, grid in enumerate(replay.grids):
+            film.seek(number)
+            assert film.convert("RGB").tobytes() == picture.image(grid).convert("RGB").tobytes()
+        assert film.n_frames == len(replay.grids)  # type: ignore[attr-defined]
+    assert place.stat().st_size < 300 * len(replay.grids)
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="there is no ffmpeg")
+def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gif, film = draw(replay, tmp_path / "game.gif")
+    assert film == gif.with_suffix(".mp4")
+    assert film.read_bytes()[4:8] == b"ftyp"
+    (tmp_path / "ffmpeg").write_text("#!/bin/sh\necho no such codec >&2\nexit 1\n")
+    (tmp_path / "ffmpeg").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(StagebError, match=r"no MP4 \(the GIF is written\): no such codec"):
+        draw(replay, tmp_path / "other.gif")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ffmpeg", "game.gif", "game.mp4", "other.gif"]
 
 
 @pytest.mark.parametrize(

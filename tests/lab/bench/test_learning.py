@@ -304,7 +304,7 @@ def test_gepa_with_idle_edits_hands_back_what_it_began_with(task: Task) -> None:
     assert learnt.points[-1].guidance.rules == task.first.rules
 
 
-@pytest.mark.parametrize("idle", [False, True])
+@pytest.mark.parametrize("idle", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_ours_is_what_the_files_of_a_run_say(task: Task, idle: bool) -> None:
     learnt = ours.learn(dataclasses.replace(task, idle=idle))
     commit = json.loads((task.folder / "run" / "commit.json").read_text())
