@@ -82,7 +82,7 @@ def test_a_bye_never_looks_like_a_loss(tmp_path: Path) -> None:
         with pulse.at("parting"):
             time.sleep(random.Random(10 * turn + rank).choice([0.0, 0.0, 0.001, 0.01, 0.1]))
 
-    for turn in range(50):
+    for turn in range(20):
         assert job(tmp_path, 3, act) == ([0, 0, 0], ""), turn
 
 

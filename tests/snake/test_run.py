@@ -225,13 +225,13 @@ def test_weights_of_another_network_are_refused(finished: Path, tmp_path: Path, 
 
 
 def test_it_learns(tmp_path: Path) -> None:
-    """A quarter of configs/snake/5x5.yaml, some seconds."""
+    """The first seventh of what configs/snake/5x5.yaml plays, some seconds."""
     torch.set_num_threads(1)
-    line = ["fit", "--config=configs/snake/5x5.yaml", "--runner.total_steps=250_000", f"--output.root={tmp_path}"]
+    line = ["fit", "--config=configs/snake/5x5.yaml", "--runner.total_steps=150_000", f"--output.root={tmp_path}"]
     alone = ["--fabric.devices=1", "--runner.per_rank_num_envs=256"]
     assert main([*line, *alone, "--log.tensorboard=false", "--log.curves=false"]) == 0
     rows = rows_of(tmp_path / "snake-5x5")
     first, last = rows[0]["score"], rows[-1]["score"]
     assert first < 1
-    assert last > 6
-    assert rows[-1]["eval/score"] > 6
+    assert last > 4
+    assert rows[-1]["eval/score"] > 4

@@ -324,6 +324,7 @@ def test_ours_is_what_the_files_of_a_run_say(task: Task, idle: bool) -> None:
         assert learnt.points[-1].guidance == ours.load(place / "guidance.json")
 
 
+@pytest.mark.slow
 def test_ours_learns_with_the_model_that_the_others_get(task: Task) -> None:
     with pytest.raises(StagebError, match="no_such_module"):
         ours.learn(dataclasses.replace(task, model="no_such_module:respond"))
