@@ -56,7 +56,7 @@ class Attempts:
     tried: tuple[Attempt, ...]  # in their order
     idle: Mapping[str, int]  # why reflections had nothing to try, and how many
     refused: Mapping[str, int]  # why what answers said was not used, and how often
-    credits: tuple[tuple[int, Mapping[str, float]], ...]  # (guidance step, rule -> what it earns), per search
+    earned: tuple[tuple[int, Mapping[str, float]], ...]  # (guidance step, rule -> what it earns), per search
     budget: tuple[float, float] | None  # the mission's false-acceptance budget, and what is left of it; None without a gate
 
     @property
@@ -104,10 +104,10 @@ def attempts(reflections: Sequence[Mapping[str, Any]]) -> Attempts:
         refused.update(each["reason"] for proposal in row["proposals"] for each in proposal["refused"])
         if not mine:
             idle[row.get("why_not") or "no usable edit was proposed"] += 1
-    credits = tuple((row["guidance_step_before"], row["credits"]) for row in reflections if "credits" in row)
+    earned = tuple((row["guidance_step_before"], row["credits"]) for row in reflections if "credits" in row)
     gates = [row["gate"] for row in reflections if row["gate"]]
     budget = (gates[0]["budget_before"], gates[-1]["budget_after"]) if gates else None
-    return Attempts(len(reflections), tuple(tried), idle, refused, credits, budget)
+    return Attempts(len(reflections), tuple(tried), idle, refused, earned, budget)
 
 
 def _of_row(place: int, row: Mapping[str, Any]) -> list[Attempt]:

@@ -60,7 +60,12 @@ def pairs(rows: Sequence[Pair], name: str) -> str:
             axes.plot([row.before.accuracy, row.after.accuracy], [place, place], color=SOFT, linewidth=1)
             axes.plot(row.before.accuracy, place, "o", color=SOFT, markerfacecolor=PAPER, markersize=7)
         axes.plot(row.after.accuracy, place, SPLIT_STYLES[row.split][0], color=colour, markersize=7)
-        at = {"xy": (0, place), "xycoords": axes.get_yaxis_transform(), "xytext": (-6, 0), "textcoords": "offset points"}
+        at: dict[str, Any] = {
+            "xy": (0, place),
+            "xycoords": axes.get_yaxis_transform(),
+            "xytext": (-6, 0),
+            "textcoords": "offset points",
+        }
         axes.annotate(labels[place], **at, ha="right", va="center", fontsize=LETTER, annotation_clip=False)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -106,7 +111,7 @@ def epochs(lines: dict[str, list[Point]], name: str) -> str:
 
 def time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
     """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules)."""
-    shown = [each for each in furthest(attempts.tried, POINTS) if each.gain is not None]
+    shown = furthest([each for each in attempts.tried if each.gain is not None], POINTS)
     figure = Figure(figsize=(WIDTH / 72, 300 / 72))
     axes = _axes(figure, (46, 116, WIDTH - 56, 148))
     below = _axes(figure, (46, 40, WIDTH - 56, 56))
@@ -120,15 +125,15 @@ def time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -
     for label, marker, colour, some in kinds:
         if some:
             size = 5 if marker == "." else 7
-            places, gains = [each.place for each in some], [each.gain for each in some]
+            places, gains = [each.place for each in some], [each.gain or 0.0 for each in some]
             style: dict[str, Any] = {"color": COLOURS[colour], "markersize": size, "markeredgewidth": 0.8, "clip_on": False}
             axes.plot(places, gains, marker, label=label, markeredgecolor=PAPER if size > 5 else COLOURS[colour], **style)
     axes.axhline(0, color=SOFT, linewidth=1)
     axes.yaxis.set_major_formatter(FuncFormatter(_signed))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.tick_params(labelbottom=False)
-    places, counts = zip(*rules, strict=True)
-    below.step(places, counts, where="post", color=INK, linewidth=1.5)
+    counts = [count for _, count in rules]
+    below.step([place for place, _ in rules], counts, where="post", color=INK, linewidth=1.5)
     below.set_ylim(-0.3, max(counts) * 1.15 + 0.7)
     below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     for each in (axes, below):
@@ -150,7 +155,7 @@ def agreement(levels: Sequence[Agreed], name: str) -> str:
     right, wrong = [each.right for _, each in bars], [each.wrong for _, each in bars]
     places = range(len(bars))
     axes.bar(places, right, color=COLOURS["right"], width=0.7, label="right")
-    style = {"color": COLOURS["wrong"], "hatch": "////", "edgecolor": PAPER, "linewidth": 0}
+    style: dict[str, Any] = {"color": COLOURS["wrong"], "hatch": "////", "edgecolor": PAPER, "linewidth": 0}
     axes.bar(places, wrong, bottom=right, width=0.7, label="wrong", **style)
     axes.set_xticks(places, [label for label, _ in bars])
     axes.set_xlim(-0.6, max(2, len(bars)) - 0.4)

@@ -83,14 +83,14 @@ def changes(before: Guidance, after: Guidance) -> tuple[Change, ...]:
     return tuple(Change(key, old.get(key, ""), new.get(key, "")) for key in keys if old.get(key) != new.get(key))
 
 
-def lineages(steps: Sequence[Step], final: int, credits: Sequence[tuple[int, Mapping[str, float]]]) -> list[Lineage]:
-    """The rules of step ``final``. ``credits`` are (guidance step, rule -> what it earns), in the order they were measured;
+def lineages(steps: Sequence[Step], final: int, earned: Sequence[tuple[int, Mapping[str, float]]]) -> list[Lineage]:
+    """The rules of step ``final``. ``earned`` are (guidance step, rule -> what it earns), in the order they were measured;
     one counts for a rule that has the same text since."""
     found, last = [], steps[final].guidance.step
     for rule in steps[final].guidance.rules:
         own = [(step, change) for step in steps[: final + 1] for change in step.changes if change.key == rule.key]
         since = own[-1][0].guidance.step if own else steps[0].guidance.step
-        measured = [(at, worth[rule.key]) for at, worth in credits if rule.key in worth and since <= at <= last]
+        measured = [(at, worth[rule.key]) for at, worth in earned if rule.key in worth and since <= at <= last]
         at, worth = measured[-1] if measured else (since, None)
         found.append(Lineage(rule, since, tuple(change for _, change in own), worth, at))
     return found
@@ -104,7 +104,10 @@ def differing(before: str, after: str) -> list[Piece]:
         if what == "equal":
             pieces.append(("same", "".join(old[i:j])))
             continue
-        pieces += [("gone", "".join(old[i:j]))] * (j > i) + [("new", "".join(new[k:m]))] * (m > k)
+        if j > i:
+            pieces.append(("gone", "".join(old[i:j])))
+        if m > k:
+            pieces.append(("new", "".join(new[k:m])))
     return pieces
 
 

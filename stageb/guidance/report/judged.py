@@ -100,10 +100,10 @@ def judged(selections: Iterable[Row], trajectories: Iterable[Row], final_step: i
     for row in selections:
         counts.setdefault((row["split"], row["epoch"]), Count(row["split"], row["epoch"])).add(row)
         known = latest.get(row["ticket_key"])
-        times, wrong = (known.judged, known.wrong) if known else (0, 0)
+        times, off = (known.judged, known.wrong) if known else (0, 0)
         stays = known and known.row["guidance_step"] == final_step != row["guidance_step"]
         kept = known.row if known and stays else row
-        latest[row["ticket_key"]] = Wrong(kept, times + 1, wrong + (not row["label_match"]))
+        latest[row["ticket_key"]] = Wrong(kept, times + 1, off + (not row["label_match"]))
     final = []
     for split in SPLITS:
         of_split = [count for count in counts.values() if count.split == split]

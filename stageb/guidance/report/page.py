@@ -1,8 +1,8 @@
 """The page: what a run's files say, put into the templates beside this file.
 
-All that the templates are given is untrusted (tickets, model output, names of missions) and is escaped by the template engine;
-what is not escaped (``safe``) are the style sheet and the charts, which are made here. The page needs no script and no network, and
-forbids both by its content security policy: where an escape is forgotten, nothing runs.
+All that the templates are given is untrusted (tickets, model output, names of missions) and is escaped by the template
+engine; what is not escaped (``safe``) are the style sheet and the charts, which are made here. The page needs no script and
+no network, and forbids both by its content security policy: where an escape is forgotten, nothing runs.
 """
 
 from __future__ import annotations
@@ -76,24 +76,25 @@ def page(run: Run) -> str:
     shown, style = sections[:DETAILED], (TEMPLATES / "report.css").read_text("utf-8")
     html = ""
     for share in SHARES:
+        limits = Limits.of(len(shown), share)
         given = {
             "run": run,
             "sections": sections,
             "detailed": shown,
             "charts": overview,
-            "limits": Limits.of(len(shown), share),
+            "limits": limits,
             "version": stageb.__version__,
             "style": style,
             "digest": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         }
-        html = _environment(given["limits"], run).get_template("report.html").render(given)
+        html = _environment(limits, run).get_template("report.html").render(given)
         if len(html.encode("utf-8", "replace")) <= MOST_BYTES:
             break
     return html
 
 
 def _section(number: int, mission: Mission, run: Run) -> Section:
-    rules = lineages(mission.steps, mission.final, mission.attempts.credits)
+    rules = lineages(mission.steps, mission.final, mission.attempts.earned)
     drawn: dict[str, str] = {}
     if number <= DETAILED:
         with drawing():
@@ -103,7 +104,9 @@ def _section(number: int, mission: Mission, run: Run) -> Section:
 
 def _drawn(number: int, mission: Mission, audit: bool) -> Iterable[tuple[str, str]]:
     """The charts of a mission that have something to show."""
-    lines = {split: _points(row for row in mission.metrics if row["split"] == split) for split in SPLITS}
+    lines: dict[str, list[Point]] = {
+        split: _points(row for row in mission.metrics if row["split"] == split) for split in SPLITS
+    }
     lines = {split: points for split, points in lines.items() if points}
     if lines and not audit:
         yield "epochs", charts.epochs(lines, f"m{number}-epochs")
