@@ -15,12 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from stageb.guidance.report.attempts import Attempts, furthest
+from stageb.guidance.report.attempts import Attempt, Attempts, furthest
 from stageb.guidance.report.judged import Agreed
 from stageb.guidance.report.svg import COLOURS, svg
 
 WIDTH = 360
 LETTER = 11  # units
+ROOM = 14.0  # for a mission and its split, in letters as wide as they are high
 POINTS = 500  # that one chart draws, at the most
 BINS = 10  # of agreement, at the most
 SPLIT_STYLES = {"val": ("o", "-", -0.07), "test": ("s", "--", 0.07), "train": ("^", ":", 0.0)}
@@ -49,9 +50,10 @@ class Pair:
 
 def pairs(rows: Sequence[Pair], name: str) -> str:
     """Accuracy before and after, a line for each mission and split."""
-    labels = [_label(row) for row in rows]
+    several = len({row.split for row in rows}) > 1
+    labels = [_label(row, several) for row in rows]
     left = 12 + max(map(_wide, labels)) * LETTER
-    height = 26 * len(rows) + 62
+    height = (26 if len(rows) <= 12 else 19) * len(rows) + 62
     figure, axes = _figure(height, left, top=24)
     for place, row in enumerate(rows):
         colour = COLOURS[row.split]
@@ -73,9 +75,10 @@ def pairs(rows: Sequence[Pair], name: str) -> str:
     axes.spines["left"].set_visible(False)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
     axes.xaxis.set_major_formatter(FuncFormatter(_percent))
-    if any(row.before for row in rows):
+    started = any(row.before for row in rows)
+    if started:
         axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
-    axes.plot([], [], "o", color=INK, markersize=7, label="after, with 95 % interval")
+    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, with 95 % interval")
     _legend(axes, 2)
     told = (
         f"{row.mission}, {row.split}: "
@@ -110,42 +113,51 @@ def epochs(lines: dict[str, list[Point]], name: str) -> str:
 
 
 def time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
-    """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules)."""
+    """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
+    no gain is known, as without a gate, the rules alone."""
     shown = furthest([each for each in attempts.tried if each.gain is not None], POINTS)
-    figure = Figure(figsize=(WIDTH / 72, 300 / 72))
-    axes = _axes(figure, (46, 116, WIDTH - 56, 148))
-    below = _axes(figure, (46, 40, WIDTH - 56, 56))
     edits = [each for each in shown if not each.removes]
-    kinds = (
+    kinds: list[tuple[str, str, str, list[Attempt]]] = [
         ("raced", ".", "seen", [each for each in edits if not each.test]),
         ("refused", "X", "refused", [each for each in edits if each.test and each.outcome != "accepted"]),
         ("accepted", "o", "accepted", [each for each in edits if each.outcome == "accepted"]),
         ("rule let go", "v", "ink", [each for each in shown if each.removes and each.outcome == "accepted"]),
-    )
-    for label, marker, colour, some in kinds:
-        if some:
-            size = 5 if marker == "." else 7
-            places, gains = [each.place for each in some], [each.gain or 0.0 for each in some]
-            style: dict[str, Any] = {"color": COLOURS[colour], "markersize": size, "markeredgewidth": 0.8, "clip_on": False}
-            axes.plot(places, gains, marker, label=label, markeredgecolor=PAPER if size > 5 else COLOURS[colour], **style)
-    axes.axhline(0, color=SOFT, linewidth=1)
-    axes.yaxis.set_major_formatter(FuncFormatter(_signed))
-    axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.tick_params(labelbottom=False)
+    ]
+    gains = any(some for *_, some in kinds)
+    height = 300 if gains else 118
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    below = _axes(figure, (46, 40, WIDTH - 62, 56))
+    if gains:
+        _gains(_axes(figure, (46, 116, WIDTH - 62, 148)), kinds, attempts.reflections)
+        figure.text(4 / WIDTH, 287 / height, "gain per ticket", fontsize=LETTER, color=INK)
     counts = [count for _, count in rules]
     below.step([place for place, _ in rules], counts, where="post", color=INK, linewidth=1.5)
     below.set_ylim(-0.3, max(counts) * 1.15 + 0.7)
     below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    for each in (axes, below):
-        each.set_xlim(0, attempts.reflections + 1)
-        _whole_numbers(each)
+    below.set_xlim(0, attempts.reflections + 1)
+    _whole_numbers(below)
     below.set_xlabel("reflection", fontsize=LETTER)
-    figure.text(4 / WIDTH, 101 / 300, "rules beside G0", fontsize=LETTER, color=INK)
-    figure.text(4 / WIDTH, 287 / 300, "gain per ticket", fontsize=LETTER, color=INK)
-    if any(some for *_, some in kinds):
-        _legend(axes, 4)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in attempts.outcomes) or "no edit"
+    figure.text(4 / WIDTH, 101 / height, "rules beside G0", fontsize=LETTER, color=INK)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in attempts.outcomes) or "none"
     return svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
+
+
+def _gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], reflections: int) -> None:
+    """The upper half of the time line: ``kinds`` are (label, marker, colour, edits)."""
+    for label, marker, colour, some in kinds:
+        if some:
+            small = marker == "."
+            places, gains = [each.place for each in some], [each.gain or 0.0 for each in some]
+            style: dict[str, Any] = {"markersize": 5 if small else 7, "markeredgewidth": 0.8, "clip_on": False}
+            edge = COLOURS[colour] if small else PAPER
+            axes.plot(places, gains, marker, label=label, color=COLOURS[colour], markeredgecolor=edge, **style)
+    axes.axhline(0, color=SOFT, linewidth=1)
+    axes.yaxis.set_major_formatter(FuncFormatter(_signed))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(labelbottom=False)
+    axes.set_xlim(0, reflections + 1)
+    _whole_numbers(axes)
+    _legend(axes, 4)
 
 
 def agreement(levels: Sequence[Agreed], name: str) -> str:
@@ -189,7 +201,7 @@ def clock(seconds: Sequence[float], name: str) -> str:
 def _figure(height: float, left: float = 46, top: float = 28) -> tuple[Figure, Axes]:
     """A figure of one chart."""
     figure = Figure(figsize=(WIDTH / 72, height / 72))
-    return figure, _axes(figure, (left, 38, WIDTH - left - 10, height - 38 - top))
+    return figure, _axes(figure, (left, 38, WIDTH - left - 16, height - 38 - top))
 
 
 def _axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
@@ -238,14 +250,15 @@ def _binned(levels: Sequence[Agreed]) -> list[tuple[str, Agreed]]:
     return [(f"{place * BINS}+", bins[place]) for place in sorted(bins)]
 
 
-def _label(row: Pair) -> str:
-    """The mission's name, as far as there is room for it, and the split."""
-    room, name = 11.0, ""
+def _label(row: Pair, several: bool) -> str:
+    """The mission's name, as far as there is room for it, and the split where there are several."""
+    split = f" {row.split}" if several else ""
+    room, name = ROOM - _wide(split), ""
     for letter in row.mission:
-        if _wide(name + letter) > room:
-            return f"{name.rstrip()}… {row.split}"
+        if _wide(f"{name}{letter}…") > room:
+            return f"{name.rstrip()}…{split}"
         name += letter
-    return f"{name} {row.split}"
+    return f"{name}{split}"
 
 
 def _wide(text: str) -> float:

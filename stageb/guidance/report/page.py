@@ -36,7 +36,8 @@ FEW = 6  # missions of which the first chart shows every split
 class Limits:
     """How much a page shows of what may be long; all of it stands in the run's files."""
 
-    worst: int  # tickets
+    missions: int  # with a section of their own
+    worst: int  # tickets of a mission
     edits: int
     sources: int  # tickets that a rule was learnt from
     steps: int  # of the guidance
@@ -44,13 +45,14 @@ class Limits:
 
     @classmethod
     def of(cls, missions: int, share: float) -> Limits:
-        """The limits for each of so many missions."""
-        part = share / max(1, missions)
+        """The limits for a run of so many missions. Their charts cannot be cut: where they are too much, there are fewer."""
+        detailed = max(1, min(missions, DETAILED, round(DETAILED * share * 4)))
 
         def limit(all_missions: int, most: int) -> int:
-            return max(2, min(round(most * share), round(all_missions * part)))
+            return max(2, min(round(most * share), round(all_missions * share / detailed)))
 
-        return cls(limit(200, 20), limit(900, 150), limit(48, 6), limit(600, 60), max(120, round(700 * min(1, share * 2))))
+        letters = max(120, min(700, round(1400 * share)))
+        return cls(detailed, limit(200, 20), limit(900, 150), limit(48, 6), limit(600, 60), letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +75,14 @@ def page(run: Run) -> str:
     """The HTML of a run."""
     sections = [_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
     overview = _overview(run, sections)
-    shown, style = sections[:DETAILED], (TEMPLATES / "report.css").read_text("utf-8")
+    style = (TEMPLATES / "report.css").read_text("utf-8")
     html = ""
     for share in SHARES:
-        limits = Limits.of(len(shown), share)
+        limits = Limits.of(len(sections), share)
         given = {
             "run": run,
             "sections": sections,
-            "detailed": shown,
+            "detailed": sections[: limits.missions],
             "charts": overview,
             "limits": limits,
             "version": stageb.__version__,
@@ -171,6 +173,7 @@ def _environment(limits: Limits, run: Run) -> jinja2.Environment:
     environment.filters |= {
         "percent": percent,
         "plain": plain,
+        "cut": cut,
         "said": said,
         "words": words,
         "span": span,
