@@ -53,8 +53,8 @@ def pairs(rows: Sequence[Pair], name: str) -> str:
     several = len({row.split for row in rows}) > 1
     labels = [_label(row, several) for row in rows]
     left = 12 + max(map(_wide, labels)) * LETTER
-    height = (26 if len(rows) <= 12 else 19) * len(rows) + 62
-    figure, axes = _figure(height, left, top=24)
+    height = (26 if len(rows) <= 12 else 19) * len(rows) + 48
+    figure, axes = _figure(height, left, top=24, bottom=24)
     for place, row in enumerate(rows):
         colour = COLOURS[row.split]
         axes.plot([row.after.low, row.after.high], [place, place], color=colour, linewidth=5, alpha=0.35)
@@ -198,10 +198,10 @@ def clock(seconds: Sequence[float], name: str) -> str:
     return svg(figure, name, "Time by commit", f"{passed[-1]:.1f} {named} in {len(seconds)} commits")
 
 
-def _figure(height: float, left: float = 46, top: float = 28) -> tuple[Figure, Axes]:
+def _figure(height: float, left: float = 46, top: float = 28, bottom: float = 38) -> tuple[Figure, Axes]:
     """A figure of one chart."""
     figure = Figure(figsize=(WIDTH / 72, height / 72))
-    return figure, _axes(figure, (left, 38, WIDTH - left - 16, height - 38 - top))
+    return figure, _axes(figure, (left, bottom, WIDTH - left - 16, height - bottom - top))
 
 
 def _axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:

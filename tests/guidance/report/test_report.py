@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from conformance import content
 from guidance.report import runs
-from guidance.report.runs import HOSTILE, command, fit, page
-from hypothesis import given
+from guidance.report.runs import CHINESE, HOSTILE, MISSIONS, command, fit, page
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.cli import parse
@@ -26,8 +26,8 @@ from stageb.guidance.report import REPORT, write
 from stageb.guidance.report import page as pages
 from stageb.guidance.report.history import differing
 from stageb.guidance.report.read import Run, read_run
+from stageb.journal import safe_name
 
-MISSIONS = ("valves", HOSTILE)
 ASKS = {"script", "iframe", "img", "link", "object", "embed", "form", "base", "audio", "video", "image", "foreignobject"}
 VOID = {"meta", "br"}
 
@@ -69,16 +69,6 @@ def read(root: Path) -> Run:
     return read_run(root / "run", config)
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two missions, one of them hostile."""
-    folder = tmp_path_factory.mktemp("run")
-    ended = fit(folder, runs.tickets(folder / "tickets.jsonl", *MISSIONS), gate__alpha=0.5)
-    assert ended.code == 0
-    assert ended.out.splitlines()[-1] == f"Report: {folder / 'run' / REPORT}"
-    return folder
-
-
 def test_the_command_makes_the_same_page_again_and_touches_nothing(root: Path, tmp_path: Path) -> None:
     before = content(root / "run", frozenset())
     ended = command("report", str(root / "run"), "--output", str(tmp_path / "deep" / "page.html"))
@@ -102,7 +92,10 @@ def test_nothing_in_it_runs_or_asks_for_anything(root: Path) -> None:
     assert not re.search(r"url\(|@import|//", style)
     names = parsed.values("id")
     assert len(names) == len(set(names))
-    followed = [*parsed.values("href"), *(value.removeprefix("url(").removesuffix(")") for value in parsed.values("clip-path"))]
+    followed = [
+        *parsed.values("href"),
+        *(value.removeprefix("url(").removesuffix(")") for value in parsed.values("clip-path")),
+    ]
     assert followed
     assert {reference for reference in followed if reference[1:] not in names or reference[0] != "#"} == set()
     text = "".join(parsed.text)
@@ -175,11 +168,11 @@ def test_the_worst_tickets_are_wrong_under_the_guidance_in_force(root: Path) -> 
 
 
 def test_an_unfinished_run_is_shown_as_far_as_it_is_committed(root: Path, tmp_path: Path) -> None:
-    """A copy of the folder, cut back to what one of its commits covers and with rows of no commit behind."""
+    """With half a row behind its last commit, as a crash leaves it."""
     ended = fit(tmp_path, root / "tickets.jsonl", model__model_name_or_path="programs.models:raising_on_0")
     assert ended.code == 1
     assert not (tmp_path / "run" / REPORT).exists()
-    with (tmp_path / "run" / "valves" / "selections.jsonl").open("a") as file:
+    with (tmp_path / "run" / safe_name(CHINESE) / "selections.jsonl").open("a") as file:
         file.write("half a row")
     assert command("report", str(tmp_path / "run")).code == 0
     assert "This run is not finished." in page(tmp_path)
@@ -210,10 +203,16 @@ def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:
     kept = config.read_text()
     config.write_text(kept.replace("tickets.jsonl", "gone.jsonl"))
     assert command("report", str(tmp_path / "run")).code == 0
-    for said in ("timings.jsonl</code> is not there", "run.json</code> is not there", "ticket files are not found from here"):
+    for said in (
+        "timings.jsonl</code> is not there",
+        "run.json</code> is not there",
+        "ticket files are not found from here",
+    ):
         assert said in page(tmp_path)
     changed = tmp_path / "changed.jsonl"
-    changed.write_text((root / "tickets.jsonl").read_text() + '{"mission":"m","group_id":"g","label":"pass","per_image":{"1":"a"}}')
+    changed.write_text(
+        (root / "tickets.jsonl").read_text() + '{"mission":"m","group_id":"g","label":"pass","per_image":{"1":"a"}}'
+    )
     config.write_text(kept.replace(str(root / "tickets.jsonl"), str(changed)))
     assert command("report", str(tmp_path / "run")).code == 0
     assert "the ticket files have changed since the run" in page(tmp_path)
@@ -239,7 +238,7 @@ def test_a_report_that_fails_breaks_no_run(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "run", tmp_path / "run", dirs_exist_ok=True)
     (tmp_path / "run" / REPORT).unlink()
     (tmp_path / "run" / REPORT / "in the way").mkdir(parents=True)
-    ended = fit(tmp_path, root / "tickets.jsonl", gate__alpha=0.5)
+    ended = fit(tmp_path, root / "tickets.jsonl", gate__alpha=0.5, reflection__num_proposals=8)
     assert ended.code == 0
     last = ended.out.splitlines()[-1]
     assert last.startswith("Report: none was written (JournalError: ")
@@ -249,7 +248,7 @@ def test_a_report_that_fails_breaks_no_run(root: Path, tmp_path: Path) -> None:
 
 def test_a_commit_of_another_program_is_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "run", tmp_path / "run")
-    path = tmp_path / "run" / "valves" / "reflection.jsonl"
+    path = tmp_path / "run" / safe_name(CHINESE) / "reflection.jsonl"
     path.write_text(path.read_text().replace('"op": "add"', '"op": "odd"', 1).replace('"reflection_id"', '"id"', 1))
     ended = command("report", str(tmp_path / "run"))
     assert ended.code == 1
@@ -261,6 +260,7 @@ def test_a_commit_of_another_program_is_refused(root: Path, tmp_path: Path) -> N
 TEXT = st.text("ab 中文,.", max_size=20)
 
 
+@settings(max_examples=40)
 @given(TEXT, TEXT)
 def test_a_difference_holds_both_texts(before: str, after: str) -> None:
     pieces = differing(before, after)
@@ -269,6 +269,7 @@ def test_a_difference_holds_both_texts(before: str, after: str) -> None:
     assert all(text for _, text in pieces)
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=40))
 def test_what_is_shown_is_visible(text: str) -> None:
     assert all(letter.isprintable() or letter in "\n\u3000" for letter in pages.plain(text))
