@@ -18,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from stageb.guidance.report.attempts import Attempt, Attempts, furthest
 from stageb.guidance.report.judged import Agreed
 from stageb.guidance.report.svg import COLOURS, svg
+from stageb.guidance.report.words import plain
 
 WIDTH = 360
 LETTER = 11  # units
@@ -81,7 +82,7 @@ def pairs(rows: Sequence[Pair], name: str) -> str:
     axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, with 95 % interval")
     _legend(axes, 2)
     told = (
-        f"{row.mission}, {row.split}: "
+        f"{plain(row.mission)}, {row.split}: "
         + (f"{row.before.accuracy:.1%} before, " if row.before else "")
         + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%})"
         for row in rows
@@ -254,7 +255,7 @@ def _label(row: Pair, several: bool) -> str:
     """The mission's name, as far as there is room for it, and the split where there are several."""
     split = f" {row.split}" if several else ""
     room, name = ROOM - _wide(split), ""
-    for letter in row.mission:
+    for letter in plain(row.mission):
         if _wide(f"{name}{letter}…") > room:
             return f"{name.rstrip()}…{split}"
         name += letter

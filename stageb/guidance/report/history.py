@@ -36,7 +36,8 @@ class Step:
     """A guidance, and how it came about."""
 
     guidance: Guidance
-    by: str = ""  # the reflection that brought it; empty for what the run started with
+    place: int = 0  # which reflection of the run brought it, from 1; 0 for what the run started with
+    by: str = ""  # that reflection's name
     changes: tuple[Change, ...] = ()
 
 
@@ -68,11 +69,11 @@ def replayed(first: Guidance, reflections: Iterable[Mapping[str, Any]]) -> tuple
     Raises ``ValueError`` where a row names rules that the guidance does not have.
     """
     steps = [Step(first)]
-    for row in reflections:
+    for place, row in enumerate(reflections, 1):
         if row["applied"]:
             before = steps[-1].guidance
             after = apply(before, _operations(row), row["reflection_id"])
-            steps.append(Step(after, row["reflection_id"], changes(before, after)))
+            steps.append(Step(after, place, row["reflection_id"], changes(before, after)))
     return tuple(steps)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import TemplateError as TemplateError  # of rows that lack what a template shows
 
 import stageb
 from stageb.guidance.report import charts
@@ -23,6 +24,7 @@ from stageb.guidance.report.charts import Pair, Point
 from stageb.guidance.report.history import Lineage, lineages
 from stageb.guidance.report.read import Mission, Row, Run
 from stageb.guidance.report.svg import drawing
+from stageb.guidance.report.words import cut, percent, plain, span
 from stageb.guidance.splits import SPLITS
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -113,9 +115,8 @@ def _drawn(number: int, mission: Mission, audit: bool) -> Iterable[tuple[str, st
     if lines and not audit:
         yield "epochs", charts.epochs(lines, f"m{number}-epochs")
     if mission.attempts.tried:
-        counts = [len(step.guidance.rules) - 1 for step in mission.steps]
-        places = [each.place for each in mission.attempts.accepted]
-        ends = [(0, counts[0]), *zip(places, counts[1:], strict=True), (mission.attempts.reflections + 1, counts[-1])]
+        counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
+        ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
         yield "edits", charts.time_line(mission.attempts, ends, f"m{number}-edits")
     if mission.judged.agreed:
         yield "agreement", charts.agreement(mission.judged.agreed, f"m{number}-agreement")
@@ -181,34 +182,6 @@ def _environment(limits: Limits, run: Run) -> jinja2.Environment:
     }
     environment.globals |= {"ticket": ticket, "candidate_text": candidate_text}
     return environment
-
-
-def percent(value: float | None, places: int = 1) -> str:
-    """A share for people; a dash for none."""
-    return "–" if value is None else f"{value:.{places}%}"
-
-
-def span(seconds: float) -> str:
-    """A stretch of time for people."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, left = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {left} s"
-
-
-def plain(text: str) -> str:
-    """``text`` with escapes for what hides or moves: controls, marks of direction, halves of letters."""
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\u3000" else letter.encode("unicode_escape").decode()
-        for letter in text.replace("\t", " ").replace("\xa0", " ")
-    )
-
-
-def cut(text: str, letters: int) -> str:
-    """``text`` as ``plain`` shows it, cut where it is too long."""
-    if len(text) <= letters:
-        return plain(text)
-    return f"{plain(text[:letters])}… ({len(text):,} characters)"
 
 
 def candidate_text(candidate: Row) -> str:

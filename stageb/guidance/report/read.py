@@ -95,7 +95,8 @@ class Files:
 def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None) -> Run:
     """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the same.
 
-    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where another program changed the run's files.
+    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and ``KeyError``,
+    ``TypeError`` or ``ValueError`` where one holds something else than a run writes.
     """
     files = Files(folder)
     state, shaping = files.commit["state"], files.commit["config"]
@@ -103,22 +104,19 @@ def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None 
     if tickets is None:
         tickets, why = _same_tickets(config, shaping.get("tickets"))
     machine = folder / "run.json"
-    try:
-        return Run(
-            folder=folder,
-            config=config,
-            commits=files.commit["number"],
-            finished=state["finished"],
-            ended=state["ended"],
-            spent=state["spent"],
-            seconds=tuple(row["seconds"] for row in files.notes("timings.jsonl")),
-            machine=json.loads(machine.read_bytes()) if machine.is_file() else {},
-            missions=tuple(_mission(files, first) for first in shaping["first_guidance"]),
-            tickets={(ticket.mission, ticket.key): ticket for ticket in tickets},
-            no_tickets=why,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise JournalError(f"{folder}: a file does not hold what a run writes ({error!r}); {REMEDY}") from error
+    return Run(
+        folder=folder,
+        config=config,
+        commits=files.commit["number"],
+        finished=state["finished"],
+        ended=state["ended"],
+        spent=state["spent"],
+        seconds=tuple(row["seconds"] for row in files.notes("timings.jsonl")),
+        machine=json.loads(machine.read_bytes()) if machine.is_file() else {},
+        missions=tuple(_mission(files, first) for first in shaping["first_guidance"]),
+        tickets={(ticket.mission, ticket.key): ticket for ticket in tickets},
+        no_tickets=why,
+    )
 
 
 def _mission(files: Files, first: Mapping[str, Any]) -> Mission:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stageb import disk
-from stageb.errors import shown
+from stageb.commits import REMEDY
+from stageb.errors import JournalError, shown
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.report import REPORT
 from stageb.guidance.types import Ticket
@@ -30,10 +31,13 @@ def write(folder: Path, config: LoopConfig, output: Path, tickets: Sequence[Tick
     ``tickets`` are those of the run; None: they are read again from its ticket files, if these are still the same. Raises
     ``InputError`` where nothing is committed yet, ``JournalError`` where files cannot be read or written.
     """
-    from stageb.guidance.report.page import page  # these bring matplotlib
+    from stageb.guidance.report import page  # brings matplotlib
     from stageb.guidance.report.read import read_run
 
-    html = page(read_run(folder, config, tickets))
+    try:
+        html = page.page(read_run(folder, config, tickets))
+    except (KeyError, TypeError, ValueError, page.TemplateError) as error:
+        raise JournalError(f"{folder}: a file does not hold what a run writes ({error!r}); {REMEDY}") from error
     with disk.reporting(output):
         disk.replace(output, html.encode("utf-8", "xmlcharrefreplace"))
 

@@ -16,7 +16,7 @@ from stageb.__main__ import main
 from stageb.guidance.report import REPORT
 
 SCRIPT = "<script>alert(1)</script>"
-HOSTILE = f'</svg></title></style>{SCRIPT} "a" & {{{{ 7 * 7 }}}} $x^2$'
+HOSTILE = f'</svg></title></style>{SCRIPT} "a" & {{{{ 7 * 7 }}}} $x^2$ \ufffe'
 CHINESE = "二号机组泵房软管接头与密封件巡检任务"
 MISSIONS = (CHINESE, HOSTILE)
 SAID = (SCRIPT, "</dd></table><iframe src='javascript:alert(2)'>", "\u202eover\u2066ride\u200f", "X" * 5000, "a\nb\tc\0d")

@@ -26,6 +26,7 @@ from stageb.guidance.report import REPORT, write
 from stageb.guidance.report import page as pages
 from stageb.guidance.report.history import differing
 from stageb.guidance.report.read import Run, read_run
+from stageb.guidance.report.words import plain
 from stageb.journal import safe_name
 
 ASKS = {"script", "iframe", "img", "link", "object", "embed", "form", "base", "audio", "video", "image", "foreignobject"}
@@ -99,7 +100,7 @@ def test_nothing_in_it_runs_or_asks_for_anything(root: Path) -> None:
     assert followed
     assert {reference for reference in followed if reference[1:] not in names or reference[0] != "#"} == set()
     text = "".join(parsed.text)
-    assert HOSTILE in text
+    assert plain(HOSTILE) in text
     assert "\\u202eover\\u2066ride\\u200f" in text
     assert "(5,000 characters)" in text
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\0]", page(root))
@@ -246,13 +247,16 @@ def test_a_report_that_fails_breaks_no_run(root: Path, tmp_path: Path) -> None:
     assert command("report", str(tmp_path / "run")).code == 1
 
 
-def test_a_commit_of_another_program_is_refused(root: Path, tmp_path: Path) -> None:
+def test_files_of_another_program_are_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "run", tmp_path / "run")
-    path = tmp_path / "run" / safe_name(CHINESE) / "reflection.jsonl"
-    path.write_text(path.read_text().replace('"op": "add"', '"op": "odd"', 1).replace('"reflection_id"', '"id"', 1))
-    ended = command("report", str(tmp_path / "run"))
-    assert ended.code == 1
-    assert ended.err.startswith(f"stageb: {tmp_path / 'run'}")
+    for name, old, new in (("reflection", '"reflection_id"', '"id"'), ("metrics", '"unanswered"', '"odd"')):
+        path = tmp_path / "run" / safe_name(CHINESE) / f"{name}.jsonl"
+        kept = path.read_bytes()
+        path.write_text(kept.decode().replace(old, f"{new:<{len(old)}}", 1))
+        ended = command("report", str(tmp_path / "run"))
+        assert ended.code == 1
+        assert ended.err.startswith(f"stageb: {tmp_path / 'run'}: a file does not hold what a run writes")
+        path.write_bytes(kept)
     with pytest.raises(InputError):
         read_run(tmp_path / "nowhere", read(root).config)
 
@@ -272,8 +276,8 @@ def test_a_difference_holds_both_texts(before: str, after: str) -> None:
 @settings(max_examples=40)
 @given(st.text(max_size=40))
 def test_what_is_shown_is_visible(text: str) -> None:
-    assert all(letter.isprintable() or letter in "\n\u3000" for letter in pages.plain(text))
-    pages.plain(text).encode("utf-8")
+    assert all(letter.isprintable() or letter in "\n\u3000" for letter in plain(text))
+    plain(text).encode("utf-8")
 
 
 def test_writing_leaves_the_old_page_or_the_new_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
