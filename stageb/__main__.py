@@ -84,6 +84,7 @@ class Command:
 COMMANDS = {
     "fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit),
     "evaluate": Command("Say how good what a run has learnt is.", partial(of_run, "evaluate")),
+    "report": Command("Write what a run did, and what came of it, as one HTML file.", partial(of_run, "report")),
     "play": Command("Watch what a run has learnt.", partial(of_run, "play")),
 }
 

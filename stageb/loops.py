@@ -48,13 +48,14 @@ LOOPS = {
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
         config="stageb.guidance.config:LoopConfig",
         fit="stageb.guidance.loop:fit",
+        commands={"report": "stageb.guidance.report.write:main"},
     ),
     "snake": Loop(
         summary="Learn to play Snake: PPO, its gradients reduced over ranks.",
         config="stageb.snake.config:SnakeConfig",
         fit="stageb.snake.loop:fit",
         commands={"evaluate": "stageb.snake.evaluate:main", "play": "stageb.snake.play:main"},
-        needs=("PIL", "gymnasium", "matplotlib", "tensorboard"),
+        needs=("PIL", "gymnasium", "tensorboard"),
     ),
 }
 

@@ -20,10 +20,11 @@ from programs import forks
 from programs.processes import Job
 from safetensors.torch import load
 
+from stageb.guidance.report import REPORT
 from stageb.journal import COMMIT, LOCK
 
 NOT_COMPARED = frozenset(
-    {"config.yaml", "run.json", "timings.jsonl", LOCK}
+    {"config.yaml", "run.json", "timings.jsonl", REPORT, LOCK}
 )  # how and when it ran, rather than what came of it
 WEIGHTS = ".safetensors"
 GONE_S = 15.0  # after a raise or a kill, on a busy machine

@@ -173,6 +173,7 @@ def config_of(folder: Path, name: str, per_rank: int, respond: str) -> LoopConfi
         sampler=SamplerConfig(samples_per_decode=leading.SAMPLES, micro_batch_size=2),
         runner=RunnerConfig(epochs=2, per_rank_rollout_batch_size=per_rank),
         reflection=ReflectionConfig(num_proposals=4),
+        report=False,
     )
 
 

@@ -300,6 +300,8 @@ class LoopConfig:
     jump_reflection: bool = False
     """Audit alone: judge all tickets under the guidance given, say what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
+    report: bool = True
+    """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def __post_init__(self) -> None:

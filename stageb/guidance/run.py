@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from typing import Self
 
-from stageb.guidance import learning, report
+from stageb.guidance import learning, summary
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import is_finished, open_journal
@@ -20,6 +20,7 @@ from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Learnt, Tools
 from stageb.guidance.progress import Progress, finished_already
 from stageb.guidance.ranks import Ranks
+from stageb.guidance.report import write
 from stageb.guidance.schedule import Place, Round, Schedule
 from stageb.guidance.selection import latest_of_the_best, select
 from stageb.guidance.state import (
@@ -74,7 +75,7 @@ class Run:
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
         self._take_up()
         finished_already(self.config)
-        report.show(self.journal, self.config, self.state)
+        self._shows()
         return True
 
     def begin(self, fresh: bool) -> None:
@@ -91,7 +92,13 @@ class Run:
         """Nothing is left to do: say what came of it."""
         self.progress.close()
         self._commit(replace(self.state, finished=True))
-        report.show(self.journal, self.config, self.state)
+        self._shows()
+
+    def _shows(self) -> None:
+        """The table, and the page where it is wanted; a run that is over is over, whatever becomes of that."""
+        summary.show(self.journal, self.config, self.state)
+        if self.config.report:
+            print(write.at_the_end(self.journal.folder, self.config, self.inputs.tickets), flush=True)
 
     def _take_up(self) -> None:
         """The committed state, or a first one."""

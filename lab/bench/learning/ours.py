@@ -43,6 +43,7 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
         "runner.epochs": max(1, task.budget // LEAST),
         "fabric.accelerator": task.device,
         "fabric.devices": 1,
+        "report": "false",
     }
     reflector = IDLE if task.idle else reflector
     if reflector:

@@ -30,6 +30,7 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
     "guidance.reset_on_rerun",
     "runner.logging_steps",
     "runner.per_rank_rollout_batch_size",
+    "report",
 )
 
 

@@ -16,11 +16,11 @@ from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
 from stageb.journal import Journal
 
-WIDTH = 120  # of the report where it goes to a file
+WIDTH = 120  # of the summary where it goes to a file
 
 
 def show(journal: Journal, config: LoopConfig, state: State) -> None:
-    """Print the report on standard output."""
+    """Print the summary on standard output."""
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH

@@ -1,0 +1,267 @@
+"""The charts of a report, drawn by matplotlib. Sizes are in units of the drawing, which is as wide as a phone's screen; a
+wider screen shows it larger, with its letters kept small (``templates/report.css``).
+
+Whatever colour tells, a shape, a hatch or a place tells as well, and every chart stands beside a table of its figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from unicodedata import east_asian_width
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from stageb.guidance.report.attempts import Attempt, Attempts, furthest
+from stageb.guidance.report.judged import Agreed
+from stageb.guidance.report.svg import COLOURS, svg
+from stageb.guidance.report.words import plain
+
+WIDTH = 360
+LETTER = 11  # units
+ROOM = 14.0  # for a mission and its split, in letters as wide as they are high
+POINTS = 500  # that one chart draws, at the most
+BINS = 10  # of agreement, at the most
+SPLIT_STYLES = {"val": ("o", "-", -0.07), "test": ("s", "--", 0.07), "train": ("^", ":", 0.0)}
+INK, SOFT, GRID, PAPER = (COLOURS[name] for name in ("ink", "soft", "grid", "paper"))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An accuracy."""
+
+    epoch: int
+    accuracy: float
+    low: float  # of its 95 % interval
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One line of the chart that begins a report."""
+
+    mission: str
+    split: str
+    before: Point | None
+    after: Point
+
+
+def pairs(rows: Sequence[Pair], name: str) -> str:
+    """Accuracy before and after, a line for each mission and split."""
+    several = len({row.split for row in rows}) > 1
+    labels = [_label(row, several) for row in rows]
+    left = 12 + max(map(_wide, labels)) * LETTER
+    height = (26 if len(rows) <= 12 else 19) * len(rows) + 48
+    figure, axes = _figure(height, left, top=24, bottom=24)
+    for place, row in enumerate(rows):
+        colour = COLOURS[row.split]
+        axes.plot([row.after.low, row.after.high], [place, place], color=colour, linewidth=5, alpha=0.35)
+        if row.before:
+            axes.plot([row.before.accuracy, row.after.accuracy], [place, place], color=SOFT, linewidth=1)
+            axes.plot(row.before.accuracy, place, "o", color=SOFT, markerfacecolor=PAPER, markersize=7)
+        axes.plot(row.after.accuracy, place, SPLIT_STYLES[row.split][0], color=colour, markersize=7)
+        at: dict[str, Any] = {
+            "xy": (0, place),
+            "xycoords": axes.get_yaxis_transform(),
+            "xytext": (-6, 0),
+            "textcoords": "offset points",
+        }
+        axes.annotate(labels[place], **at, ha="right", va="center", fontsize=LETTER, annotation_clip=False)
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.spines["left"].set_visible(False)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axes.xaxis.set_major_formatter(FuncFormatter(_percent))
+    started = any(row.before for row in rows)
+    if started:
+        axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
+    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, with 95 % interval")
+    _legend(axes, 2)
+    told = (
+        f"{plain(row.mission)}, {row.split}: "
+        + (f"{row.before.accuracy:.1%} before, " if row.before else "")
+        + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%})"
+        for row in rows
+    )
+    return svg(figure, name, "Accuracy by mission and split", "; ".join(told))
+
+
+def epochs(lines: dict[str, list[Point]], name: str) -> str:
+    """Accuracy with intervals over epochs, a line for each split."""
+    figure, axes = _figure(210)
+    for split, points in lines.items():
+        marker, line, shift = SPLIT_STYLES[split]
+        heights = [point.accuracy for point in points]
+        off = [[point.accuracy - point.low for point in points], [point.high - point.accuracy for point in points]]
+        places = [point.epoch + shift for point in points]
+        style: dict[str, Any] = {"marker": marker, "linestyle": line, "color": COLOURS[split], "markersize": 5.5}
+        axes.errorbar(places, heights, yerr=off, capsize=2.5, linewidth=1.4, label=split, **style)
+    known = [point for points in lines.values() for point in points]
+    last = max(point.epoch for point in known)
+    axes.set_xlim(-0.4, max(1, last) + 0.4)
+    axes.set_ylim(max(0.0, min(point.low for point in known) // 0.1 / 10 - 0.02), 1.02)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
+    _whole_numbers(axes)
+    axes.set_xlabel("epoch (0: before learning)", fontsize=LETTER)
+    _legend(axes, 3)
+    told = (f"{split}: " + ", ".join(f"epoch {p.epoch} {p.accuracy:.1%}" for p in points) for split, points in lines.items())
+    return svg(figure, name, "Accuracy by epoch and split", "; ".join(told))
+
+
+def time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
+    """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
+    no gain is known, as without a gate, the rules alone."""
+    shown = furthest([each for each in attempts.tried if each.gain is not None], POINTS)
+    edits = [each for each in shown if not each.removes]
+    kinds: list[tuple[str, str, str, list[Attempt]]] = [
+        ("raced", ".", "seen", [each for each in edits if not each.test]),
+        ("refused", "X", "refused", [each for each in edits if each.test and each.outcome != "accepted"]),
+        ("accepted", "o", "accepted", [each for each in edits if each.outcome == "accepted"]),
+        ("rule let go", "v", "ink", [each for each in shown if each.removes and each.outcome == "accepted"]),
+    ]
+    gains = any(some for *_, some in kinds)
+    height = 300 if gains else 118
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    below = _axes(figure, (46, 40, WIDTH - 62, 56))
+    if gains:
+        _gains(_axes(figure, (46, 116, WIDTH - 62, 148)), kinds, attempts.reflections)
+        figure.text(4 / WIDTH, 287 / height, "gain per ticket", fontsize=LETTER, color=INK)
+    counts = [count for _, count in rules]
+    below.step([place for place, _ in rules], counts, where="post", color=INK, linewidth=1.5)
+    below.set_ylim(-0.3, max(counts) * 1.15 + 0.7)
+    below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    below.set_xlim(0, attempts.reflections + 1)
+    _whole_numbers(below)
+    below.set_xlabel("reflection", fontsize=LETTER)
+    figure.text(4 / WIDTH, 101 / height, "rules beside G0", fontsize=LETTER, color=INK)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in attempts.outcomes) or "none"
+    return svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
+
+
+def _gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], reflections: int) -> None:
+    """The upper half of the time line: ``kinds`` are (label, marker, colour, edits)."""
+    for label, marker, colour, some in kinds:
+        if some:
+            small = marker == "."
+            places, gains = [each.place for each in some], [each.gain or 0.0 for each in some]
+            style: dict[str, Any] = {"markersize": 5 if small else 7, "markeredgewidth": 0.8, "clip_on": False}
+            edge = COLOURS[colour] if small else PAPER
+            axes.plot(places, gains, marker, label=label, color=COLOURS[colour], markeredgecolor=edge, **style)
+    axes.axhline(0, color=SOFT, linewidth=1)
+    axes.yaxis.set_major_formatter(FuncFormatter(_signed))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(labelbottom=False)
+    axes.set_xlim(0, reflections + 1)
+    _whole_numbers(axes)
+    _legend(axes, 4)
+
+
+def agreement(levels: Sequence[Agreed], name: str) -> str:
+    """How many tickets so many answers agreed on, and how many of these were right."""
+    bars = _binned(levels)
+    figure, axes = _figure(190)
+    right, wrong = [each.right for _, each in bars], [each.wrong for _, each in bars]
+    places = range(len(bars))
+    axes.bar(places, right, color=COLOURS["right"], width=0.7, label="right")
+    style: dict[str, Any] = {"color": COLOURS["wrong"], "hatch": "////", "edgecolor": PAPER, "linewidth": 0}
+    axes.bar(places, wrong, bottom=right, width=0.7, label="wrong", **style)
+    axes.set_xticks(places, [label for label, _ in bars])
+    axes.set_xlim(-0.6, max(2, len(bars)) - 0.4)
+    axes.grid(axis="x", visible=False)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_xlabel("answers that agree with the verdict", fontsize=LETTER)
+    _legend(axes, 2)
+    told = (f"{label} agree: {each.right} right, {each.wrong} wrong" for label, each in bars)
+    return svg(figure, name, "Tickets by agreement", "; ".join(told))
+
+
+def clock(seconds: Sequence[float], name: str) -> str:
+    """The time that passed, commit by commit."""
+    passed, unit = [0.0], 60.0 if sum(seconds) >= 180 else 1.0
+    for each in seconds:
+        passed.append(passed[-1] + each / unit)
+    stride = max(1, len(passed) // POINTS)
+    kept = sorted({*range(0, len(passed), stride), len(passed) - 1})
+    figure, axes = _figure(170)
+    axes.plot(kept, [passed[i] for i in kept], color=INK, linewidth=1.5)
+    axes.set_xlim(0, len(seconds))
+    axes.set_ylim(0, max(passed[-1] * 1.05, 1e-3))
+    _whole_numbers(axes)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.set_xlabel("commit", fontsize=LETTER)
+    named = "minutes" if unit == 60 else "seconds"
+    figure.text(4 / WIDTH, 156 / 170, named, fontsize=LETTER, color=INK)
+    return svg(figure, name, "Time by commit", f"{passed[-1]:.1f} {named} in {len(seconds)} commits")
+
+
+def _figure(height: float, left: float = 46, top: float = 28, bottom: float = 38) -> tuple[Figure, Axes]:
+    """A figure of one chart."""
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    return figure, _axes(figure, (left, bottom, WIDTH - left - 16, height - bottom - top))
+
+
+def _axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
+    """Axes at (left, bottom, width, height), in units."""
+    width, height = (size * 72 for size in figure.get_size_inches())
+    axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
+    axes.tick_params(labelsize=LETTER, length=3)
+    return axes
+
+
+def _legend(axes: Axes, columns: int) -> None:
+    """Above the chart, on the right."""
+    axes.legend(
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncol=columns,
+        fontsize=LETTER,
+        borderaxespad=0.2,
+        handletextpad=0.3,
+        columnspacing=1.0,
+        handlelength=1.6,
+    )
+
+
+def _whole_numbers(axes: Axes) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+
+
+def _percent(value: float, _: object = None) -> str:
+    return f"{value:.0%}"
+
+
+def _signed(value: float, _: object = None) -> str:
+    return f"{value * 100:+.0f}%" if value else "0"
+
+
+def _binned(levels: Sequence[Agreed]) -> list[tuple[str, Agreed]]:
+    """The levels by name; where there are too many, ten of them."""
+    if len(levels) <= BINS:
+        return [(f"{each.agreement:.0%}", each) for each in levels]
+    bins: dict[int, Agreed] = {}
+    for each in levels:
+        place = min(BINS - 1, int(each.agreement * BINS))
+        known = bins.get(place, Agreed(place / BINS, 0, 0))
+        bins[place] = Agreed(place / BINS, known.right + each.right, known.wrong + each.wrong)
+    return [(f"{place * BINS}+", bins[place]) for place in sorted(bins)]
+
+
+def _label(row: Pair, several: bool) -> str:
+    """The mission's name, as far as there is room for it, and the split where there are several."""
+    split = f" {row.split}" if several else ""
+    room, name = ROOM - _wide(split), ""
+    for letter in plain(row.mission):
+        if _wide(f"{name}{letter}…") > room:
+            return f"{name.rstrip()}…{split}"
+        name += letter
+    return f"{name}{split}"
+
+
+def _wide(text: str) -> float:
+    """How wide a text is, at the most, in letters of the size that it is set in: matplotlib's font lacks many."""
+    return sum(1.0 if east_asian_width(letter) in "WF" else 0.62 for letter in text)

@@ -1,0 +1,189 @@
+"""The page: what a run's files say, put into the templates beside this file.
+
+All that the templates are given is untrusted (tickets, model output, names of missions) and is escaped by the template
+engine; what is not escaped (``safe``) are the style sheet and the charts, which are made here. The page needs no script and
+no network, and forbids both by its content security policy: where an escape is forgotten, nothing runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2 import TemplateError as TemplateError  # of rows that lack what a template shows
+
+import stageb
+from stageb.guidance.report import charts
+from stageb.guidance.report.attempts import furthest
+from stageb.guidance.report.charts import Pair, Point
+from stageb.guidance.report.history import Lineage, lineages
+from stageb.guidance.report.read import Mission, Row, Run
+from stageb.guidance.report.svg import drawing
+from stageb.guidance.report.words import cut, percent, plain, span
+from stageb.guidance.splits import SPLITS
+
+TEMPLATES = Path(__file__).parent / "templates"
+MOST_BYTES = 2_900_000  # of a page; what it shows is cut until it is no larger
+SHARES = (1.0, 0.5, 0.25, 0.1, 0.03)  # of ``Limits``
+DETAILED = 60  # missions that get a section of their own
+FEW = 6  # missions of which the first chart shows every split
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a page shows of what may be long; all of it stands in the run's files."""
+
+    missions: int  # with a section of their own
+    worst: int  # tickets of a mission
+    edits: int
+    sources: int  # tickets that a rule was learnt from
+    steps: int  # of the guidance
+    letters: int  # of one text
+
+    @classmethod
+    def of(cls, missions: int, share: float) -> Limits:
+        """The limits for a run of so many missions. Their charts cannot be cut: where they are too much, there are fewer."""
+        detailed = max(1, min(missions, DETAILED, round(DETAILED * share * 4)))
+
+        def limit(all_missions: int, most: int) -> int:
+            return max(2, min(round(most * share), round(all_missions * share / detailed)))
+
+        letters = max(120, min(700, round(1400 * share)))
+        return cls(detailed, limit(200, 20), limit(900, 150), limit(48, 6), limit(600, 60), letters)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A mission, ready to be shown."""
+
+    number: int
+    mission: Mission
+    pairs: list[tuple[Row | None, Row]]  # of metrics.jsonl: before and after, by split
+    rules: list[Lineage]
+    charts: Mapping[str, str]
+
+    @property
+    def gained(self) -> int:
+        """Edits that were accepted, searches for idle rules left out."""
+        return sum(not each.removes for each in self.mission.attempts.accepted)
+
+
+def page(run: Run) -> str:
+    """The HTML of a run."""
+    sections = [_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
+    overview = _overview(run, sections)
+    style = (TEMPLATES / "report.css").read_text("utf-8")
+    html = ""
+    for share in SHARES:
+        limits = Limits.of(len(sections), share)
+        given = {
+            "run": run,
+            "sections": sections,
+            "detailed": sections[: limits.missions],
+            "charts": overview,
+            "limits": limits,
+            "version": stageb.__version__,
+            "style": style,
+            "digest": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
+        }
+        html = _environment(limits, run).get_template("report.html").render(given)
+        if len(html.encode("utf-8", "replace")) <= MOST_BYTES:
+            break
+    return html
+
+
+def _section(number: int, mission: Mission, run: Run) -> Section:
+    rules = lineages(mission.steps, mission.final, mission.attempts.earned)
+    drawn: dict[str, str] = {}
+    if number <= DETAILED:
+        with drawing():
+            drawn = dict(_drawn(number, mission, run.audit))
+    return Section(number, mission, _before_and_after(mission, run), rules, drawn)
+
+
+def _drawn(number: int, mission: Mission, audit: bool) -> Iterable[tuple[str, str]]:
+    """The charts of a mission that have something to show."""
+    lines: dict[str, list[Point]] = {
+        split: _points(row for row in mission.metrics if row["split"] == split) for split in SPLITS
+    }
+    lines = {split: points for split, points in lines.items() if points}
+    if lines and not audit:
+        yield "epochs", charts.epochs(lines, f"m{number}-epochs")
+    if mission.attempts.tried:
+        counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
+        ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
+        yield "edits", charts.time_line(mission.attempts, ends, f"m{number}-edits")
+    if mission.judged.agreed:
+        yield "agreement", charts.agreement(mission.judged.agreed, f"m{number}-agreement")
+
+
+def _overview(run: Run, sections: list[Section]) -> dict[str, str]:
+    splits = SPLITS if len(sections) <= FEW else ("test",)
+    with drawing():
+        rows = []
+        for section in sections[:DETAILED]:
+            mine = [(before, after) for before, after in section.pairs if after["split"] in splits] or section.pairs[-1:]
+            for before, after in mine:
+                start = next(iter(_points([before] if before else [])), None)
+                rows += [Pair(section.mission.name, after["split"], start, point) for point in _points([after])]
+        drawn = {"pairs": charts.pairs(rows, "pairs")} if rows else {}
+        if sum(run.seconds) > 0:
+            drawn["clock"] = charts.clock(run.seconds, "clock")
+    return drawn
+
+
+def _points(rows: Iterable[Row]) -> list[Point]:
+    return [Point(row["epoch"], row["acc"], *row["acc_interval"]) for row in rows if row["n"]]
+
+
+def _before_and_after(mission: Mission, run: Run) -> list[tuple[Row | None, Row]]:
+    """For each split the first row and the one of the guidance in force, where there are such; of an audit, the only one."""
+    found: list[tuple[Row | None, Row]] = []
+    step = mission.steps[mission.final].guidance.step
+    for split in SPLITS if run.audit else ("val", "test"):
+        rows = [row for row in mission.metrics if row["split"] == split]
+        after = [row for row in rows if row["guidance_step"] == step] if mission.chosen or split == "test" else rows
+        if after:
+            found.append((None if run.audit else rows[0], after[-1]))
+    return found
+
+
+def _environment(limits: Limits, run: Run) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+    def said(text: str) -> str:
+        return cut(text, limits.letters)
+
+    def ticket(mission: Mission, key: str) -> Any:
+        return run.tickets.get((mission.name, key))
+
+    def words(name: str) -> str:
+        return name.replace("_", " ")
+
+    environment.filters |= {
+        "percent": percent,
+        "plain": plain,
+        "cut": cut,
+        "said": said,
+        "words": words,
+        "span": span,
+        "furthest": furthest,
+    }
+    environment.globals |= {"ticket": ticket, "candidate_text": candidate_text}
+    return environment
+
+
+def candidate_text(candidate: Row) -> str:
+    """What a candidate said: its reason, or all of it where it could not be read."""
+    return str(candidate["reason"] if candidate["format_ok"] else candidate["text"]) or "(nothing)"

@@ -1,0 +1,150 @@
+"""What a run's files say, as of its last commit. Nothing is locked and nothing is written: the run may go on meanwhile.
+
+Rows after the last commit are left out, since they will be written again. The guidance is not read but made again, from the
+first one and the edits that were accepted: so it is that of the commit, and every step of it is known, whatever
+``guidance.retention`` kept and whatever a person did to ``guidance.json`` since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stageb.commits import REMEDY, committed
+from stageb.errors import InputError, JournalError, StagebError
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.files import tickets as ticket_files
+from stageb.guidance.files.artifacts import folder as folder_of
+from stageb.guidance.files.guidance_file import from_json
+from stageb.guidance.report.attempts import Attempts, attempts
+from stageb.guidance.report.history import Step, replayed
+from stageb.guidance.report.judged import Judged, judged
+from stageb.guidance.types import Ticket
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mission:
+    """One mission's part of a run."""
+
+    name: str
+    folder: str  # in the run's
+    metrics: tuple[Row, ...]  # rows of metrics.jsonl
+    steps: tuple[Step, ...]  # the guidance as it grew; the first is what the mission started with
+    final: int  # which of the steps is in force: the one that val chose, the last one while none is chosen
+    chosen: bool  # whether val has chosen
+    attempts: Attempts  # edits, accepted and not
+    judged: Judged  # how tickets were judged
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run, as far as its last commit."""
+
+    folder: Path
+    config: LoopConfig
+    commits: int
+    finished: bool
+    ended: str  # the budget that ended learning; empty where none did
+    spent: Mapping[str, int]  # rollouts, judged, reflections, tokens
+    seconds: tuple[float, ...]  # between commits, all parts of an interrupted run together
+    machine: Row  # run.json
+    missions: tuple[Mission, ...]
+    tickets: Mapping[tuple[str, str], Ticket]  # by mission and ticket_key; empty where they cannot be read any more
+    no_tickets: str  # why; empty where they can
+
+    @property
+    def audit(self) -> bool:
+        """Whether the run only judges."""
+        return self.config.jump_reflection
+
+
+class Files:
+    """The rows of a run's files that its last commit covers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.commit = committed(folder)
+        if not self.commit["number"]:
+            raise InputError(f"{folder}: nothing is committed yet, so there is nothing to report; run it, or let it run")
+
+    def rows(self, file: str) -> Iterator[Row]:
+        """The rows of a file of JSON Lines, one after the other; none of one that was never written."""
+        left, path = self.commit["lengths"].get(file, 0), self.folder / file
+        try:
+            if left:
+                with path.open("rb") as opened:
+                    while left > 0:
+                        line = opened.readline()
+                        left -= len(line) or left
+                        yield json.loads(line)
+        except (OSError, ValueError) as error:
+            raise JournalError(f"{path}: {error}; {REMEDY}") from error
+
+    def notes(self, file: str) -> list[Any]:
+        """The whole rows of a file that stands outside of commits."""
+        path = self.folder / file
+        data = path.read_bytes() if path.is_file() else b""
+        return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+
+
+def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None) -> Run:
+    """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the same.
+
+    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and ``KeyError``,
+    ``TypeError`` or ``ValueError`` where one holds something else than a run writes.
+    """
+    files = Files(folder)
+    state, shaping = files.commit["state"], files.commit["config"]
+    why = ""
+    if tickets is None:
+        tickets, why = _same_tickets(config, shaping.get("tickets"))
+    machine = folder / "run.json"
+    return Run(
+        folder=folder,
+        config=config,
+        commits=files.commit["number"],
+        finished=state["finished"],
+        ended=state["ended"],
+        spent=state["spent"],
+        seconds=tuple(row["seconds"] for row in files.notes("timings.jsonl")),
+        machine=json.loads(machine.read_bytes()) if machine.is_file() else {},
+        missions=tuple(_mission(files, first) for first in shaping["first_guidance"]),
+        tickets={(ticket.mission, ticket.key): ticket for ticket in tickets},
+        no_tickets=why,
+    )
+
+
+def _mission(files: Files, first: Mapping[str, Any]) -> Mission:
+    [(name, start)] = from_json(first, "commit.json").items()
+    place = folder_of(name)
+    reflections = list(files.rows(f"{place}/reflection.jsonl"))
+    steps = replayed(start, reflections)
+    chosen = next((row["guidance_step"] for row in files.rows(f"{place}/choice.jsonl") if row["chosen"]), None)
+    final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
+    selections, trajectories = (files.rows(f"{place}/{file}.jsonl") for file in ("selections", "trajectories"))
+    return Mission(
+        name=name,
+        folder=place,
+        metrics=tuple(files.rows(f"{place}/metrics.jsonl")),
+        steps=steps,
+        final=final,
+        chosen=chosen is not None,
+        attempts=attempts(reflections),
+        judged=judged(selections, trajectories, steps[final].guidance.step),
+    )
+
+
+def _same_tickets(config: LoopConfig, digest: object) -> tuple[Sequence[Ticket], str]:
+    """The tickets of the config's files, if they still are what the run read; otherwise none, and why."""
+    try:
+        tickets, _ = ticket_files.read(config.stage_a_paths, config.on_bad_record)
+    except StagebError:
+        return [], "the run's ticket files are not found from here; run this command where the run was started"
+    if ticket_files.digest(tickets) != digest:
+        return [], "the ticket files have changed since the run"
+    return tickets, ""

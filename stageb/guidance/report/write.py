@@ -1,0 +1,54 @@
+"""Writing a run's report: at the end of ``fit``, and by ``stageb report RUN``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from stageb import disk
+from stageb.commits import REMEDY
+from stageb.errors import JournalError, shown
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.report import REPORT
+from stageb.guidance.types import Ticket
+
+
+def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
+    """``stageb report RUN``: write one HTML file that shows the run, finished or not; it needs no network to be read."""
+    parser = argparse.ArgumentParser(prog="stageb report RUN", description=main.__doc__)
+    parser.add_argument("--output", type=Path, metavar="FILE", help=f"where to write it (default RUN/{REPORT})")
+    given = parser.parse_args(arguments)
+    output = given.output or folder / REPORT
+    write(folder, config, output)
+    print(f"Report: {output}")
+    return 0
+
+
+def write(folder: Path, config: LoopConfig, output: Path, tickets: Sequence[Ticket] | None = None) -> None:
+    """Write the report of the run in ``folder`` to ``output``, as a whole or not at all.
+
+    ``tickets`` are those of the run; None: they are read again from its ticket files, if these are still the same. Raises
+    ``InputError`` where nothing is committed yet, ``JournalError`` where files cannot be read or written.
+    """
+    from stageb.guidance.report import page  # brings matplotlib
+    from stageb.guidance.report.read import read_run
+
+    try:
+        html = page.page(read_run(folder, config, tickets))
+    except (KeyError, TypeError, ValueError, page.TemplateError) as error:
+        raise JournalError(f"{folder}: a file does not hold what a run writes ({error!r}); {REMEDY}") from error
+    with disk.reporting(output):
+        disk.replace(output, html.encode("utf-8", "xmlcharrefreplace"))
+
+
+def at_the_end(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> str:
+    """Write the report of a run that is over, and say in one line where it lies, or why there is none. Raises nothing: the
+    run is done whatever becomes of its report."""
+    output = folder / REPORT
+    try:
+        write(folder, config, output, tickets)
+    except Exception as error:  # whatever it is
+        why = shown(f"{type(error).__name__}: {error}", 300)
+        return f"Report: none was written ({why}); once that is mended: stageb report {folder}"
+    return f"Report: {output}"
