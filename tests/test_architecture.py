@@ -68,6 +68,7 @@ LIGHT = {
     "stageb/engines/config",
     "stageb/engines/protocol",
     "stageb/errors",
+    "stageb/functions",
     "stageb/guidance/__init__",
     "stageb/guidance/config",
     "stageb/guidance/prompts",
