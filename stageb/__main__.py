@@ -73,6 +73,18 @@ def of_tool(name: str, arguments: Sequence[str]) -> int:
     return loops.tool_of(name)(config, resolved_yaml)
 
 
+def completion(arguments: Sequence[str]) -> int:
+    """Print the script that completes this command line in a shell."""
+    from stageb.completion import script
+
+    of_runs = {name: entry.summary for name, entry in COMMANDS.items() if isinstance(entry.run, partial)}
+    if arguments and arguments[0] in ("-h", "--help"):
+        print('usage: stageb completion SHELL; for bash: eval "$(stageb completion bash)", in ~/.bashrc')
+        return 0
+    sys.stdout.write(script(arguments, of_runs))
+    return 0
+
+
 @dataclass(frozen=True)
 class Command:
     """One line of the table."""
@@ -85,6 +97,7 @@ COMMANDS = {
     "fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit),
     "evaluate": Command("Say how good what a run has learnt is.", partial(of_run, "evaluate")),
     "play": Command("Watch what a run has learnt.", partial(of_run, "play")),
+    "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),
 }
 
 

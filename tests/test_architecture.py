@@ -22,6 +22,7 @@ LOOPS = ("guidance", "two_channel", "snake", "growth")
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
+    "stageb/completion": {"shtab"},
     "stageb/draft": {"yaml"},
     "stageb/strict_yaml": {"yaml"},
     "stageb/world": {"lightning", "torch"},
