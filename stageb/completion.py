@@ -7,7 +7,7 @@ config names.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -23,25 +23,26 @@ SHELLS = tuple(shtab.SUPPORTED_SHELLS)
 FILES = {"config", "guidance", "model_name_or_path", "output", "path", "paths", "root", "stage_a_paths", "tickets"}
 
 
-def script(arguments: Sequence[str], of_runs: Mapping[str, str]) -> str:
-    """The script for the shell that ``arguments`` name; ``of_runs`` are the commands of a run's folder, with what they do.
+def script(arguments: Sequence[str], summaries: Mapping[str, str], of_runs: Collection[str]) -> str:
+    """The script for the shell that ``arguments`` name. ``summaries`` say what each command does; ``of_runs`` are those that
+    take a run's folder.
 
     Raises ``InputError`` where they name none.
     """
     if len(arguments) != 1 or arguments[0] not in SHELLS:
         remedy = 'such as: eval "$(stageb completion bash)", in ~/.bashrc'
         raise InputError(f"stageb completion: name your shell, one of {', '.join(SHELLS)}, {remedy}")
-    return str(shtab.complete(_parser(of_runs), shell=arguments[0]))
+    return str(shtab.complete(_parser(summaries, of_runs), shell=arguments[0]))
 
 
-def _parser(of_runs: Mapping[str, str]) -> argparse.ArgumentParser:
+def _parser(summaries: Mapping[str, str], of_runs: Collection[str]) -> argparse.ArgumentParser:
     """A parser with every command, key and value that can be told beforehand; it parses nothing."""
     parser = argparse.ArgumentParser(prog="stageb")
     parser.add_argument("--version", action="store_true")
     table = parser.add_subparsers()
     tools = loops.tools()
-    for name in ("fit", *sorted(tools.keys() | of_runs.keys()), "completion"):
-        command = table.add_parser(name, help=tools[name].summary if name in tools else of_runs.get(name))
+    for name, summary in summaries.items():
+        command = table.add_parser(name, help=summary.replace("%", "%%"))
         if name == "completion":
             command.add_argument("shell", choices=SHELLS)
         elif name == "fit":
