@@ -34,9 +34,7 @@ class Inputs:
 
 
 def read_inputs(config: LoopConfig) -> Inputs:
-    """Tickets, splits, first guidance, functions of a user's. Raises ``InputError`` with all that is wrong with them."""
-    rule, own_gate = rule_named(config.selection), config.gate.choose if config.gate != "none" else None
-    choose = function_named("gate.choose", own_gate) if own_gate else None
+    """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
     tickets, set_aside = read(config.stage_a_paths, config.on_bad_record)
     seeds = load_seed(config.guidance.path) if config.guidance.path else {}
     missions = missions_of(tickets)
@@ -54,7 +52,14 @@ def read_inputs(config: LoopConfig) -> Inputs:
         )
     check_sealed(config, tickets, splits, seeds)
     first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
-    return Inputs(tickets, digest(tickets), set_aside, splits, first, rule, choose)
+    return Inputs(tickets, digest(tickets), set_aside, splits, first, rule_named(config.selection), _own_gate(config))
+
+
+def _own_gate(config: LoopConfig) -> Choose | None:
+    """What ``gate.choose`` names. Raises ``ConfigError`` where there is no such function."""
+    name = config.gate.choose if config.gate != "none" else None
+    choose: Choose | None = function_named("gate.choose", name) if name else None
+    return choose
 
 
 def check_sealed(

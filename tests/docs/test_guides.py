@@ -29,7 +29,7 @@ from stageb.errors import StagebError
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
 NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it
 LAUNCHERS = ("fabric", "torchrun", "srun", "python")
-OTHERS = {"cd", "curl", "git", "pip", "sbatch", "source", "squeue", "tensorboard", "transformers", "vllm"}
+OTHERS = {"cd", "curl", "export", "git", "pip", "sbatch", "source", "tensorboard", "transformers", "unzip", "vllm"}
 SECONDS = 200  # for one block, on a busy machine
 
 
@@ -124,7 +124,7 @@ def assert_exists(words: Sequence[str]) -> None:
 
 def assert_parses(words: Sequence[str]) -> None:
     """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
-    name, rest = words[0], words[1:]
+    name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
     tools = loops.tools()
     assert name in COMMANDS or name in tools or name.startswith("--"), f"stageb {name}"
     of_keys = not rest or rest[0].startswith("--")
