@@ -63,6 +63,7 @@ LIGHT = {
     "stageb/__init__",
     "stageb/__main__",
     "stageb/cli",
+    "stageb/completion",
     "stageb/config",
     "stageb/draft",
     "stageb/engines/__init__",
