@@ -7,6 +7,7 @@ exists; ``text`` is what comes out.
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import shlex
 import shutil
@@ -84,7 +85,7 @@ def test_blocks_say_what_they_hold_and_commands_that_cannot_run_here_exist(page:
         known = block.info in INFOS or block.info.startswith("{")  # a directive of the site's
         assert known, f"{block}: write one of {', '.join(sorted(INFOS))} behind the fence"
         if block.info == "python":
-            ast.parse(block.text)
+            assert_names_exist(ast.parse(block.text))
         if block.info == "console":
             assert_all_exist(block)
 
@@ -105,6 +106,14 @@ def assert_all_exist(block: Block) -> None:
             assert_exists(words)
         except (AssertionError, StagebError) as error:
             raise AssertionError(f"{block}: {shlex.join(words)}: {error}") from error
+
+
+def assert_names_exist(program: ast.Module) -> None:
+    """Raise unless ``program`` imports what the package has."""
+    for node in ast.walk(program):
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "stageb":
+            module = importlib.import_module(str(node.module))
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], ast.unparse(node)
 
 
 def assert_exists(words: Sequence[str]) -> None:
