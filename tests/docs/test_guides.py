@@ -113,7 +113,8 @@ def assert_names_exist(program: ast.Module) -> None:
     for node in ast.walk(program):
         if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "stageb":
             module = importlib.import_module(str(node.module))
-            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], ast.unparse(node)
+            known = getattr(module, "__all__", dir(module))
+            assert [alias.name for alias in node.names if alias.name not in known] == [], ast.unparse(node)
 
 
 def assert_exists(words: Sequence[str]) -> None:
