@@ -9,6 +9,7 @@ The map:
 - ``errors``, ``seeds``, ``config``: the tree of errors, random streams from names, the config that all loops share
 - ``loops``: the registry of loops: what ``loop:`` in a config may say
 - ``strict_yaml``, ``draft``, ``cli``, ``__main__``: from a command line to a frozen config; the command table
+- ``completion``, ``functions``: the script that completes command lines in a shell; functions that a config names
 - ``strict_json``: JSON that others wrote
 - ``world``: a job's ranks on Lightning Fabric, and the collectives that a loop may use
 - ``placing``, ``launching``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended together

@@ -73,6 +73,18 @@ def of_tool(name: str, arguments: Sequence[str]) -> int:
     return loops.tool_of(name)(config, resolved_yaml)
 
 
+def completion(arguments: Sequence[str]) -> int:
+    """Print the script that completes this command line in a shell."""
+    from stageb.completion import script
+
+    if arguments and arguments[0] in ("-h", "--help"):
+        print('usage: stageb completion SHELL; for bash: eval "$(stageb completion bash)", in ~/.bashrc')
+        return 0
+    of_runs = [name for name, entry in COMMANDS.items() if isinstance(entry.run, partial)]
+    sys.stdout.write(script(arguments, summaries(), of_runs))
+    return 0
+
+
 @dataclass(frozen=True)
 class Command:
     """One line of the table."""
@@ -86,14 +98,20 @@ COMMANDS = {
     "evaluate": Command("Say how good what a run has learnt is.", partial(of_run, "evaluate")),
     "report": Command("Write what a run did, and what came of it, as one HTML file.", partial(of_run, "report")),
     "play": Command("Watch what a run has learnt.", partial(of_run, "play")),
+    "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),
 }
+
+
+def summaries() -> dict[str, str]:
+    """Every command's name, and what it does."""
+    tools = {name: tool.summary for name, tool in loops.tools().items()}
+    return tools | {name: entry.summary for name, entry in COMMANDS.items()}
 
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     """The command's name and what follows it; ``--help`` and ``--version`` print and exit."""
-    summaries = {name: tool.summary for name, tool in loops.tools().items()}
-    summaries |= {name: entry.summary for name, entry in COMMANDS.items()}
-    table = "\n".join(f"  {name:<10}{summary}" for name, summary in summaries.items())
+    names = summaries()
+    table = "\n".join(f"  {name:<12}{summary}" for name, summary in names.items())
     parser = argparse.ArgumentParser(
         prog="stageb",
         usage="stageb fit [--config FILE] [--KEY VALUE ...]\n       stageb COMMAND [RUN] [options]",
@@ -102,12 +120,12 @@ def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"stageb {__version__}")
-    if arguments and arguments[0] in summaries:
+    if arguments and arguments[0] in names:
         return arguments[0], arguments[1:]
     if arguments and arguments[0] in ("-h", "--help", "--version"):
         parser.parse_args(arguments[:1])
     given = f"there is no command {shown(arguments[0], 60)}" if arguments else "no command was given"
-    raise InputError(f"{given}; choose from: {', '.join(summaries)} (stageb --help)")
+    raise InputError(f"{given}; choose from: {', '.join(names)} (stageb --help)")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ LOOPS = ("guidance", "two_channel", "snake", "growth")
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
+    "stageb/completion": {"shtab"},
     "stageb/draft": {"yaml"},
     "stageb/strict_yaml": {"yaml"},
     "stageb/world": {"lightning", "torch"},
@@ -66,12 +67,14 @@ LIGHT = {
     "stageb/__init__",
     "stageb/__main__",
     "stageb/cli",
+    "stageb/completion",
     "stageb/config",
     "stageb/draft",
     "stageb/engines/__init__",
     "stageb/engines/config",
     "stageb/engines/protocol",
     "stageb/errors",
+    "stageb/functions",
     "stageb/guidance/__init__",
     "stageb/guidance/config",
     "stageb/guidance/prompts",

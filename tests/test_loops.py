@@ -180,7 +180,7 @@ def test_a_tool_has_keys_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--fresh" not in screen
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert "recount   Count once more." in capsys.readouterr().out
+    assert "recount     Count once more." in capsys.readouterr().out
 
 
 def test_a_name_can_be_a_tool_and_a_command_of_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,16 +1,16 @@
 """Language models behind one Protocol (``protocol.py``) and a registry that is a dict.
 
 An engine is a function of its model config that returns an ``Engine``; the module that holds it is imported when it is
-asked for, so that naming an engine costs nothing. Users add theirs: ``ENGINES["mine"] = "my_package.my_module:build"``.
+asked for, so that naming an engine costs nothing. Users name theirs in full: ``model.engine: my_package.my_module:build``.
 """
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from stageb.engines.protocol import Completion, Decode, Engine, Finish, Prompt, Question, Request, Scorer
 from stageb.errors import ConfigError
+from stageb.functions import function_named
 
 if TYPE_CHECKING:
     from stageb.engines.config import ModelConfig
@@ -39,11 +39,11 @@ ENGINES: dict[str, str] = {
 def build(model: ModelConfig, device: str) -> Engine:
     """The engine that ``model.engine`` names, on ``device`` (a torch device string).
 
-    Raises ``ConfigError`` for a name that is not registered, ``EngineError`` where the model cannot be loaded.
+    Raises ``ConfigError`` for a name that is none, ``EngineError`` where the model cannot be loaded.
     """
-    target = ENGINES.get(model.engine)
-    if target is None:
-        raise ConfigError("model.engine", model.engine, f"choose one of {', '.join(sorted(ENGINES))}")
-    module, _, function = target.partition(":")
-    engine: Engine = getattr(importlib.import_module(module), function)(model, device)
+    if model.engine not in ENGINES and ":" not in model.engine:
+        remedy = f"choose one of {', '.join(sorted(ENGINES))}, or name one of your own: package.module:function"
+        raise ConfigError("model.engine", model.engine, remedy)
+    function = function_named("model.engine", ENGINES.get(model.engine, model.engine))
+    engine: Engine = function(model, device)
     return engine

@@ -18,7 +18,8 @@ class ModelConfig:
     """A language model and how to load it."""
 
     engine: str = "transformers"
-    """The engine's name in the registry: transformers, vllm, openai (a server), or scripted (a deterministic fake)."""
+    """transformers, vllm, openai (a server), scripted (a deterministic fake), or one of your own: package.module:function
+    of (model config, device)."""
     model_name_or_path: str = "stageb-tiny"
     """A folder or hub name of a causal or vision-language checkpoint; stageb-tiny is the model in the package."""
     torch_dtype: str = "auto"

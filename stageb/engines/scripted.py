@@ -8,13 +8,12 @@ white space, with the white space before it.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Sequence
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
-from stageb.errors import ConfigError
+from stageb.functions import function_named
 
 Respond = Callable[[Prompt, Decode, int], str]
 
@@ -58,17 +57,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where there is no such function.
     """
     name = model.model_name_or_path
-    path = DEFAULT if name == ModelConfig.model_name_or_path else name
-    module, colon, function = path.partition(":")
-    if not (module and colon and function):
-        raise ConfigError(_KEY, name, "the scripted engine needs a function, written package.module:function")
-    try:
-        respond = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(_KEY, name, f"{path} cannot be imported: {error}; name a function that Python can find") from error
-    if not callable(respond):
-        raise ConfigError(_KEY, name, f"{path} is not a function of (prompt, decode, key)")
-    return ScriptedEngine(respond)
+    return ScriptedEngine(function_named(_KEY, DEFAULT if name == ModelConfig.model_name_or_path else name))
 
 
 def _count(text: str) -> int:

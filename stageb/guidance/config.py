@@ -199,6 +199,9 @@ class GateConfig:
     """Price of a wrong pass."""
     fn_weight: float = 1.0
     """Price of a wrong fail."""
+    choose: str | None = None
+    """A gate of your own, package.module:function of (edits, gate): it returns the edit to accept, or None. The race and the
+    test are left out, and with them what alpha promises of accepted edits. null: race and test."""
     removal_margin: float = 0.02
     """Accuracy that all rules which a mission lets go may cost together. A rule goes where hardly anything is seen to be
     lost without it; what the tickets seen cannot rule out that it costs (0.6 % with 1,000 tickets, none of them lost) is
@@ -290,6 +293,9 @@ class LoopConfig:
     guidance: GuidanceConfig = field(default_factory=GuidanceConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    selection: str = "majority"
+    """How a ticket's verdict is chosen from its candidates: majority, or package.module:function of (mission, candidates),
+    which returns one of them, or None for no verdict."""
     runner: RunnerConfig = field(default_factory=RunnerConfig)
     reflection: ReflectionConfig = field(default_factory=ReflectionConfig)
     gate: GateConfig | Literal["none"] = field(default_factory=GateConfig)

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stageb.errors import BadInputError, BadLine
+from stageb.functions import function_named
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import load_seed, neutral
 from stageb.guidance.files.tickets import BadRecord, digest, read
+from stageb.guidance.gate.decide import Choose
+from stageb.guidance.selection import Rule, majority, rule_named
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
 from stageb.guidance.types import Guidance, Ticket
 
@@ -26,6 +29,8 @@ class Inputs:
     set_aside: Sequence[BadRecord]  # lines that could not be used
     splits: Mapping[str, Splits]  # by mission
     guidance: Mapping[str, Guidance]  # what each mission starts with
+    rule: Rule = majority  # that selects verdicts
+    choose: Choose | None = None  # a gate of the user's own
 
 
 def read_inputs(config: LoopConfig) -> Inputs:
@@ -47,7 +52,14 @@ def read_inputs(config: LoopConfig) -> Inputs:
         )
     check_sealed(config, tickets, splits, seeds)
     first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
-    return Inputs(tickets, digest(tickets), set_aside, splits, first)
+    return Inputs(tickets, digest(tickets), set_aside, splits, first, rule_named(config.selection), _own_gate(config))
+
+
+def _own_gate(config: LoopConfig) -> Choose | None:
+    """What ``gate.choose`` names. Raises ``ConfigError`` where there is no such function."""
+    name = config.gate.choose if config.gate != "none" else None
+    choose: Choose | None = function_named("gate.choose", name) if name else None
+    return choose
 
 
 def check_sealed(

@@ -13,7 +13,7 @@ from itertools import islice
 
 from stageb.engines.protocol import Engine, Prompt
 from stageb.guidance.config import GateConfig, LoopConfig
-from stageb.guidance.gate.decide import Decision, Edit, Gate, decide
+from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.gate.judge import Ask, Judge, digest
 from stageb.guidance.gate.pool import FOLDS, Pool
 from stageb.guidance.gate.pruning import Removal, earned, prune, traded
@@ -41,6 +41,7 @@ class Tools:
     engine: Engine  # that reflects
     ask: Ask  # judges tickets, over all ranks
     look: int  # tickets between two looks of a test
+    choose: Choose | None = None  # the user's own, in place of race and test
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,10 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
     edits_to_try = [
         edit for edit in _edits(mission.guidance, bundle, proposals, gate, tools) if not _barred(mission, bundle, edit)
     ]
-    decision = decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), mission.left)
+    if tools.choose:
+        decision = decide_by(tools.choose, edits_to_try, gate, mission.left)
+    else:
+        decision = decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), mission.left)
     after = decision.winner.guidance if decision.winner else mission.guidance
     failed = tuple(
         (digest(tried.edit.guidance), None if tried.outcome == "futile" else bundle.number % FOLDS)

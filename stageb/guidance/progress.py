@@ -77,7 +77,9 @@ class Progress:
         config = self._config
         cost = self._schedule.forecast()
         lines = [f"At most {cost.rollouts:,} rollouts and {cost.reflections:,} reflections on {cost.bundles:,} bundles"]
-        if config.gate != "none" and cost.bundles:
+        if config.gate != "none" and config.gate.choose:
+            lines[0] += f"; {config.gate.choose} decides what is accepted: nothing is promised of it"
+        elif config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
             level = next_level(config.gate.alpha / len(inputs.splits), STRONG)
@@ -159,5 +161,5 @@ def _outcome(row: Mapping[str, Any]) -> str:
             return f"none of {len(tried)} rules can be spared{why}"
         return f"{len(tried)} edit{'s' * (len(tried) > 1)} tried{why}"
     test = next(each["test"] for each in tried if each["outcome"] == "accepted")
-    gain = f"mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets"
-    return f"one of {len(tried)} edits accepted, {gain}" if what == "edits" else f"one of {len(tried)} rules let go, {gain}"
+    gain = f", mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets" if test else ""  # none of a user's own gate
+    return f"one of {len(tried)} edits accepted{gain}" if what == "edits" else f"one of {len(tried)} rules let go{gain}"

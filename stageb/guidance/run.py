@@ -158,10 +158,10 @@ class Run:
     def take_in(self, batch: Round, answers: list[Answers]) -> None:
         """Select a verdict for each ticket of a round, record all of it, commit."""
         mission = self.state.missions[batch.mission]
-        agreement = self.config.manual_review.min_verdict_agreement
+        agreement, rule = self.config.manual_review.min_verdict_agreement, self.inputs.rule
         tickets = [self.inputs.tickets[i] for i in batch.tickets]
         records = [
-            Record(ticket, batch.epoch, batch.number, mission.guidance.step, given, select(ticket, given, agreement))
+            Record(ticket, batch.epoch, batch.number, mission.guidance.step, given, select(ticket, given, agreement, rule))
             for ticket, given in zip(tickets, answers, strict=True)
         ]
         candidates = [candidate for given in answers for candidate in given.candidates]
@@ -280,8 +280,8 @@ class Run:
         if name not in self._pools:
             most = config.gate.pool_size if config.gate != "none" else 0
             self._pools[name] = Pool(whole_groups(splits.tested, tickets), most)
-        look = max(LOOK, self.ranks.round_size // 2)
-        return Tools(config, tickets, splits, self._pools[name], self.ranks.reflection_engine(), self.ranks.judge, look)
+        look, engine = max(LOOK, self.ranks.round_size // 2), self.ranks.reflection_engine()
+        return Tools(config, tickets, splits, self._pools[name], engine, self.ranks.judge, look, self.inputs.choose)
 
     def _ended(self, state: State) -> State:
         """The state, marked where learning has reached the end of a budget."""

@@ -2,43 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 
+from stageb.errors import StagebError, shown
+from stageb.functions import function_named
 from stageb.guidance.state import Choice
-from stageb.guidance.types import Answers, Candidate, Selection, Ticket, Verdict
+from stageb.guidance.types import Answers, Candidate, Selection, Ticket
+
+Rule = Callable[[str, Sequence[Candidate]], Candidate | None]
+"""The mission and a ticket's well-formed candidates, one or more, in; one of them out, or None for no verdict. A function of
+these alone; what the label is it is not told."""
+
+MAJORITY = "majority"
 
 
-def select(ticket: Ticket, answers: Answers, min_verdict_agreement: float) -> Selection:
-    """The verdict that most well-formed candidates gave; a tie goes to fail, since a missed fault costs more than a look.
+def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
+    """A candidate of the verdict that most gave; a tie goes to fail, since a missed fault costs more than a look.
 
-    The winner, whose reason is kept, is that verdict's candidate of lowest temperature, then of lowest index. Without a
-    well-formed candidate there is no verdict, which counts as wrong. The candidates' order does not matter.
+    Of that verdict's candidates it is the one of lowest temperature, then of lowest index; their order does not matter.
+    """
+    passes = sum(candidate.verdict == "pass" for candidate in candidates)
+    verdict = "pass" if 2 * passes > len(candidates) else "fail"
+    agreeing = (candidate for candidate in candidates if candidate.verdict == verdict)
+    return min(agreeing, key=lambda candidate: (candidate.temperature, candidate.index))
+
+
+def rule_named(name: str) -> Rule:
+    """What the key ``selection`` names. Raises ``ConfigError`` where there is no such function."""
+    if name == MAJORITY:
+        return majority
+    own = function_named("selection", name)
+
+    def checked(mission: str, candidates: Sequence[Candidate]) -> Candidate | None:
+        chosen: Candidate | None = own(mission, candidates)
+        if chosen is None or chosen in candidates:
+            return chosen
+        what = shown(repr(chosen), 60)
+        raise StagebError(f"selection: {name} returned {what}; return one of the candidates that it is given, or None")
+
+    return checked
+
+
+def select(ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule: Rule = majority) -> Selection:
+    """The verdict and the reason of the well-formed candidate that ``rule`` chooses, and how many agree with it.
+
+    Without a well-formed candidate there is no verdict, which counts as wrong.
     """
     usable = [candidate for candidate in answers.candidates if candidate.format_ok and candidate.verdict is not None]
-    if not usable:
+    winner = rule(ticket.mission, usable) if usable else None
+    if winner is None:
         why = answers.set_aside or f"no usable answer in {len(answers.candidates)} candidates"
+        why = f"no verdict chosen from {len(usable)} candidates" if usable else why
         return Selection(None, "", None, 0.0, min_verdict_agreement > 0, False, why)
-    verdict = _majority(usable)
-    agreeing = [candidate for candidate in usable if candidate.verdict == verdict]
-    winner = min(agreeing, key=lambda candidate: (candidate.temperature, candidate.index))
-    strength = len(agreeing) / len(usable)
+    agreeing = sum(candidate.verdict == winner.verdict for candidate in usable)
+    strength = agreeing / len(usable)
     low = strength < min_verdict_agreement
     return Selection(
-        verdict=verdict,
+        verdict=winner.verdict,
         reason=winner.reason,
         selected_candidate=winner.index,
         vote_strength=strength,
         low_agreement=low,
-        label_match=verdict == ticket.label,
-        manual_review=f"low agreement: {len(agreeing)} of {len(usable)}" if low else "",
+        label_match=winner.verdict == ticket.label,
+        manual_review=f"low agreement: {agreeing} of {len(usable)}" if low else "",
     )
-
-
-def _majority(usable: list[Candidate]) -> Verdict:
-    """The verdict of more than half; fail where the halves are equal."""
-    passes = sum(candidate.verdict == "pass" for candidate in usable)
-    return "pass" if 2 * passes > len(usable) else "fail"
 
 
 def latest_of_the_best(choices: Sequence[Choice]) -> Choice:

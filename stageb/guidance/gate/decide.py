@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
+from stageb.errors import StagebError, shown
 from stageb.guidance.gate.betting import BettingTest, Wealth, favourite
 from stageb.guidance.gate.exact import ExactTest, fair, promises
 from stageb.guidance.gate.judge import Judge, digest
@@ -54,6 +55,9 @@ class Edit:
 
 
 AnyTest = TypeVar("AnyTest", bound=Test)
+
+Choose = Callable[[Sequence[Edit], "Gate"], Edit | None]
+"""A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the one to accept out."""
 
 Join = Callable[[Edit, Edit], Edit | None]
 """Two edits in; the edit that does both, or None where they cannot go together."""
@@ -117,6 +121,14 @@ def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Decisi
     tried = tuple(tested.get(each, each) for each in [*idle, *racing, *joined])
     winner = next((each.edit for each in tried if each.outcome == "accepted"), None)
     return Decision(tried, left, winner)
+
+
+def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Decision:
+    """What ``choose`` accepts, untouched by the budget: nothing bounds the chance that it is no better."""
+    winner = choose(edits, gate) if edits else None
+    if winner is not None and winner not in edits:
+        raise StagebError(f"gate.choose returned {shown(repr(winner), 60)}; return one of the edits given, or None")
+    return Decision(tuple(Tried(edit, "accepted" if edit == winner else "dropped") for edit in edits), left, winner)
 
 
 def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> AnyTest:

@@ -81,7 +81,7 @@ def test_a_leading_header_is_dropped_and_nothing_else(tmp_path: Path) -> None:
         (json.dumps(GOOD) + json.dumps(GOOD), "not JSON"),
         ('{"mission": "a", "mission": "b"}', "'mission' is given twice"),
         ('{"mission": NaN}', "NaN"),
-        ("[" * 5000, "deep"),
+        ("[" * 5000 + "]" * 5000, "deep"),
         ("[1]", "not a JSON object"),
         *((({key: value for key, value in GOOD.items() if key != name}), f"no {name}") for name in GOOD),
         (row(label="Pass"), 'label "Pass"'),

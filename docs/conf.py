@@ -1,0 +1,58 @@
+"""How the pages are built into a site: ``bin/docs``. It opens from disk, and asks nothing of a network.
+
+Sphinx, since its searches work on pages opened from disk and it has been kept well for many years; MyST reads Markdown as it
+stands, so that the pages read as well in the repository.
+"""
+
+from __future__ import annotations
+
+import re
+from posixpath import dirname, join, normpath, relpath
+from typing import Any
+
+from pygments.lexers.shell import BashLexer
+
+project = "stageb"
+extensions = ["myst_parser"]
+myst_heading_anchors = 4  # links to headings, as on GitHub
+
+html_theme = "furo"
+html_title = "stageb"
+html_copy_source = False
+html_show_copyright = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
+html_theme_options = {"navigation_with_keys": False}
+
+ELSEWHERE = {"README.md": "docs/index.md", "CHANGELOG.md": "docs/changelog.md"}  # pages of the site that include these
+
+
+def setup(app: Any) -> None:
+    """What Sphinx calls first."""
+    app.add_lexer("console", BashLexer)  # commands without a prompt before them
+    app.connect("source-read", read)
+    app.connect("include-read", included)
+
+
+def read(app: Any, name: str, source: list[str]) -> None:
+    """Have the links of a page lead where they should, of those that leave ``docs``."""
+    page = f"docs/{name}"
+    source[0] = relinked(source[0], dirname(page), page)
+
+
+def included(app: Any, path: Any, name: str, source: list[str]) -> None:
+    """The same for a file of the root that a page includes."""
+    source[0] = relinked(source[0], "", f"docs/{name}")
+
+
+def relinked(text: str, folder: str, page: str) -> str:
+    """``text`` of a file in ``folder`` as it must read on ``page``, both from the root: its relative links, mended."""
+
+    def mended(match: re.Match[str]) -> str:
+        target = match[1]
+        if ":" in target or not target:
+            return match[0]
+        whole = normpath(join(folder, target))
+        return f"]({relpath(ELSEWHERE.get(whole, whole), dirname(page))}"
+
+    return re.sub(r"\]\(([^)#\s]*)", mended, text)

@@ -1,0 +1,158 @@
+"""The guides, as a reader follows them: what a page tells to type runs, in order, and does what it should.
+
+A block ``sh`` is run; ``console`` is for what cannot run here (GPUs, networks), and must at least be a command line that
+exists; ``text`` is what comes out.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from docs.pages import GUIDES, PAGES, ROOT, Block, blocks, commands
+from programs.processes import clean_environment
+from programs.shell import Shell
+
+from stageb import loops
+from stageb.__main__ import COMMANDS
+from stageb.cli import FLAGS, chosen_loop, read_file, split
+from stageb.draft import LOOP, Draft
+from stageb.errors import StagebError
+
+INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
+NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it
+LAUNCHERS = ("fabric", "torchrun", "srun", "python")
+OTHERS = {"cd", "curl", "export", "git", "pip", "sbatch", "source", "tensorboard", "transformers", "unzip", "vllm"}
+SECONDS = 200  # for one block, on a busy machine
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    serving = Shell(tmp_path_factory.mktemp("shell") / "bin")
+    yield serving
+    serving.close()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A folder like a checkout's root, with nothing made in it yet."""
+    for path in ROOT.iterdir():
+        if not path.name.startswith(".") and path.name not in NOT_HERE and not path.name.endswith(".egg-info"):
+            (tmp_path / path.name).symlink_to(path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shell) -> None:
+    offline = {"HF_HUB_OFFLINE": "1", "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+    environment = (
+        clean_environment()
+        | offline
+        | {
+            "PATH": os.pathsep.join([str(shell.folder), str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "no_proxy": "127.0.0.1,localhost",
+        }
+    )
+    for block in blocks(page):
+        if block.info == "sh":
+            done = subprocess.run(
+                ["bash", "-eu", "-c", block.text],
+                cwd=checkout,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+            assert done.returncode == 0, f"{block} ended with {done.returncode}:\n{block.text}\n{done.stdout[-4000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_blocks_say_what_they_hold_and_commands_that_cannot_run_here_exist(page: Path) -> None:
+    for block in blocks(page):
+        known = block.info in INFOS or block.info.startswith("{")  # a directive of the site's
+        assert known, f"{block}: write one of {', '.join(sorted(INFOS))} behind the fence"
+        if block.info == "python":
+            assert_names_exist(ast.parse(block.text))
+        if block.info == "console":
+            assert_all_exist(block)
+
+
+@pytest.mark.parametrize(
+    "line", ["stageb foot", "stageb fit --no.such 1", "bin/none", "torchrun bin/fit.py --seeds 1", "fitt"]
+)
+def test_one_that_does_not_exist_is_found(line: str) -> None:
+    with pytest.raises((AssertionError, StagebError)):
+        for words in commands(line):
+            assert_exists(words)
+
+
+def assert_all_exist(block: Block) -> None:
+    """Raise unless all commands of ``block`` exist."""
+    for words in commands(block.text):
+        try:
+            assert_exists(words)
+        except (AssertionError, StagebError) as error:
+            raise AssertionError(f"{block}: {shlex.join(words)}: {error}") from error
+
+
+def assert_names_exist(program: ast.Module) -> None:
+    """Raise unless ``program`` imports what the package has."""
+    for node in ast.walk(program):
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "stageb":
+            module = importlib.import_module(str(node.module))
+            known = getattr(module, "__all__", dir(module))
+            assert [alias.name for alias in node.names if alias.name not in known] == [], ast.unparse(node)
+
+
+def assert_exists(words: Sequence[str]) -> None:
+    """Raise unless these words are a command that this package has, or one that others bring."""
+    name = words[0]
+    if name == "stageb":
+        assert_parses(words[1:])
+    elif name in LAUNCHERS and "bin/fit.py" in words:
+        assert_parses(["fit", *words[words.index("bin/fit.py") + 1 :]])
+    elif name == "bin/stageb.sh":
+        assert_parses(["fit", *(f"--{word}" for word in words[1:] if not word.startswith("gpus="))])
+    elif "/" in name:
+        assert (ROOT / name).exists() or name.startswith(".venv/"), name
+    else:
+        assert name in OTHERS or name in LAUNCHERS or shutil.which(name), name
+
+
+def assert_parses(words: Sequence[str]) -> None:
+    """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
+    name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
+    tools = loops.tools()
+    assert name in COMMANDS or name in tools or name.startswith("--"), f"stageb {name}"
+    of_keys = not rest or rest[0].startswith("--")
+    if name != "fit" and not (name in tools and tools[name].config and of_keys):
+        return
+    options = list(split(rest))
+    files = {text: read_file(str(ROOT / str(text))) for option, text in options if option == "config" and is_here(text)}
+    here = [(option, text) for option, text in options if option != "config" or is_here(text)]
+    entry = tools[name] if name in tools else loops.LOOPS[chosen_loop(here, files)]
+    draft = Draft(loops.config_of(entry))
+    for option, text in here:
+        if option == "config":
+            draft.add_file(str(text), files[text])
+        elif option not in (LOOP, *FLAGS) and not option.endswith(".help"):
+            draft.add_option(option, text)
+    draft.check()
+
+
+def is_here(path: str | None) -> bool:
+    """Whether ``path`` lies in the checkout; a file that a reader is to have made does not."""
+    return path is not None and (ROOT / path).exists()
