@@ -92,7 +92,7 @@ def compared(gains: list[float]) -> dict[str, Any]:
         "groups": len(gains),
         "won": won,
         "lost": lost,
-        "p": min(1.0, round(2 * fair(max(won, lost), min(won, lost)), 9)),
+        "p": min(1.0, 2 * fair(max(won, lost), min(won, lost))),
         "difference": round(sum(gains) / len(gains), 6),
         "difference_interval": [round(max(-1.0, mean - half), 6), round(min(1.0, mean + half), 6)],
     }

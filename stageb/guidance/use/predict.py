@@ -125,12 +125,11 @@ class Rounds:
 
     def begin(self, fresh: bool) -> None:
         """Look the tickets over, unless that was done before, and take up where the last commit left off."""
-        digest = self._source.digest()
-        shaping = shaping_of(self._config, self.guidance, digest)
         state = None
         if fresh or committed(self.path) is None:
             missions = self._source.survey(self._known)
             state = {"tickets": sum(missions.values()), "counts": {}}
+        shaping = shaping_of(self._config, self.guidance, self._source.digest())
         if fresh:
             set_aside(self.path)
         self._output = Output(self.path, shaping, state)
