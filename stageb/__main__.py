@@ -94,7 +94,9 @@ class Command:
 COMMANDS = {
     "fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit),
     "validate": Command("Check what a fit would read, say what it would cost, and start nothing.", validate),
-    "evaluate": Command("Say how good what a run has learnt is.", partial(of_run, "evaluate")),
+    "evaluate": Command(
+        "Say how good guidance is on labelled tickets, or what a run has learnt.", partial(of_run, "evaluate")
+    ),
     "play": Command("Watch what a run has learnt.", partial(of_run, "play")),
 }
 

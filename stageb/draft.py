@@ -83,7 +83,9 @@ class Draft:
             holder[last] = self._option(text, annotation, key, before)
         else:  # one more item of a list, or several
             more = self._option(text, annotation | item, key)
-            holder[last] = [*(before if isinstance(before, list) else []), *(more if isinstance(more, list) else [more])]
+            unset = before == defaults(section_of(known[parent]) if parent else self.kind)[last]
+            first = before if isinstance(before, list) else [] if unset else [before]
+            holder[last] = [*first, *(more if isinstance(more, list) else [more])]
 
     def _add_pairs(self, key: str, section: type, text: str) -> None:
         """Read ``--key name=value,other=value``."""

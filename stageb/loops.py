@@ -61,7 +61,7 @@ LOOPS = {
                 beneath="stageb.guidance.use.config:of_run",
             ),
             "evaluate": Tool(
-                summary="Say how good guidance is on labelled tickets.",
+                summary="Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt.",
                 run="stageb.guidance.use.evaluate:main",
                 config="stageb.guidance.use.config:EvaluateConfig",
                 fresh=True,
@@ -104,7 +104,8 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
     """
     if name not in LOOPS[loop].commands:
         able = ", ".join(each for each, entry in LOOPS.items() if name in entry.commands)
-        raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}")
+        beside = f"; or without a run's folder: stageb {name} --help" if name in LOOPS[loop].tools else ""
+        raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
     _check_extra(loop)
     function: Callable[[Path, Any, Sequence[str]], int] = _named(LOOPS[loop].commands[name])
     return function

@@ -2,8 +2,8 @@
 
 ``bin/bench predict --tickets 100000 --kills 5``: the demo's tickets, over and over under names of their own, are judged once
 without disturbance, with a look at the process's memory every tenth of a second; then again, with SIGKILL at moments drawn
-over the time that the first call took, and the same command until it is done. Both outputs must be equal, byte for byte, and
-hold a row per ticket in their order.
+such that all kills together come before the end, and the same command until it is done. Both outputs must be equal, byte for
+byte, and hold a row per ticket in their order.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def measure(folder: Path, tickets: int, kills: int, seed: int) -> int:
         most = max(resident for written, resident in whole.memory if written <= share * size)
         print(f"  most memory until {share:.0%} of the rows were written: {most / 2**20:,.0f} MiB")
     for number in range(kills):
-        after = uniform(stream(seed, "kill", number), 0) * whole.seconds
+        after = uniform(stream(seed, "kill", number), 0) * 2 * whole.seconds / (kills + 1)
         killed = kill(folder, "killed.jsonl", after)
         done = json.loads(killed.read_text())["done"] if killed.exists() else 0
         print(f"  killed after {after:.1f} s: {done:,} tickets committed")

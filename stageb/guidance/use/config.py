@@ -17,6 +17,7 @@ from stageb.guidance.config import ColumnsConfig, LoopConfig, ManualReviewConfig
 
 ROUND = 3072  # tickets: 24 groups of 128, so that every usual number of ranks gets as many
 
+HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer
 OF_RUN = ("seed", "prompt", "model", "sampler", "manual_review")
 
 

@@ -16,10 +16,10 @@ from typing import Any
 from stageb import loops
 from stageb import world as worlds
 from stageb.cli import from_keywords
-from stageb.errors import InputError
+from stageb.errors import ConfigError, InputError
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import report
-from stageb.guidance.use.config import EvaluateConfig, PredictConfig, ticket_files
+from stageb.guidance.use.config import HOW_ASKED, EvaluateConfig, PredictConfig, ticket_files
 from stageb.guidance.use.judging import Judged, Judging
 from stageb.guidance.use.learnt import digests, learnt
 from stageb.guidance.use.output import Output, committed, rows, set_aside
@@ -29,17 +29,8 @@ from stageb.guidance.use.source import Line, Source
 from stageb.journal import flatten
 from stageb.world import World
 
-NOT_SHAPING = (  # keys that change no row, or do so through what is compared beside them
-    "guidance",
-    "compare",
-    "tickets",
-    "output",
-    "fabric.",
-    "model.api_key_env",
-    "model.concurrency",
-    "model.memory_share",
-    "model.timeout_s",
-)
+# Keys that change no row, or do so through what is compared beside them.
+NOT_SHAPING = ("guidance", "compare", "tickets", "output", "fabric.", *HOW_ASKED)
 
 
 @dataclass(frozen=True)
@@ -125,6 +116,8 @@ class Rounds:
 
     def begin(self, fresh: bool) -> None:
         """Look the tickets over, unless that was done before, and take up where the last commit left off."""
+        if self.path.exists() and any(self.path.samefile(file) for file in self._source.files if Path(file).exists()):
+            raise ConfigError("output", str(self.path), "it holds the tickets; name another file")
         state = None
         if fresh or committed(self.path) is None:
             missions = self._source.survey(self._known)

@@ -20,12 +20,12 @@ from stageb.engines.outline import Outline, outline
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.files.folder import NOT_SHAPING
 from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.prompts import rollout_prompt
 from stageb.guidance.schedule import Schedule
 from stageb.guidance.splits import SPLITS
+from stageb.guidance.use.config import HOW_ASKED
 from stageb.journal import flatten
 
 AT_ONCE = 1024  # prompts whose tokens are counted at once
@@ -254,7 +254,7 @@ def _rate(config: LoopConfig) -> Rate | None:
 
 
 def _of_model(flat: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in flat.items() if key.startswith(("model.", "sampler.")) and key not in NOT_SHAPING}
+    return {key: value for key, value in flat.items() if key.startswith(("model.", "sampler.")) and key not in HOW_ASKED}
 
 
 def _shown(size: int) -> str:

@@ -155,6 +155,7 @@ def test_faults_are_told_together_and_nothing_is_written(job: Job, capsys: pytes
     assert job(guidance=str(job.folder)) == 2
     assert job(guidance="") == 2
     assert job(tickets="[]") == 2
+    assert job("--fresh", output=job.keys["tickets"]) == 2
     assert sorted(path.name for path in job.folder.iterdir()) == ["g.json", "in.jsonl"]
 
 
