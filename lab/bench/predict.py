@@ -1,9 +1,9 @@
 """Many tickets through ``stageb predict`` with the scripted engine: its memory, its rate, and what kills do to its rows.
 
 ``bin/bench predict --tickets 100000 --kills 5``: the demo's tickets, over and over under names of their own, are judged once
-without disturbance, with a look at the process's memory every tenth of a second; then again, with SIGKILL at moments drawn
-such that all kills together come before the end, and the same command until it is done. Both outputs must be equal, byte for
-byte, and hold a row per ticket in their order.
+without disturbance, with a look at the process's memory every tenth of a second; then again, with SIGKILL at random, a
+moment after a share of the rows, drawn for each kill, was written. The same command goes on until it is done. Both outputs
+must be equal, byte for byte, and hold a row per ticket in their order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from stageb.errors import EngineError
 from stageb.seeds import stream, uniform
 
 LOOK_S = 0.1
+LATER_S = 1.0  # as long as a round takes
 SETTINGS = ["--model.engine=scripted", "--sampler.samples_per_decode=1", "--fabric.accelerator=cpu"]
 GUIDANCE = {
     "rack cabling": ["A ticket passes unless a rule fails it.", "Fail if label is missing.", "Fail if connector is loose."],
@@ -63,11 +64,12 @@ def measure(folder: Path, tickets: int, kills: int, seed: int) -> int:
     for share in (0.1, 0.5, 1.0):
         most = max(resident for written, resident in whole.memory if written <= share * size)
         print(f"  most memory until {share:.0%} of the rows were written: {most / 2**20:,.0f} MiB")
-    for number in range(kills):
-        after = uniform(stream(seed, "kill", number), 0) * 2 * whole.seconds / (kills + 1)
-        killed = kill(folder, "killed.jsonl", after)
-        done = json.loads(killed.read_text())["done"] if killed.exists() else 0
-        print(f"  killed after {after:.1f} s: {done:,} tickets committed")
+    shares = sorted(uniform(stream(seed, "kill", number), 0) for number in range(kills))
+    for number, share in enumerate(shares):
+        kill(folder, "killed.jsonl", share * size, LATER_S * uniform(stream(seed, "later", number), 0))
+        done = json.loads((folder / "killed.jsonl.commit.json").read_text())["done"]
+        written = (folder / "killed.jsonl").read_bytes().count(b"\n")
+        print(f"  killed: {done:,} tickets committed, {written:,} rows written")
     watch(folder, "killed.jsonl")
     same = (folder / "whole.jsonl").read_bytes() == (folder / "killed.jsonl").read_bytes()
     with (folder / "killed.jsonl").open() as rows:
@@ -115,9 +117,11 @@ def resident(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:")), 0)
 
 
-def kill(folder: Path, output: str, after: float) -> Path:
-    """One call, killed after so many seconds; the file that says what it committed."""
+def kill(folder: Path, output: str, size: float, later: float) -> None:
+    """One call, killed so many seconds after its output has so many bytes, unless it ends before."""
+    path = folder / output
     with subprocess.Popen(command(folder, output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        time.sleep(after)
+        while process.poll() is None and not (path.exists() and path.stat().st_size >= size):
+            time.sleep(0.001)
+        time.sleep(later)
         process.kill()
-    return folder / f"{output}.commit.json"

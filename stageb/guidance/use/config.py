@@ -15,7 +15,7 @@ from stageb.engines.config import ModelConfig
 from stageb.errors import InputError
 from stageb.guidance.config import ColumnsConfig, LoopConfig, ManualReviewConfig, PromptConfig, SamplerConfig
 
-ROUND = 3072  # tickets: 24 groups of 128, so that every usual number of ranks gets as many
+GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 
 HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer
 OF_RUN = ("seed", "prompt", "model", "sampler", "manual_review")
@@ -35,8 +35,9 @@ class PredictConfig:
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     probability: bool = True
     """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
-    round_size: int = ROUND
-    """Tickets judged between two commits, over all ranks: as much as a kill can cost. Few make the model slower."""
+    round_size: int | None = None
+    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
+    times sampler.micro_batch_size."""
     seed: int = 17
     """Names every random stream."""
     prompt: PromptConfig = field(default_factory=PromptConfig)
@@ -66,8 +67,9 @@ class EvaluateConfig:
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     probability: bool = True
     """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
-    round_size: int = ROUND
-    """Tickets judged between two commits, over all ranks: as much as a kill can cost. Few make the model slower."""
+    round_size: int | None = None
+    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
+    times sampler.micro_batch_size."""
     seed: int = 17
     """Names every random stream."""
     prompt: PromptConfig = field(default_factory=PromptConfig)
@@ -86,7 +88,13 @@ def check_use(config: PredictConfig | EvaluateConfig) -> None:
     require(bool(config.guidance), "guidance", config.guidance, "name a run's folder, such as out/run, or a guidance.json")
     files = ticket_files(config)
     require(bool(files) and all(files), "tickets", config.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
-    require(config.round_size >= 1, "round_size", config.round_size, "at least 1")
+    size = config.round_size
+    require(size is None or size >= 1, "round_size", size, "at least 1, or null")
+
+
+def round_size(config: PredictConfig | EvaluateConfig) -> int:
+    """Tickets of a round."""
+    return config.round_size or GROUPS * config.sampler.micro_batch_size
 
 
 def ticket_files(config: PredictConfig | EvaluateConfig) -> list[str]:

@@ -15,7 +15,7 @@ from stageb.guidance import rollout
 from stageb.guidance.ranks import in_order, load, naming_tickets
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
-from stageb.guidance.use.config import EvaluateConfig, PredictConfig
+from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size
 from stageb.guidance.use.rows import probabilities
 from stageb.guidance.use.source import Line, by_mission
 from stageb.world import World, decode, encode
@@ -31,7 +31,8 @@ class Judging:
         self._config = config
         self._world = world
         self._engine: Engine | None = None
-        self._group_size = rollout.group_size(config.round_size, config.round_size, config.sampler.micro_batch_size)
+        size = round_size(config)
+        self._group_size = rollout.group_size(size, size, config.sampler.micro_batch_size)
 
     def judge(
         self, lines: Sequence[Line], guidance: Mapping[str, Guidance], on_tickets: Callable[[int], None]

@@ -19,7 +19,7 @@ from stageb.cli import from_keywords
 from stageb.errors import ConfigError, InputError
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import report
-from stageb.guidance.use.config import HOW_ASKED, EvaluateConfig, PredictConfig, ticket_files
+from stageb.guidance.use.config import HOW_ASKED, EvaluateConfig, PredictConfig, round_size, ticket_files
 from stageb.guidance.use.judging import Judged, Judging
 from stageb.guidance.use.learnt import digests, learnt
 from stageb.guidance.use.output import Output, committed, rows, set_aside
@@ -134,7 +134,7 @@ class Rounds:
         """The next round; empty where all is done."""
         if self._out.finished:
             return []
-        lines = list(islice(self._lines, self._config.round_size))
+        lines = list(islice(self._lines, round_size(self._config)))
         if not lines:
             raise InputError(
                 f"{', '.join(self._source.files)}: fewer tickets than were looked at; leave files alone meanwhile"
