@@ -102,12 +102,12 @@ class Rounds:
         source: Source,
         path: Path,
         guidance: Mapping[str, Guidance],
-        known: Collection[str] = (),
+        known: Collection[str] | None = None,
     ) -> None:
-        """``known`` are the missions that tickets may be of; those of the guidance where none are given."""
+        """``known`` are the missions that tickets may be of; None: all that the guidance is for."""
         self.path = path
         self.guidance = guidance
-        self._known = known or guidance.keys()
+        self._known = guidance.keys() if known is None else known
         self._config = config
         self._source = source
         self._output: Output | None = None

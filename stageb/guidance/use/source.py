@@ -66,7 +66,7 @@ class Source:
                 ticket = entry.ticket(self.labelled)
                 if ticket.mission not in known:
                     what = f"mission {ticket.mission!r}, for which there is no guidance"
-                    raise FaultError(what, f"there is some for {', '.join(sorted(known))}; leave the others out")
+                    raise FaultError(what, f"there is some for {', '.join(sorted(known)) or 'none'}; leave the others out")
                 if self.labelled:
                     claim(ticket, f"{file}:{entry.line}", places)
                 count[ticket.mission] += 1

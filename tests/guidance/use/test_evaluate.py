@@ -80,4 +80,7 @@ def test_labels_are_needed_once_each_and_for_both_guidances(tmp_path: Path, caps
     assert "in.jsonl:5: no label" in said
     assert "in.jsonl:6: ticket 'g-0::" in said
     assert "in.jsonl:2: mission 'pumps', for which there is no guidance" in said
+    keys["compare"] = guidance(tmp_path / "old.json", {"taps": "Fail if colour is red."})
+    assert main(options("evaluate", keys)) == 2
+    assert "in.jsonl:1: mission 'valves', for which there is no guidance; there is some for none" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
