@@ -16,7 +16,8 @@ The map:
 - ``journal``, ``commits``, ``versions``, ``disk``: a run's folder: lock, atomic files, append-only records, weights,
   commits, resume
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
-- ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents
+- ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents; ``guidance/use`` judges tickets under
+  what was learnt
 - ``snake``: PPO on the game of Snake, gradients reduced over ranks
 - ``tiny``: the language model that ships with the package
 - ``demo``: the demo's tickets
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
     from stageb.guidance.config import LoopConfig
     from stageb.guidance.types import Guidance, Rule, Ticket
+    from stageb.guidance.use.evaluate import evaluate
+    from stageb.guidance.use.predict import predict
+    from stageb.guidance.use.validate import validate
 
 __version__ = "0.1.0.dev0"
 
@@ -55,12 +59,18 @@ __all__ = [
     "Rule",
     "StagebError",
     "Ticket",
+    "evaluate",
+    "predict",
+    "validate",
 ]
 
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
     "stageb.guidance.config": ("LoopConfig",),
     "stageb.guidance.types": ("Guidance", "Rule", "Ticket"),
+    "stageb.guidance.use.evaluate": ("evaluate",),
+    "stageb.guidance.use.predict": ("predict",),
+    "stageb.guidance.use.validate": ("validate",),
 }
 
 

@@ -47,6 +47,16 @@ def fit(arguments: Sequence[str]) -> int:
     return loops.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
 
 
+def validate(arguments: Sequence[str]) -> int:
+    """Find the loop, make its config, check what it names; nothing is started and nothing written."""
+    asked = parse(arguments, "validate")
+    check = loops.check_of(asked.loop)
+    if check is None:
+        print(f"The keys are sound. Loop {asked.loop} reads nothing else that could be checked before it starts.")
+        return 0
+    return check(asked.config)
+
+
 def of_run(command: str, arguments: Sequence[str]) -> int:
     """Find the loop that left a run, and have it do ``command`` with that run."""
     usage = f"usage: stageb {command} RUN [options]; RUN is a run's folder, such as out/run"
@@ -68,9 +78,9 @@ def of_tool(name: str, arguments: Sequence[str]) -> int:
     tool = loops.tools()[name]
     if not tool.config:
         return loops.tool_of(name)(arguments)
-    config, resolved_yaml = parse_tool(name, tool, arguments)
+    config, resolved_yaml, fresh = parse_tool(name, tool, arguments)
     launching.die_with_launcher()
-    return loops.tool_of(name)(config, resolved_yaml)
+    return loops.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
 
 
 def completion(arguments: Sequence[str]) -> int:
@@ -95,7 +105,10 @@ class Command:
 
 COMMANDS = {
     "fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit),
-    "evaluate": Command("Say how good what a run has learnt is.", partial(of_run, "evaluate")),
+    "validate": Command("Check what a fit would read, say what it would cost, and start nothing.", validate),
+    "evaluate": Command(
+        "Say how good guidance is on labelled tickets, or what a run has learnt.", partial(of_run, "evaluate")
+    ),
     "report": Command("Write what a run did, and what came of it, as one HTML file.", partial(of_run, "report")),
     "play": Command("Watch what a run has learnt.", partial(of_run, "play")),
     "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),

@@ -7,6 +7,7 @@ torch.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from stageb.loops import Loop, Tool
 from stageb.strict_yaml import YamlError
 
 FLAGS = ("help", "print_config", "fresh")  # options without a value
+KEYWORDS = "keywords"  # stands for the file's name where a Python caller gives keys
 MAX_FILE_BYTES = 256 * 1024  # of a config file; one with every key is a hundredth of this
 
 
@@ -35,29 +37,60 @@ class Asked:
     fresh: bool  # whether to start anew; about this one call, and so no key
 
 
-def parse(arguments: Sequence[str]) -> Asked:
-    """What ``arguments`` ask for. Raises ``InputError``; ``--help`` and ``--print_config`` print and exit."""
+def parse(arguments: Sequence[str], command: str = "fit") -> Asked:
+    """What ``arguments`` ask for, of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
+    ``--print_config`` print and exit."""
     options = list(split(arguments))
     files = {path: read_file(str(path)) for name, path in options if name == "config"}
     loop = chosen_loop(options, files)
     table = "\n".join(f"  {name:<12}{entry.summary}" for name, entry in loops.LOOPS.items())
     screen = Screen(
-        name="fit",
-        usage="stageb fit [--loop NAME] [--config FILE] [--KEY VALUE ...] [--print_config] [--fresh]",
-        epilog=f"loops:\n{table}\n\nstageb fit --loop NAME --help lists a loop's keys; these are those of {loop}.",
+        name=command,
+        usage=f"stageb {command} [--loop NAME] [--config FILE] [--KEY VALUE ...] [--print_config] [--fresh]",
+        epilog=f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; these are those of {loop}.",
+        fresh=command == "fit",
     )
     config, resolved_yaml = config_from(loops.LOOPS[loop], options, files, screen)
     return Asked(loop, config, resolved_yaml, any(name == "fresh" for name, _ in options))
 
 
-def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, str]:
-    """A tool's config, and the same as YAML text. Raises and exits as ``parse`` does."""
+def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, str, bool]:
+    """A tool's config, the same as YAML text, and whether to start anew. Raises and exits as ``parse`` does."""
     options = list(split(arguments))
     files = {path: read_file(str(path)) for option, path in options if option == "config"}
-    if any(option == "fresh" for option, _ in options):
+    fresh = any(option == "fresh" for option, _ in options)
+    if fresh and not tool.fresh:
         raise InputError(f"unrecognized arguments: --fresh; stageb {name} --help lists all options")
-    screen = Screen(name, f"stageb {name} [--config FILE] [--KEY VALUE ...] [--print_config]", epilog="")
-    return config_from(tool, options, files, screen)
+    usage = f"stageb {name} [--config FILE] [--KEY VALUE ...] [--print_config]{' [--fresh]' * tool.fresh}"
+    config, resolved_yaml = config_from(tool, options, files, Screen(name, usage, epilog="", fresh=tool.fresh))
+    return config, resolved_yaml, fresh
+
+
+def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -> Any:
+    """The config that a Python caller gives: keys by name, sections as mappings, ``config`` a YAML file beneath them.
+
+    Raises ``InputError`` as ``parse`` does.
+    """
+    path = keywords.get("config")
+    given = {key: value for key, value in keywords.items() if key != "config"}
+    try:
+        node = strict_yaml.compose(strict_yaml.dump(plain(given)))
+    except (yaml.YAMLError, YamlError) as error:
+        raise InputError(f"stageb.{name}: {error}; give keys as stageb {name} --help lists them") from None
+    files: dict[str | None, yaml.MappingNode] = {} if path is None else {str(path): read_file(str(path))}
+    options = [*(("config", file) for file in files), *([("config", KEYWORDS)] if given else [])]
+    return drafted(entry, options, files | {KEYWORDS: node}).build()
+
+
+def plain(value: Any) -> Any:
+    """``value`` as YAML can hold it: sections as mappings, paths as texts, tuples as lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = dataclasses.asdict(value)
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
 
 
 @dataclass(frozen=True)
@@ -67,6 +100,7 @@ class Screen:
     name: str
     usage: str
     epilog: str
+    fresh: bool  # whether it can start anew
 
 
 def config_from(
@@ -79,18 +113,32 @@ def config_from(
     names = [name for name, _ in options]
     if asked := next((name for name in names if name == "help" or name.endswith(".help")), None):
         show_help(entry, screen, asked)
-    draft = Draft(loops.config_of(entry), ["config", *FLAGS])
-    for name, text in options:
-        if name == "config":
-            draft.add_file(str(text), files[text])
-        elif name not in (LOOP, *FLAGS):
-            draft.add_option(name, text)
-    draft.check()
+    draft = drafted(entry, options, files)
     resolved_yaml = strict_yaml.dump(draft.values)
     if "print_config" in names:
         sys.stdout.write(resolved_yaml)
         sys.exit(0)
     return draft.build(), resolved_yaml
+
+
+def drafted(
+    entry: Loop | Tool, options: Sequence[tuple[str, str | None]], files: Mapping[str | None, yaml.MappingNode]
+) -> Draft:
+    """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
+
+    def read(beneath: Mapping[str, Any]) -> Draft:
+        draft = Draft(loops.config_of(entry), ["config", *FLAGS], beneath)
+        for name, text in options:
+            if name == "config":
+                draft.add_file(str(text), files[text])
+            elif name not in (LOOP, *FLAGS):
+                draft.add_option(name, text)
+        draft.check()
+        return draft
+
+    draft = read({})
+    beneath = loops.beneath_of(entry)(draft.values) if isinstance(entry, Tool) and entry.beneath else {}
+    return read(beneath) if beneath else draft
 
 
 def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -167,8 +215,8 @@ def show_help(entry: Loop | Tool, screen: Screen, option: str) -> NoReturn:
         "--config", metavar="FILE", help="A YAML file of keys; what follows wins.", default=argparse.SUPPRESS
     )
     parser.add_argument("--print_config", help="Print every key with its value, and exit.", **plain)
-    if screen.name == "fit":
-        parser.add_argument("--fresh", help="Start anew where the run's folder already holds a run.", **plain)
+    if screen.fresh:
+        parser.add_argument("--fresh", help="Start anew; what an earlier call left is set aside.", **plain)
     parser.add_class_arguments(loops.config_of(entry), nested_key=None)
     try:
         parser.parse_args([f"--{option}"])

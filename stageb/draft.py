@@ -4,6 +4,9 @@ Its fields may be annotated with str, int, float, bool, None, Any, Literal of te
 dataclass (a *section*), and unions of these. Values are plain data of just these types from the moment they are read, so a
 mistake is told in the words of a config file, with the place at which it stands.
 
+An option for a section may give several of its keys at once: ``--columns mission=Station,label=Result``; a list is given
+item by item, ``texts=part,texts=state``.
+
 Keys that nobody knows are gathered, so that one reading mends them all; a wrong value is told at once. Ranges are checked by
 the dataclasses themselves, at the end.
 """
@@ -15,7 +18,8 @@ import dataclasses
 import difflib
 import math
 import re
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +30,7 @@ from stageb.errors import BadInputError, BadLine, ConfigError
 from stageb.strict_yaml import TEXT, BrokenYamlError, YamlError
 
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", Any: "a value"}
+PAIRS = re.compile(r"\w+=[^,]*(,\w+=[^,]*)*")
 AT_ONCE = yaml.Mark("", 0, 0, 0, None, None)  # where a value stands that is no YAML
 LOOP = "loop"  # the key that chose the dataclass; what it says is known already
 
@@ -33,10 +38,13 @@ LOOP = "loop"  # the key that chose the dataclass; what it says is known already
 class Draft:
     """The values of one config, as the sources read so far leave them."""
 
-    def __init__(self, kind: type, plain_options: Sequence[str] = ()) -> None:
-        """``kind`` is the dataclass; ``plain_options`` are options that are no keys, for a remedy to name."""
+    def __init__(
+        self, kind: type, plain_options: Sequence[str] = (), beneath: Mapping[str, Any] = types.MappingProxyType({})
+    ) -> None:
+        """``kind`` is the dataclass; ``plain_options`` are options that are no keys, for a remedy to name; ``beneath`` are
+        whole values, as plain data, that take the place of defaults."""
         self.kind = kind
-        self.values = defaults(kind)
+        self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
         self._bad: list[BadLine] = []
         self._path = ""  # the file that is being read; empty: the command line
@@ -61,6 +69,9 @@ class Draft:
         if text is None:
             self._refuse(0, f"--{name} has no value", f"give it {in_words(annotation)}")
             return
+        if (section := section_of(annotation)) and PAIRS.fullmatch(text):
+            self._add_pairs(key, section, text)
+            return
         self._places = {other: place for other, place in self._places.items() if not f"{other}.".startswith(f"{key}.")}
         holder, path = self.values, parent.split(".") if parent else []
         for depth, part in enumerate(path, 1):
@@ -72,7 +83,19 @@ class Draft:
             holder[last] = self._option(text, annotation, key, before)
         else:  # one more item of a list, or several
             more = self._option(text, annotation | item, key)
-            holder[last] = [*(before if isinstance(before, list) else []), *(more if isinstance(more, list) else [more])]
+            unset = before == defaults(section_of(known[parent]) if parent else self.kind)[last]
+            first = before if isinstance(before, list) else [] if unset else [before]
+            holder[last] = [*first, *(more if isinstance(more, list) else [more])]
+
+    def _add_pairs(self, key: str, section: type, text: str) -> None:
+        """Read ``--key name=value,other=value``."""
+        lists = {name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)}
+        given: set[str] = set()
+        for name, _, value in (pair.partition("=") for pair in text.split(",")):
+            if name in lists and name not in given:
+                self.add_option(f"{key}.{name}", "[]")
+            self.add_option(f"{key}.{name}{'+' * (name in lists)}", value)
+            given.add(name)
 
     def check(self) -> None:
         """Raise ``BadInputError`` for all keys so far that cannot be."""

@@ -29,6 +29,8 @@ class Tool:
     summary: str  # what --help says
     run: str  # "module:function", called with (config, its YAML text), or with the words where ``config`` is empty
     config: str = ""  # "module:dataclass", every field with a default; empty: ``run`` reads the words itself
+    fresh: bool = False  # whether it can start anew: ``run`` is called with a third argument then, whether --fresh was given
+    beneath: str = ""  # "module:function" from the values given to whole values that take the place of defaults
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Loop:
     summary: str  # what --help says
     config: str  # "module:dataclass"
     fit: str  # "module:function"
+    check: str = ""  # "module:function", called with the config: says what a fit would do, and starts nothing
     commands: Mapping[str, str] = field(default_factory=dict)  # what a run can be asked for: name -> "module:function"
     tools: Mapping[str, Tool] = field(default_factory=dict)  # by the name of the command
     needs: tuple[str, ...] = ()  # modules that the extra of the loop's name brings
@@ -48,7 +51,24 @@ LOOPS = {
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
         config="stageb.guidance.config:LoopConfig",
         fit="stageb.guidance.loop:fit",
+        check="stageb.guidance.use.validate:main",
         commands={"report": "stageb.guidance.report.write:main"},
+        tools={
+            "predict": Tool(
+                summary="Judge tickets under guidance that was learnt.",
+                run="stageb.guidance.use.predict:main",
+                config="stageb.guidance.use.config:PredictConfig",
+                fresh=True,
+                beneath="stageb.guidance.use.config:of_run",
+            ),
+            "evaluate": Tool(
+                summary="Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt.",
+                run="stageb.guidance.use.evaluate:main",
+                config="stageb.guidance.use.config:EvaluateConfig",
+                fresh=True,
+                beneath="stageb.guidance.use.config:of_run",
+            ),
+        },
     ),
     "snake": Loop(
         summary="Learn to play Snake: PPO, its gradients reduced over ranks.",
@@ -85,9 +105,25 @@ def command_of(loop: str, name: str) -> Callable[[Path, Any, Sequence[str]], int
     """
     if name not in LOOPS[loop].commands:
         able = ", ".join(each for each, entry in LOOPS.items() if name in entry.commands)
-        raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}")
+        beside = f"; or without a run's folder: stageb {name} --help" if name in LOOPS[loop].tools else ""
+        raise InputError(f"stageb {name}: there is none for runs of loop {loop}; there is one for: {able}{beside}")
     _check_extra(loop)
     function: Callable[[Path, Any, Sequence[str]], int] = _named(LOOPS[loop].commands[name])
+    return function
+
+
+def beneath_of(tool: Tool) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """What takes the place of a tool's defaults, from the values that it was given."""
+    function: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _named(tool.beneath)
+    return function
+
+
+def check_of(loop: str) -> Callable[[Any], int] | None:
+    """What checks the config of ``loop`` beyond its keys, if anything does; it returns the exit code."""
+    if not LOOPS[loop].check:
+        return None
+    _check_extra(loop)
+    function: Callable[[Any], int] = _named(LOOPS[loop].check)
     return function
 
 

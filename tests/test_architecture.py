@@ -83,6 +83,8 @@ LIGHT = {
     "stageb/guidance/reflection/evidence",
     "stageb/guidance/texts",
     "stageb/guidance/types",
+    "stageb/guidance/use/__init__",
+    "stageb/guidance/use/config",
     "stageb/launching",
     "stageb/loops",
     "stageb/pulse",
@@ -97,7 +99,7 @@ STAGES = {
     "guidance": (
         "rollout selection prompts texts learning schedule splits reflection/reflect reflection/proposals reflection/edits "
         "reflection/conditions reflection/evidence "
-        "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning"
+        "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
     "snake": "game agent ppo rollout schedule picture".split(),
 }

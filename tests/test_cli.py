@@ -14,7 +14,7 @@ import yaml
 from stageb import __version__
 from stageb.__main__ import main
 from stageb.errors import EngineError
-from stageb.guidance.config import BudgetConfig, GateConfig, LoopConfig
+from stageb.guidance.config import BudgetConfig, ColumnsConfig, GateConfig, LoopConfig
 
 TICKETS = ["--stage_a_paths", "[my.jsonl]"]
 
@@ -108,6 +108,20 @@ def test_lists_nested_models_and_free_mappings_can_be_given_as_options(fit: Fit)
     assert main(["fit", *TICKETS, "--fabric.devices", "[0, 1]", "--seed=-1", "--gate.alpha", "1e-3"]) == 0
     assert (fit.config.fabric.devices, fit.config.seed) == ([0, 1], -1)
     assert fit.config.gate == GateConfig(alpha=0.001)
+
+
+def test_several_keys_of_a_section_can_be_given_at_once(
+    fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.yaml").write_text("columns: {mission: Site, texts: [part]}\ngate: none\n")
+    file = ["--config", "c.yaml"]
+    pairs = ["--columns", "label=Result (final),passes=OK,passes=yes,fails=NG,mission_name=null"]
+    assert main(["fit", *TICKETS, *file, *pairs]) == 0
+    columns = ColumnsConfig(mission="Site", label="Result (final)", passes=["OK", "yes"], fails=["NG"], texts=["part"])
+    assert fit.config.columns == columns
+    assert main(["fit", *TICKETS, *file, "--columns=texts=a,texts=b", "--gate", "alpha=1e-2"]) == 0
+    assert (fit.config.columns.texts, fit.config.gate) == (["a", "b"], GateConfig(alpha=0.01))
+    assert "there is no key columns.misson; did you mean columns.mission?" in wrong(capsys, *TICKETS, "--columns=misson=x")
 
 
 def test_limits_can_be_set_and_lifted(fit: Fit) -> None:
@@ -419,7 +433,15 @@ def test_only_rank_0_says_what_is_wrong(
 HEAVY = ("torch", "lightning", "transformers", "numpy", "tokenizers")
 
 
-QUESTIONS = ["--help", "--version", "fit --help", "fit --print_config", "fit --no_such_key 1"]
+QUESTIONS = [
+    "--help",
+    "--version",
+    "fit --help",
+    "fit --print_config",
+    "fit --no_such_key 1",
+    "predict --help",
+    "evaluate --print_config",
+]
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

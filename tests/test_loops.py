@@ -184,7 +184,7 @@ def test_a_tool_has_keys_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_name_can_be_a_tool_and_a_command_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "--tickets", "a"]) == 0
+    assert main(["play", "--tickets", "a"]) == 0
     assert capsys.readouterr().out == "2 words\n"
-    assert main(["evaluate", "somewhere", "--tickets", "a"]) == 2
+    assert main(["play", "somewhere", "--tickets", "a"]) == 2
     assert "no run lies there" in capsys.readouterr().err

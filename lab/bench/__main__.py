@@ -29,6 +29,8 @@ BENCHMARKS = {
     "heart": Benchmark("A round beside the model's work, on 1, 2, ... ranks of the CPU.", "lab.bench.heart:main"),
     "gate": Benchmark("Tickets per second judged by probabilities and by samples.", "lab.bench.gate:main"),
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
+    "predict": Benchmark("Memory, rate and kills of stageb predict on many tickets.", "lab.bench.predict:main"),
+    "judge": Benchmark("Rollouts per second of a round of stageb predict.", "lab.bench.judge:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),

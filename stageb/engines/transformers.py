@@ -104,13 +104,13 @@ def build(model: ModelConfig, device: str) -> Engine:
     try:
         config = AutoConfig.from_pretrained(name, **options)
         tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        loaded = _auto_class(config).from_pretrained(name, config=config, **weights)
+        loaded = auto_class(config).from_pretrained(name, config=config, **weights)
         if model.device_map is None:
             loaded = loaded.to(device)
         if _gains_by_halving(model, device, config):
             halve(loaded)
     except (OSError, ValueError, ImportError, KeyError, RuntimeError, AssertionError) as error:
-        raise _explained(error, model, device) from error
+        raise explained(error, model, device) from error
     return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs)
 
 
@@ -144,7 +144,7 @@ def _chosen_for_cpu(model: ModelConfig, device: str) -> bool:
     return model.torch_dtype == "auto" and device.startswith("cpu") and model.device_map is None
 
 
-def _auto_class(config: Any) -> Any:
+def auto_class(config: Any) -> Any:
     """The auto class for the architecture that a checkpoint says it is."""
     pictured = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values())
     if any(name in pictured for name in config.architectures or ()):
@@ -155,7 +155,7 @@ def _auto_class(config: Any) -> Any:
     return AutoModelForCausalLM
 
 
-def _explained(error: Exception, model: ModelConfig, device: str) -> ConfigError | EngineError:
+def explained(error: Exception, model: ModelConfig, device: str) -> ConfigError | EngineError:
     """What a failure to load means for the person who wrote the config."""
     cause = str(error).strip() or type(error).__name__
     if "trust_remote_code" in cause:

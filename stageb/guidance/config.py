@@ -15,6 +15,31 @@ Language = Literal["en", "zh"]
 
 
 @dataclass(frozen=True)
+class ColumnsConfig:
+    """What the columns of ticket files in CSV say. ``--columns mission=Station,label=Result`` for short."""
+
+    mission: str = "mission"
+    """The column that names the mission."""
+    mission_name: str | None = None
+    """The mission of all rows, where no column names it."""
+    group_id: str | None = "group_id"
+    """The column that names what was inspected; null: every row is a group of its own, called after its line."""
+    label: str = "label"
+    """The column that holds the right verdict."""
+    passes: list[str] = field(default_factory=lambda: ["pass"])
+    """Words of that column that mean pass, in any case."""
+    fails: list[str] = field(default_factory=lambda: ["fail"])
+    """Words of that column that mean fail."""
+    texts: list[str] = field(default_factory=list)
+    """The columns that say what is seen, read as "column: text; ..."; those called image_1, image_2, ... are a summary each.
+    Empty: all other columns."""
+
+    def __post_init__(self) -> None:
+        both = {word.casefold() for word in self.passes} & {word.casefold() for word in self.fails}
+        require(not both, "columns.fails", self.fails, f"no word that means pass as well: {', '.join(sorted(both))}")
+
+
+@dataclass(frozen=True)
 class SplitConfig:
     """Shares of a mission's groups; what is left of 1 after train and val is test."""
 
@@ -282,7 +307,8 @@ class LoopConfig:
     loop: Literal["guidance"] = "guidance"
     """The loop that these keys are of."""
     stage_a_paths: list[str] = field(default_factory=list)
-    """Ticket files, JSON Lines."""
+    """Ticket files, JSON Lines or CSV."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     seed: int = 17
     """Names every random stream of the run, and the split."""
     on_bad_record: Literal["error", "skip"] = "error"

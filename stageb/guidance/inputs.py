@@ -35,7 +35,7 @@ class Inputs:
 
 def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
-    tickets, set_aside = read(config.stage_a_paths, config.on_bad_record)
+    tickets, set_aside = read(config.stage_a_paths, config.on_bad_record, config.columns)
     seeds = load_seed(config.guidance.path) if config.guidance.path else {}
     missions = missions_of(tickets)
     folders = Counter(map(folder, missions))

@@ -42,7 +42,7 @@ class Ranks:
 
     def load(self) -> None:
         """Load the model on this rank's device, and be ready to be asked."""
-        self._engine = self._load(self.config.model)
+        self._engine = load(self.config.model, self.world)
         self.world.agree("how the gate judges", self.judges_by)
         self.world.offer({"judge": self._judge, "generate": self._generate})
 
@@ -71,16 +71,7 @@ class Ranks:
         if not world.is_global_zero:
             return []
         rows = world.dealt([decode(part) for part in gathered])
-        return _in_order(groups, [[answers_from_plain(row) for row in group] for group in rows], len(batch.tickets))
-
-    def _load(self, model: ModelConfig) -> Engine:
-        if self.world.world_size > 1 and model.device_map is not None:
-            if self.world.is_global_zero:
-                print(
-                    f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device"
-                )
-            model = replace(model, device_map=None)
-        return engines.build(model, self.world.device)
+        return in_order(groups, [[answers_from_plain(row) for row in group] for group in rows], len(batch.tickets))
 
     def _judge(self, common: Any, item: Any) -> Any:
         (guidance,) = from_json(common["guidances"][item["guidance"]], "a request").values()
@@ -124,7 +115,7 @@ class Ranks:
             items += [{"guidance": number, "tickets": [positions[i] for i in group]} for group in cut]
         rows = iter(self.world.map("judge", {"guidances": [to_json(guidance) for guidance, _ in asked]}, items))
         return [
-            [Judgement(*row) for row in _in_order(cut, [next(rows) for _ in cut], len(positions))]
+            [Judgement(*row) for row in in_order(cut, [next(rows) for _ in cut], len(positions))]
             for (_, positions), cut in zip(asked, groups, strict=True)
         ]
 
@@ -133,7 +124,7 @@ class Ranks:
         if self.config.reflection.model is None:
             return EveryRank(self._model, self.world)
         if self._reflecting is None:
-            self._reflecting = self._load(self.config.reflection.model)
+            self._reflecting = load(self.config.reflection.model, self.world)
         return self._reflecting
 
     def _groups(self, positions: Sequence[int]) -> list[list[int]]:
@@ -159,6 +150,15 @@ class EveryRank:
         return [tuple(Completion(**each) for each in answer) for group in rows for answer in group]
 
 
+def load(model: ModelConfig, world: World) -> Engine:
+    """The model on this rank's device."""
+    if world.world_size > 1 and model.device_map is not None:
+        if world.is_global_zero:
+            print(f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device")
+        model = replace(model, device_map=None)
+    return engines.build(model, world.device)
+
+
 def request_from_plain(row: Mapping[str, Any]) -> Request:
     """The request that ``dataclasses.asdict`` and JSON made ``row`` of."""
     decode = row["decode"]
@@ -180,7 +180,7 @@ def naming_tickets(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]
         raise
 
 
-def _in_order(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]], count: int) -> list[Any]:
+def in_order(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]], count: int) -> list[Any]:
     """The groups' results under their positions."""
     flat: list[Any] = [None] * count
     for group, result in zip(groups, results, strict=True):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 Verdict = Literal["pass", "fail"]
 Split = Literal["train", "val", "test"]
 OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
+UNKNOWN = cast("Verdict", "")
+"""The label of a ticket that nobody has judged yet, or whose label is kept from who answers. Where tickets teach, none has
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Ticket:
     @property
     def key(self) -> str:
         """The ticket's identity within its mission."""
-        return f"{self.group_id}::{self.label}"
+        return f"{self.group_id}::{self.label}" if self.label else self.group_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ COUNTING = Loop(
     "programs.counting:fit",
     tools={
         "recount": Tool("Count once more.", "programs.counting:recount", "programs.counting:CountingConfig"),
-        "evaluate": Tool("Count words.", "programs.counting:words"),
+        "play": Tool("Count words.", "programs.counting:words"),
     },
 )
 

@@ -22,6 +22,7 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
     "output.",
     "fabric.",
     "stage_a_paths",
+    "columns.",
     "model.api_key_env",
     "model.concurrency",
     "model.memory_share",

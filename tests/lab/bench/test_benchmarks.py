@@ -125,6 +125,12 @@ def test_gate(tmp_path: Path) -> None:
     assert [row["tickets_per_s"] > 0 for row in json.loads(file.read_text())["ways"]] == [True, True]
 
 
+def test_judge(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    assert bench("judge", "--probability", "--json", str(file)) == 0
+    assert json.loads(file.read_text())["rollouts_per_s"] > 0
+
+
 def test_gate_of_an_engine_without_probabilities() -> None:
     assert bench("gate", "--engine", "generate") == 1
 

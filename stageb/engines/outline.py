@@ -1,0 +1,78 @@
+"""What is known of a model before its weights are loaded: how long prompts are, its window, what memory it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stageb import engines
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Prompt
+
+LOCAL = ("transformers", "vllm")  # engines that load a checkpoint into this process
+LIGHT = ("scripted", "openai")  # engines that nothing is loaded for, or sent by, until they are asked
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A model in figures. What cannot be known without loading it is None."""
+
+    count_tokens: Callable[[Sequence[Prompt]], list[int]] | None  # as ``Engine.count_tokens``
+    scores: bool | None  # whether the engine is a ``Scorer``
+    window: int | None = None  # tokens that prompt and answer may have together
+    weight_bytes: int | None = None  # of one copy
+    cache_bytes: int | None = None  # of keys and values, per token
+
+
+def outline(model: ModelConfig, accelerator: str) -> Outline:
+    """The model that ``model`` names, for a device of ``fabric.accelerator``; nothing is loaded but config and tokenizer.
+
+    Raises ``ConfigError`` or ``EngineError`` as ``engines.build`` does.
+    """
+    if model.engine in LOCAL:
+        return _of_checkpoint(model, accelerator)
+    if model.engine in LIGHT or model.engine not in engines.ENGINES:  # of one that does not exist, ``build`` says so
+        engine = engines.build(model, "cpu")
+        return Outline(engine.count_tokens, isinstance(engine, engines.Scorer))
+    return Outline(None, None)
+
+
+def _of_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
+    import torch
+    from transformers import AutoConfig, AutoTokenizer
+
+    from stageb.engines.chat import Chat
+    from stageb.engines.transformers import auto_class, explained, located
+
+    name = located(model.model_name_or_path)
+    options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
+    try:
+        config = AutoConfig.from_pretrained(name, **options)
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+        with torch.device("meta"):
+            empty = auto_class(config).from_config(config, **options)
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, AssertionError) as error:
+        raise explained(error, model, "meta") from error
+    chat = Chat(tokenizer, model.chat_template_kwargs)
+    text = config.get_text_config(decoder=True)
+    on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.accelerator.is_available())
+    kind = model.torch_dtype if model.torch_dtype != "auto" else "float32" if on_cpu else str(text.dtype).rpartition(".")[2]
+    each = torch.finfo(getattr(torch, kind, torch.float32)).bits // 8
+    return Outline(
+        count_tokens=lambda prompts: [sum(map(len, chat.encode(prompt))) for prompt in prompts],
+        scores=True,
+        window=getattr(text, "max_position_embeddings", None),
+        weight_bytes=sum(weight.numel() for weight in empty.parameters()) * each,
+        cache_bytes=_cache_bytes(text, each),
+    )
+
+
+def _cache_bytes(text: Any, each: int) -> int | None:
+    """Bytes of keys and values that a token takes in all layers; None of a model that caches something else."""
+    heads = getattr(text, "num_key_value_heads", None) or getattr(text, "num_attention_heads", None)
+    layers, width = getattr(text, "num_hidden_layers", None), getattr(text, "hidden_size", None)
+    if not heads or not layers or not width or hasattr(text, "kv_lora_rank"):
+        return None
+    size = getattr(text, "head_dim", None) or width // text.num_attention_heads
+    return int(2 * layers * heads * size * each)

@@ -1,0 +1,155 @@
+"""Tickets in tables: CSV files, whose first row names the columns, as rows of the kind that JSON Lines hold.
+
+Cells are parted by commas, by semicolons where the header has those and no comma (as spreadsheets write where the comma is
+the decimal point), or by tabs in a ``.tsv``. Texts in quotes may hold any of these, and line breaks.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.files.faults import FaultError, short
+
+SUFFIXES = (".csv", ".tsv")
+_IMAGE = re.compile(r"image_[1-9][0-9]{0,8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One row of a table."""
+
+    line: int  # of the file, from 1, at which it begins
+    raw: bytes  # as it came
+    cells: Sequence[str]
+
+
+class Table:
+    """One file: ``cells`` gives its rows, ``row`` what one of them says.
+
+    Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and from ``cells`` where the
+    file is no table from some line on.
+    """
+
+    def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str) -> None:
+        self._columns = columns
+        self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
+        texts = self._texts(lines)
+        first = next(texts, "")
+        parted_by = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first and "," not in first else ","
+        self._reader = csv.reader(chain([first] if first else [], texts), delimiter=parted_by, strict=True)
+        header = next(self.cells(), None)
+        if header is None:
+            raise FaultError("empty", "leave it out, or write a header and a ticket per row")
+        self._header = [name.strip() for name in header.cells]
+        self._whole = self._named_columns(header.line)  # by what they say of a ticket
+        self._seen = self._text_columns(header.line)  # by their names
+
+    def cells(self) -> Iterator[Cells]:
+        """The rows from where the last one was read that are not blank."""
+        while True:
+            try:
+                cells = next(self._reader, None)
+            except csv.Error as error:
+                remedy = 'close every quote, and write a quote within a quoted text twice: "he said ""no"""'
+                raise FaultError(f"no row of a table begins here: {error}", remedy, self._taken[0][0]) from None
+            if cells is None:
+                return
+            line, raw = self._taken[0][0], b"".join(raw for _, raw in self._taken)
+            self._taken.clear()
+            if any(cell.strip() for cell in cells):
+                yield Cells(line, raw.rstrip(b"\r\n"), cells)
+
+    def row(self, row: Cells) -> dict[str, Any]:
+        """What a ticket's line of JSON would say. Raises ``FaultError``."""
+        columns, cells = self._columns, row.cells
+        if len(cells) != len(self._header):
+            what = f"{len(cells)} cells where the header names {len(self._header)}"
+            raise FaultError(what, "give every row as many, and put a text that holds the separator in quotes")
+        said: dict[str, Any] = {name: cells[place].strip() for name, place in self._whole.items()}
+        if columns.mission_name is not None:
+            said["mission"] = columns.mission_name
+        if columns.group_id is None:
+            said["group_id"] = f"row {row.line}"
+        if "label" in said:
+            said["label"] = self._verdict(said["label"])
+        said["per_image"] = self._summaries(cells)
+        used = {*self._whole.values(), *self._seen.values()}
+        rest = {name: cells[place] for place, name in enumerate(self._header) if name and place not in used}
+        return {**rest, **said}
+
+    def _texts(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
+        for number, raw in lines:
+            self._taken.append((number, raw))
+            try:
+                yield raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                what = f"not UTF-8 at byte {error.start} of the line"
+                raise FaultError(what, "save the file as UTF-8 (in a spreadsheet: CSV UTF-8)", number) from None
+
+    def _named_columns(self, line: int) -> dict[str, int]:
+        """Where mission, group_id and label stand. A label need not, unless its column was named."""
+        columns, header = self._columns, self._header
+        twice = sorted({name for name in header if name and header.count(name) > 1})
+        if twice:
+            raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
+        wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
+        if columns.label in header or columns.label != ColumnsConfig.label:
+            wanted["label"] = columns.label
+        found = {name: column for name, column in wanted.items() if column is not None}
+        ways = {
+            "mission": "--columns mission=NAME, or mission_name=TEXT where all rows are of one mission",
+            "group_id": "--columns group_id=NAME, or group_id=null where every row is a group of its own",
+            "label": "--columns label=NAME",
+        }
+        missing = {name: column for name, column in found.items() if column not in header}
+        if missing:
+            what = f"no column {', '.join(map(short, missing.values()))}; there are {self._columns_there}"
+            raise FaultError(what, f"name it: {'; '.join(ways[name] for name in missing)}", line)
+        return {name: header.index(column) for name, column in found.items()}
+
+    def _text_columns(self, line: int) -> dict[str, int]:
+        """Where the texts stand: those that the config names, or all that say nothing else."""
+        others = [name for place, name in enumerate(self._header) if name and place not in self._whole.values()]
+        names = self._columns.texts or others
+        missing = [name for name in names if name not in self._header]
+        if missing or not names:
+            what = f"no column {', '.join(map(short, missing))}" if missing else "no column for the text"
+            what += f"; there are {self._columns_there}"
+            raise FaultError(what, "name the columns that say what is seen: --columns texts=NAME,texts=OTHER", line)
+        return {name: self._header.index(name) for name in names}
+
+    @property
+    def _columns_there(self) -> str:
+        return ", ".join(filter(None, self._header))
+
+    def _verdict(self, word: str) -> str | None:
+        """The label that a cell stands for; None of an empty one. Raises ``FaultError``."""
+        words = {"pass": self._columns.passes, "fail": self._columns.fails}
+        for verdict, meant in words.items():
+            if word.casefold() in (each.casefold() for each in meant):
+                return verdict
+        if not word:
+            return None
+        known = ", ".join(each for meant in words.values() for each in meant)
+        remedy = f"write one of {known}, or say what it means: --columns passes=WORD,fails=WORD"
+        raise FaultError(f"label {short(word)}", remedy)
+
+    def _summaries(self, cells: Sequence[str]) -> dict[str, str]:
+        """Summaries by image: columns called image_1, image_2, ... are one each; the others stand together as ``name: text;
+        ...`` under the first number that is free. Raises ``FaultError``."""
+        texts = {name: cells[place].strip() for name, place in self._seen.items() if cells[place].strip()}
+        images = {name: text for name, text in texts.items() if _IMAGE.fullmatch(name)}
+        said = "; ".join(f"{name}: {' '.join(text.split())}" for name, text in texts.items() if name not in images)
+        if said:
+            free = next(n for n in range(1, len(self._seen) + 2) if f"image_{n}" not in self._seen)
+            images[f"image_{free}"] = said
+        if not images:
+            remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
+            raise FaultError("no text: every cell for it is empty", remedy)
+        return images

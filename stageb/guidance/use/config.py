@@ -1,0 +1,119 @@
+"""The keys of ``stageb predict`` and ``stageb evaluate``; sections that ``fit`` has too are the very same.
+
+Of the standard library alone, since ``--help`` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stageb.config import FabricConfig, require
+from stageb.engines.config import ModelConfig
+from stageb.errors import InputError
+from stageb.guidance.config import ColumnsConfig, LoopConfig, ManualReviewConfig, PromptConfig, SamplerConfig
+
+GROUPS = 24  # of a round, so that every usual number of ranks gets as many
+
+HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer
+OF_RUN = ("seed", "prompt", "model", "sampler", "manual_review")
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """Judging tickets under guidance that was learnt."""
+
+    guidance: str = ""
+    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler and manual_review are the run's too,
+    unless they are given."""
+    tickets: str | list[str] = ""
+    """Ticket files, JSON Lines or CSV; labels need not be there."""
+    output: str = "predictions.jsonl"
+    """The file that gets a line per ticket, in the tickets' order."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    probability: bool = True
+    """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
+    round_size: int | None = None
+    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
+    times sampler.micro_batch_size."""
+    seed: int = 17
+    """Names every random stream."""
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+
+    def __post_init__(self) -> None:
+        check_use(self)
+        require(bool(self.output) and not self.output.endswith("/"), "output", self.output, "name a file")
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """How good guidance is on labelled tickets."""
+
+    guidance: str = ""
+    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler and manual_review are the run's too,
+    unless they are given."""
+    compare: str | None = None
+    """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
+    tickets: str | list[str] = ""
+    """Ticket files, JSON Lines or CSV, with labels."""
+    output: str = "evaluation"
+    """The folder that gets evaluation.json, wrong.jsonl and predictions.jsonl."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    probability: bool = True
+    """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
+    round_size: int | None = None
+    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
+    times sampler.micro_batch_size."""
+    seed: int = 17
+    """Names every random stream."""
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+
+    def __post_init__(self) -> None:
+        check_use(self)
+        require(bool(self.output), "output", self.output, "name a folder")
+
+
+def check_use(config: PredictConfig | EvaluateConfig) -> None:
+    """Raise ``ConfigError`` for what both commands need."""
+    require(bool(config.guidance), "guidance", config.guidance, "name a run's folder, such as out/run, or a guidance.json")
+    files = ticket_files(config)
+    require(bool(files) and all(files), "tickets", config.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+    size = config.round_size
+    require(size is None or size >= 1, "round_size", size, "at least 1, or null")
+
+
+def round_size(config: PredictConfig | EvaluateConfig) -> int:
+    """Tickets of a round."""
+    return config.round_size or GROUPS * config.sampler.micro_batch_size
+
+
+def ticket_files(config: PredictConfig | EvaluateConfig) -> list[str]:
+    """The ticket files by name."""
+    return [config.tickets] if isinstance(config.tickets, str) else config.tickets
+
+
+def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run that ``values["guidance"]`` names gives in the place of defaults; nothing of a file.
+
+    Raises ``InputError`` where the folder holds a run of another loop.
+    """
+    config = Path(values["guidance"]) / "config.yaml"
+    if not values["guidance"] or not config.is_file():
+        return {}
+    from stageb.cli import parse  # it imports this module's dataclasses by name
+
+    asked = parse(["--config", str(config)])
+    if not isinstance(asked.config, LoopConfig):
+        raise InputError(f"{values['guidance']}: a run of loop {asked.loop}, which learns no guidance; name another run")
+    plain = asdict(asked.config)
+    return {name: plain[name] for name in OF_RUN}

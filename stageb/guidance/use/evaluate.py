@@ -1,0 +1,154 @@
+"""``stageb evaluate``: how good guidance is on labelled tickets, and how much better than another on the same ones.
+
+Tickets are judged as ``predict`` judges them, without their labels; what came of it is compared with these afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from stageb import disk, loops
+from stageb import world as worlds
+from stageb.cli import from_keywords
+from stageb.guidance.types import Guidance
+from stageb.guidance.use import report
+from stageb.guidance.use.config import EvaluateConfig, ticket_files
+from stageb.guidance.use.figures import ALL, Paired, counted, is_right
+from stageb.guidance.use.judging import Judging
+from stageb.guidance.use.learnt import digests, learnt
+from stageb.guidance.use.output import rows
+from stageb.guidance.use.predict import Rounds, judge_all
+from stageb.guidance.use.source import Source
+from stageb.world import World
+
+ON_SCREEN = 5  # tickets judged wrong
+PREDICTIONS, COMPARED = "predictions.jsonl", "compared.jsonl"
+EVALUATION, WRONG, CHANGED = "evaluation.json", "wrong.jsonl", "changed.jsonl"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What came of ``evaluate``."""
+
+    folder: Path  # of its files
+    figures: dict[str, Any]  # the content of evaluation.json
+
+    def wrong(self) -> Iterator[dict[str, Any]]:
+        """The rows of tickets that were judged wrong, one at a time."""
+        return rows(self.folder / WRONG)
+
+
+def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Evaluated:
+    """Say how good guidance is on labelled tickets, as ``stageb evaluate`` does.
+
+    ``keys`` are those of that command: ``compare="out/second"``, ``output="evaluation"``, ``sampler={...}``, ...; ``config``
+    may name a YAML file of keys. Raises ``stageb.StagebError`` where something cannot be used, or breaks.
+    """
+    given = {"guidance": guidance, "tickets": tickets, **keys}
+    config: EvaluateConfig = from_keywords("evaluate", loops.tools()["evaluate"], given)
+    _run(config, fresh)
+    folder = Path(config.output)
+    return Evaluated(folder, json.loads((folder / EVALUATION).read_text(encoding="utf-8")))
+
+
+def main(config: EvaluateConfig, resolved_yaml: str, fresh: bool) -> int:
+    """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
+    return _run(config, fresh, report.show_evaluation)
+
+
+Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
+
+
+def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
+    guidances = {PREDICTIONS: learnt(config.guidance)}
+    if config.compare is not None:
+        guidances[COMPARED] = learnt(config.compare, "compare")
+
+    def on_rank(world: World) -> int:
+        world.agree("the guidance", repr([digests(guidance) for guidance in guidances.values()]))
+        source = Source(ticket_files(config), config.columns, labelled=True)
+        known = set.intersection(*(set(guidance) for guidance in guidances.values()))
+        judging, folder = Judging(config, world), Path(config.output)
+        for file, guidance in guidances.items():
+            judge_all(world, judging, Rounds(config, source, folder / file, guidance, known), fresh)
+        if world.is_global_zero:
+            evaluation = _write(config, source, guidances)
+            if show:
+                show(evaluation, list(islice(rows(folder / WRONG), ON_SCREEN)), folder)
+        return 0
+
+    return worlds.run(config.fabric, on_rank)
+
+
+def _write(config: EvaluateConfig, source: Source, guidances: Mapping[str, Mapping[str, Guidance]]) -> dict[str, Any]:
+    """Write what the rows come to; the content of evaluation.json. Raises ``JournalError`` where the disk refuses."""
+    folder = Path(config.output)
+    evaluation: dict[str, Any] = {"guidance": config.guidance, "compare": config.compare, "tickets": ticket_files(config)}
+    evaluation["figures"] = {
+        name: _figures(folder / file, guidance)
+        for name, (file, guidance) in zip(("guidance", "compare"), guidances.items(), strict=False)
+    }
+    with disk.reporting(folder):
+        _write_rows(folder / WRONG, _wrong(folder, source))
+        if config.compare is not None:
+            paired = Paired()
+            for one, other in _pairs(folder):
+                paired.add(one, other)
+            evaluation["difference"] = _by_mission(paired.figures())
+            _write_rows(folder / CHANGED, _changed(folder))
+        compared = [COMPARED, CHANGED] if config.compare is not None else []
+        evaluation["files"] = [EVALUATION, WRONG, PREDICTIONS, *compared]
+        text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
+        disk.replace(folder / EVALUATION, disk.encoded(text))
+    return evaluation
+
+
+def _figures(path: Path, guidance: Mapping[str, Guidance]) -> dict[str, Any]:
+    """The figures of one guidance, each mission's with its step."""
+    taught = {mission: frozenset(_sources(each)) for mission, each in guidance.items()}
+    figures = _by_mission({mission: count.figures() for mission, count in counted(rows(path), taught).items()})
+    for mission, of in figures["missions"].items():
+        of["guidance_step"] = guidance[mission].step
+    return figures
+
+
+def _sources(guidance: Guidance) -> Iterator[str]:
+    """The keys of the tickets that the rules say they were learnt from. What a user wrote may be anything."""
+    for rule in guidance.rules:
+        sources = rule.metadata.get("sources")
+        yield from (key for key in (sources if isinstance(sources, list) else []) if isinstance(key, str))
+
+
+def _by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {"all": figures[ALL], "missions": {mission: of for mission, of in figures.items() if mission != ALL}}
+
+
+def _pairs(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    return zip(rows(folder / PREDICTIONS), rows(folder / COMPARED), strict=True)
+
+
+def _wrong(folder: Path, source: Source) -> Iterator[dict[str, Any]]:
+    """Rows of tickets that were judged wrong, with what they say."""
+    for row, line in zip(rows(folder / PREDICTIONS), source.lines(0), strict=True):
+        if not is_right(row):
+            yield {**row, "per_image": dict(line.ticket.per_image)}
+
+
+def _changed(folder: Path) -> Iterator[dict[str, Any]]:
+    """Rows of tickets that one guidance judges rightly and the other one wrong."""
+    for one, other in _pairs(folder):
+        if is_right(one) != is_right(other):
+            yield {**one, "compared_verdict": other["verdict"], "compared_reason": other["reason"]}
+
+
+def _write_rows(path: Path, some: Iterable[Mapping[str, Any]]) -> None:
+    def write(beside: Path) -> None:
+        with beside.open("wb") as opened:
+            opened.writelines(disk.json_lines([row]) for row in some)
+
+    disk.place(path, write)

@@ -1,0 +1,110 @@
+"""What labelled rows come to: accuracy and confusion of one guidance, and two beside each other. Functions of their
+arguments; rows are read once, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any
+
+from stageb.guidance.gate.exact import fair
+from stageb.guidance.state import interval, share
+
+Row = Mapping[str, Any]
+ALL = ""  # stands for all missions together; none has an empty name
+Z = 1.959964  # of a 95 % interval
+
+
+@dataclass
+class Count:
+    """Labelled tickets, by what was answered."""
+
+    answered: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {label: dict.fromkeys(("pass", "fail", "none"), 0) for label in ("pass", "fail")}
+    )  # label -> verdict, or none -> tickets
+    kept: dict[str, dict[str, int]] = field(
+        default_factory=lambda: {label: dict.fromkeys(("pass", "fail", "none"), 0) for label in ("pass", "fail")}
+    )  # the same of those that no person needs to see
+    taught: int = 0  # that the guidance was learnt from
+
+    def figures(self) -> dict[str, Any]:
+        """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
+        return {
+            **_accuracy(self.answered),
+            "without_review": _accuracy(self.kept),
+            "confusion": self.answered,
+            "taught": self.taught,
+        }
+
+
+def counted(rows: Iterable[Row], taught: Mapping[str, frozenset[str]]) -> dict[str, Count]:
+    """The tickets of each mission, and of all. ``taught`` holds, by mission, the tickets that its rules were learnt from."""
+    counts = {ALL: Count()}
+    for row in rows:
+        for count in (counts[ALL], counts.setdefault(row["mission"], Count())):
+            verdict = row["verdict"] or "none"
+            count.answered[row["label"]][verdict] += 1
+            count.kept[row["label"]][verdict] += not row["review"]
+            count.taught += f"{row['group_id']}::{row['label']}" in taught.get(row["mission"], ())
+    return counts
+
+
+def is_right(row: Row) -> bool:
+    """Whether the verdict is the label; no verdict is wrong."""
+    return bool(row["verdict"] == row["label"])
+
+
+@dataclass
+class Paired:
+    """The same tickets judged twice. A group counts once: its gain is the mean over its tickets, each of which gains 1 where
+    it is right under the first guidance alone, and -1 where under the second alone."""
+
+    gains: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # (mission, group) -> [sum, tickets]
+
+    def add(self, one: Row, other: Row) -> None:
+        """One more ticket, as a row under each guidance."""
+        gained = self.gains.setdefault((one["mission"], one["group_id"]), [0, 0])
+        gained[0] += is_right(one) - is_right(other)
+        gained[1] += 1
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """By mission, and of all: groups won and lost, whether that may be chance, and the difference."""
+        by_mission: dict[str, list[float]] = {ALL: []}
+        for (mission, _), (gained, tickets) in self.gains.items():
+            for gains in (by_mission[ALL], by_mission.setdefault(mission, [])):
+                gains.append(gained / tickets)
+        return {mission: compared(gains) for mission, gains in by_mission.items()}
+
+
+def compared(gains: list[float]) -> dict[str, Any]:
+    """Two guidances on as many groups as there are ``gains``, each in [-1, 1], one at least.
+
+    ``p`` is McNemar's exact test (1947), two-sided: the chance that groups won and lost part as far, either way, if each
+    falls as a fair coin. The interval is of the mean gain, 95 %: Bonett & Price ("Adjusted Wald confidence interval for a
+    difference of binomial proportions based on paired data", J. Educ. Behav. Stat. 37, 2012), which adds a group won and a
+    group lost; here with the variance of gains that may be fractions.
+    """
+    won, lost, n = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), len(gains) + 2
+    mean = sum(gains) / n
+    half = Z * sqrt(max(0.0, (sum(gain * gain for gain in gains) + 2) / n - mean * mean) / n)
+    return {
+        "groups": len(gains),
+        "won": won,
+        "lost": lost,
+        "p": min(1.0, 2 * fair(max(won, lost), min(won, lost))),
+        "difference": round(sum(gains) / len(gains), 6),
+        "difference_interval": [round(max(-1.0, mean - half), 6), round(min(1.0, mean + half), 6)],
+    }
+
+
+def _accuracy(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    n, right = sum(sum(each.values()) for each in answered.values()), answered["pass"]["pass"] + answered["fail"]["fail"]
+    return {
+        "acc": share(right, n),
+        "acc_interval": interval(right, n),
+        "fp": answered["fail"]["pass"],
+        "fn": answered["pass"]["fail"],
+        "unanswered": answered["pass"]["none"] + answered["fail"]["none"],
+        "n": n,
+    }

@@ -1,0 +1,74 @@
+"""What every rank does for ``predict``: hold the model, judge its share of a round.
+
+Groups are cut by the round alone, as ``guidance/rollout.py`` says, and of one mission each: the tickets of a group share
+their guidance, which the model reads once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from stageb.engines.protocol import Engine, Scorer
+from stageb.guidance import rollout
+from stageb.guidance.ranks import in_order, load, naming_tickets
+from stageb.guidance.state import answers_from_plain, answers_to_plain
+from stageb.guidance.types import Answers, Guidance, Ticket
+from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size
+from stageb.guidance.use.rows import probabilities
+from stageb.guidance.use.source import Line, by_mission
+from stageb.world import World, decode, encode
+
+Judged = tuple[Answers, float | None]
+"""A ticket's answers, and how probable a pass is."""
+
+
+class Judging:
+    """The ranks of a job that judges tickets."""
+
+    def __init__(self, config: PredictConfig | EvaluateConfig, world: World) -> None:
+        self._config = config
+        self._world = world
+        self._engine: Engine | None = None
+        size = round_size(config)
+        self._group_size = rollout.group_size(size, size, config.sampler.micro_batch_size)
+
+    def judge(
+        self, lines: Sequence[Line], guidance: Mapping[str, Guidance], on_tickets: Callable[[int], None]
+    ) -> list[Judged]:
+        """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
+        it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
+        self._engine = self._engine or load(self._config.model, self._world)
+        world, groups, mine = self._world, self._groups(lines), []
+        before = 0
+        for done, (mission, group) in enumerate(world.share(groups)):
+            with world.at(f"group {world.rank + done * world.world_size} of {len(groups)}"):
+                tickets = [lines[i].ticket for i in group]
+                mine.append(naming_tickets(tickets, partial(self._judged, guidance[mission])))
+            if world.is_global_zero:
+                before += sum(len(each) for _, each in groups[done * world.world_size :][: world.world_size])
+                on_tickets(before)
+        gathered = world.gather(encode(mine))
+        if not world.is_global_zero:
+            return []
+        rows = world.dealt([decode(part) for part in gathered])
+        judged = in_order([group for _, group in groups], rows, len(lines))
+        return [(answers_from_plain(answers), probability) for answers, probability in judged]
+
+    def _groups(self, lines: Sequence[Line]) -> list[tuple[str, list[int]]]:
+        """Positions in ``lines`` that are judged together, and of which mission."""
+        return [
+            (mission, [positions[i] for i in group])
+            for mission, positions in by_mission(lines).items()
+            for group in rollout.micro_batches([lines[i].ticket for i in positions], self._group_size)
+        ]
+
+    def _judged(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Any]:
+        assert self._engine is not None  # ``judge`` has loaded it
+        config, language = self._config, self._config.prompt.language
+        answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, language, [config.seed, "predict"])
+        weighed: list[float | None] = [None] * len(tickets)
+        if config.probability and isinstance(self._engine, Scorer):
+            weighed = probabilities(tickets, answers, guidance, self._engine, language)
+        return [[answers_to_plain(each), probability] for each, probability in zip(answers, weighed, strict=True)]

@@ -1,0 +1,69 @@
+"""What ``predict`` says of a ticket, as a row, and rows counted. Functions of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stageb.engines.protocol import Question, Scorer
+from stageb.guidance.prompts import rollout_prompt, verdict_lines
+from stageb.guidance.rollout import sigmoid
+from stageb.guidance.selection import select
+from stageb.guidance.texts import one_line
+from stageb.guidance.types import Answers, Guidance, Ticket, Verdict
+from stageb.guidance.use.source import Line
+
+ANSWER = 200  # characters, at most, of an answer that could not be used
+Counts = dict[str, dict[str, int]]
+"""By mission: how many tickets were answered pass, fail, or not at all ("none"), and how many a person should see."""
+
+
+def row(
+    line: Line, answers: Answers, passes: float | None, guidance_step: int, min_verdict_agreement: float
+) -> dict[str, Any]:
+    """The row of one ticket; ``passes`` is how probable a pass is, where the engine can tell."""
+    selection, candidates = select(line.ticket, answers, min_verdict_agreement), answers.candidates
+    why, verdict = selection.manual_review, selection.verdict
+    probability = None if passes is None or verdict is None else passes if verdict == "pass" else round(1 - passes, 6)
+    if verdict is None and candidates:
+        why += f"; the first: {one_line(candidates[0].text, ANSWER) or 'nothing'}"
+    if not why and len(candidates) == 1 and probability is not None and probability < min_verdict_agreement:
+        why = f"low probability: {probability:.2f}"  # one answer cannot disagree with itself
+    return {
+        "file": line.file,
+        "line": line.line,
+        "mission": line.ticket.mission,
+        "group_id": line.ticket.group_id,
+        "label": line.label,
+        "verdict": verdict,
+        "reason": selection.reason,
+        "agreement": round(selection.vote_strength, 6),
+        "probability": probability,
+        "review": bool(why),
+        "why": why,
+        "guidance_step": guidance_step,
+    }
+
+
+def probabilities(
+    tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, language: str
+) -> list[float | None]:
+    """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
+    lines = verdict_lines(language)
+    asked = [i for i, given in enumerate(answers) if given.candidates]
+    questions = [Question(rollout_prompt(tickets[i], guidance, language), tuple(lines.values())) for i in asked]
+    found: list[float | None] = [None] * len(tickets)
+    for i, score in zip(asked, engine.score(questions), strict=True):
+        weighed: Mapping[Verdict, float] = dict(zip(lines, score, strict=True))
+        found[i] = sigmoid(weighed["pass"] - weighed["fail"], 1.0)
+    return found
+
+
+def counted(counts: Counts, rows: Sequence[Mapping[str, Any]]) -> Counts:
+    """``counts`` with further rows."""
+    found = {mission: dict(of) for mission, of in counts.items()}
+    for each in rows:
+        of = found.setdefault(each["mission"], dict.fromkeys(("pass", "fail", "none", "review"), 0))
+        of[each["verdict"] or "none"] += 1
+        of["review"] += each["review"]
+    return found

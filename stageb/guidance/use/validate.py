@@ -1,0 +1,261 @@
+"""``stageb validate``: what a fit with these keys would read and cost. It starts nothing and writes nothing.
+
+Tickets, guidance and the model's config and tokenizer are read; no weights are loaded, no request is sent. Every fault of
+all of them is told at once.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stageb import loops
+from stageb.cli import from_keywords
+from stageb.commits import COMMIT, committed
+from stageb.engines.outline import Outline, outline
+from stageb.engines.protocol import Prompt
+from stageb.errors import BadInputError, BadLine, StagebError
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.files.guidance_file import load_seed
+from stageb.guidance.inputs import Inputs, read_inputs
+from stageb.guidance.prompts import rollout_prompt
+from stageb.guidance.schedule import Schedule
+from stageb.guidance.splits import SPLITS
+from stageb.guidance.use.config import HOW_ASKED
+from stageb.journal import flatten
+
+AT_ONCE = 1024  # prompts whose tokens are counted at once
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Prompts in tokens, under the guidance that the run starts with."""
+
+    shortest: int
+    median: int
+    longest: int
+    set_aside: int  # tickets whose prompt is longer than sampler.max_prompt_tokens
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What one rank holds, in bytes; None where that cannot be known without loading the model."""
+
+    weights: int | None
+    caches: int | None  # of the longest group of tickets that is read at once, all answers at full length
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How fast an earlier run with the same model and sampler was, reflections and all."""
+
+    run: str  # its folder
+    verdicts_per_s: float  # rollouts and verdicts for the gate
+    machine: str  # that it ran on
+
+
+@dataclass(frozen=True)
+class Validated:
+    """What a fit would read, and cost at most."""
+
+    tickets: dict[str, dict[str, int]]  # mission -> split -> tickets
+    prompts: Lengths | None  # None where only the loaded model could tell
+    memory: Memory
+    rollouts: int
+    reflections: int
+    verdicts: int  # for the gate
+    rate: Rate | None  # None where no such run lies in output.root
+    notices: list[str] = field(default_factory=list)  # what a person should know before starting
+
+    @property
+    def seconds(self) -> float | None:
+        """At most, at the rate of the earlier run."""
+        return None if self.rate is None else (self.rollouts + self.verdicts) / self.rate.verdicts_per_s
+
+
+def validate(**keys: Any) -> Validated:
+    """Check what ``stageb fit`` with the same ``keys`` would read, and say what it would cost, as ``stageb validate`` does.
+
+    ``config`` may name a YAML file of keys. Raises ``stageb.InputError`` with everything that is wrong.
+    """
+    config: LoopConfig = from_keywords("validate", loops.LOOPS["guidance"], keys)
+    return validated(config)
+
+
+def main(config: LoopConfig) -> int:
+    """The command."""
+    print("\n".join(said(validated(config))))
+    return 0
+
+
+def validated(config: LoopConfig) -> Validated:
+    """Read everything, load nothing. Raises ``InputError`` with everything that is wrong."""
+    faults: list[BadLine] = []
+    models = {"model": config.model} | ({"reflection.model": config.reflection.model} if config.reflection.model else {})
+    outlines = {}
+    for key, model in models.items():
+        try:
+            outlines[key] = outline(model, config.fabric.accelerator)
+        except StagebError as error:
+            faults.append(BadLine(key, 0, str(error), "mend it"))
+    try:
+        inputs = read_inputs(config)
+    except BadInputError as error:
+        raise BadInputError("places", [*faults, *error.bad, *_guidance_faults(config, error.bad)]) from None
+    if faults:
+        raise BadInputError("places", faults)
+    return _found(config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
+
+
+def said(found: Validated) -> list[str]:
+    """What the command prints."""
+    lines = [
+        f"{mission}: {', '.join(f'{count:,} {split}' for split, count in splits.items())} tickets"
+        for mission, splits in found.tickets.items()
+    ]
+    if found.prompts:
+        each = found.prompts
+        lines.append(f"Prompts: {each.shortest:,} to {each.longest:,} tokens, half of them up to {each.median:,}")
+    memory = found.memory
+    if memory.weights is not None:
+        caches = f", caches up to {_shown(memory.caches)}" if memory.caches is not None else ""
+        lines.append(f"Memory of a rank: weights {_shown(memory.weights)}{caches}, and what a step of the model takes")
+    lines.append(
+        f"At most {found.rollouts:,} rollouts, {found.verdicts:,} verdicts for the gate and {found.reflections:,} "
+        "reflections; what accepted edits call for comes on top"
+    )
+    if found.rate and found.seconds is not None:
+        hours = found.seconds / 3600
+        rate = f"{found.rate.verdicts_per_s:,.1f} of them a second, as {found.rate.run} made on {found.rate.machine}"
+        lines.append(f"At {rate}: {hours:,.1f} hours at most")
+    else:
+        lines.append("How long that takes is not known: no run of this model and sampler lies in output.root")
+    return [*lines, *(f"Note: {notice}" for notice in found.notices), "Nothing was started, and nothing written."]
+
+
+# Inside ------------------------------------------------------------------------------------------------------------------
+
+
+def _found(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outline) -> Validated:
+    """What there is to say of sound inputs. Raises ``BadInputError`` for what does not fit the model."""
+    lengths = _lengths(config, inputs, model)
+    faults, notices = _unfit(config, inputs, model, lengths), []
+    if faults:
+        raise BadInputError("places", faults)
+    limit, reflection = config.sampler.max_prompt_tokens, config.reflection
+    aside = sum(length > limit for length in lengths)
+    if inputs.set_aside:
+        notices.append(f"{len(inputs.set_aside):,} unusable ticket lines would be set aside")
+    if aside:
+        notices.append(f"{aside:,} tickets are longer than sampler.max_prompt_tokens, {limit:,}, and would be set aside")
+    longest = reflection.max_prompt_tokens + reflection.max_new_tokens
+    if reflecting.window is not None and longest > reflecting.window and not config.jump_reflection:
+        notices.append(
+            f"reflection.max_prompt_tokens and max_new_tokens, {longest:,} together, are more than the "
+            f"{reflecting.window:,} that the model was made for"
+        )
+    if config.model.engine == "openai" and config.model.tokenizer is None:
+        notices.append("lengths are estimates; name the model's tokenizer with model.tokenizer")
+    cost = Schedule(inputs.splits, config, config.runner.per_rank_rollout_batch_size).forecast()
+    prompts = Lengths(min(lengths), int(statistics.median(lengths)), max(lengths), aside) if lengths else None
+    return Validated(
+        tickets={name: {split: len(splits.of(split)) for split in SPLITS} for name, splits in inputs.splits.items()},
+        prompts=prompts,
+        memory=Memory(model.weight_bytes, _caches(config, inputs, model, lengths)),
+        rollouts=cost.rollouts,
+        reflections=cost.reflections,
+        verdicts=cost.judged,
+        rate=_rate(config),
+        notices=notices,
+    )
+
+
+def _guidance_faults(config: LoopConfig, told: Sequence[BadLine]) -> list[BadLine]:
+    """What is wrong with the guidance to start from, unless it was ``told`` already."""
+    try:
+        if config.guidance.path:
+            load_seed(config.guidance.path)
+    except BadInputError as error:
+        return [line for line in error.bad if line not in told]
+    return []
+
+
+def _lengths(config: LoopConfig, inputs: Inputs, model: Outline) -> list[int]:
+    """The length of every ticket's prompt, in tokens; none where only the loaded model could tell."""
+    if model.count_tokens is None:
+        return []
+    lengths: list[int] = []
+    for start in range(0, len(inputs.tickets), AT_ONCE):
+        some = inputs.tickets[start : start + AT_ONCE]
+        prompts = [rollout_prompt(ticket, inputs.guidance[ticket.mission], config.prompt.language) for ticket in some]
+        lengths += model.count_tokens(prompts)
+    return lengths
+
+
+def _unfit(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> list[BadLine]:
+    """What the model cannot do."""
+    faults = []
+    if config.gate != "none" and config.gate.judge_by == "probability" and model.scores is False:
+        what = f"engine {config.model.engine} cannot tell probabilities"
+        faults.append(BadLine("gate.judge_by", 0, what, "set it to answer, or to auto"))
+    answer = max(decode.max_new_tokens for decode in config.sampler.grid)
+    room = (model.window or 0) - answer
+    asked = [i for i, length in enumerate(lengths) if length <= config.sampler.max_prompt_tokens]
+    long = [i for i in asked if lengths[i] > room] if model.window is not None else []
+    if long:
+        first = inputs.tickets[long[0]]
+        what = (
+            f"{len(long):,} prompts are longer than the model's {model.window:,} tokens leave beside an answer of "
+            f"{answer:,}; the first: ticket {first.key} of mission {first.mission}, {lengths[long[0]]:,}"
+        )
+        remedy = f"set it to {room} to set such tickets aside" if room > 0 else "allow shorter answers: sampler.grid"
+        faults.append(BadLine("sampler.max_prompt_tokens", 0, what, f"{remedy}, or choose another model"))
+    return faults
+
+
+def _caches(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> int | None:
+    """Bytes of keys and values while the longest tickets of a mission are read together, each answer at full length. What a
+    mission's prompts share is read once."""
+    if model.cache_bytes is None or model.count_tokens is None:
+        return None
+    size = min(config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size)
+    answers = config.sampler.samples_per_decode * sum(decode.max_new_tokens for decode in config.sampler.grid)
+    most = 0
+    for mission, splits in inputs.splits.items():
+        places = [*splits.train, *splits.val, *splits.test]
+        system = rollout_prompt(inputs.tickets[places[0]], inputs.guidance[mission], config.prompt.language).system
+        (shared,) = model.count_tokens([Prompt(system, "")])
+        fitting = (lengths[i] for i in places if lengths[i] <= config.sampler.max_prompt_tokens)
+        longest = sorted(fitting, reverse=True)[:size]
+        most = max(most, shared + sum(max(0, length - shared) + answers for length in longest))
+    return most * model.cache_bytes
+
+
+def _rate(config: LoopConfig) -> Rate | None:
+    """How fast the latest run in ``output.root`` was that had this model and this sampler."""
+    wanted = _of_model(flatten(asdict(config)))
+    folders = [path.parent for path in Path(config.output.root).glob(f"*/{COMMIT}")]
+    for folder in sorted(folders, key=lambda folder: (folder / COMMIT).stat().st_mtime, reverse=True):
+        try:
+            content = committed(folder)
+            if _of_model(content["config"]) == wanted:
+                spent, facts = content["state"]["spent"], json.loads((folder / "run.json").read_bytes())
+                rows = (folder / "timings.jsonl").read_bytes().splitlines()
+                seconds = sum(json.loads(row)["seconds"] for row in rows)
+                machine = f"{facts['world_size']} x {facts['device_name']}"
+                return Rate(str(folder), (spent["rollouts"] + spent["judged"]) / seconds, machine)
+        except (StagebError, OSError, ValueError, TypeError, KeyError, ArithmeticError):
+            continue  # no run of this loop, or not whole: it tells nothing
+    return None
+
+
+def _of_model(flat: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in flat.items() if key.startswith(("model.", "sampler.")) and key not in HOW_ASKED}
+
+
+def _shown(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -1,0 +1,150 @@
+"""CSV files of tickets, read by the same reader as JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.errors import BadInputError, ConfigError
+from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.files.tickets import entries, read
+from stageb.guidance.types import UNKNOWN, Ticket, Verdict
+
+OWN = ColumnsConfig(mission="Station", group_id="ID", label="Result", passes=["OK", "i.O."], fails=["NG"])
+
+
+def write(tmp_path: Path, content: str | bytes, name: str = "t.csv") -> str:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def faults(path: str, columns: ColumnsConfig = OWN) -> list[tuple[int, str, str]]:
+    with pytest.raises(BadInputError) as raised:
+        read([path], "error", columns)
+    assert {bad.path for bad in raised.value.bad} == {path}
+    return [(bad.line, bad.what, bad.remedy) for bad in raised.value.bad]
+
+
+def test_a_table_as_a_spreadsheet_writes_it(tmp_path: Path) -> None:
+    text = (
+        "\ufeffID,Station,Part,Finding,Result,image_2,Inspector\r\n"
+        '7,"racks, hall 1",seal,"worn,\r\ntorn ""badly""",ng,seen from\r\nbehind,Ann\r\n'
+    ).replace("seen from\r\nbehind", '"seen from\r\nbehind"')
+    text += "\r\n,,,,,,\r\n8,racks,hose,,I.O.,,Bo\r\n"
+    columns = ColumnsConfig(**{**OWN.__dict__, "texts": ["Finding", "Part", "image_2"]})
+    tickets, bad = read([write(tmp_path, text)], "error", columns)
+    assert bad == []
+    assert [(each.mission, each.group_id, each.label) for each in tickets] == [
+        ("racks, hall 1", "7", "fail"),
+        ("racks", "8", "pass"),
+    ]
+    assert tickets[0].per_image == (
+        ("image_1", 'Finding: worn, torn "badly"; Part: seal'),
+        ("image_2", "seen from\r\nbehind"),
+    )
+    assert tickets[1].per_image == (("image_1", "Part: hose"),)
+    assert tickets[0].extra == {"Inspector": "Ann"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "mission;group_id;label;part\nm;1;pass;a,b\n"),
+        ("t.TSV", "mission\tgroup_id\tlabel\tpart\nm\t1\tpass\ta,b\n"),
+        ("t.csv", 'mission,group_id,label,part\nm,1,PASS,"a,b"'),
+    ],
+)
+def test_what_parts_cells_is_told_by_the_header(tmp_path: Path, name: str, text: str) -> None:
+    tickets, _ = read([write(tmp_path, text, name)], "error")
+    assert [(each.key, each.per_image) for each in tickets] == [("1::pass", (("image_1", "part: a,b"),))]
+
+
+def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, "label,seal\npass,new\nfail,worn\n")
+    tickets, _ = read([path], "error", ColumnsConfig(mission_name="racks", group_id=None))
+    assert [(each.mission, each.key) for each in tickets] == [("racks", "row 2::pass"), ("racks", "row 3::fail")]
+
+
+def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
+    path = write(tmp_path, "mission,group_id,label,seal\nm,1,,new\nm,2,fail,worn\n")
+    assert faults(path, ColumnsConfig()) == [(2, "an empty label", "write the right verdict, or leave the row out")]
+    assert [entry.ticket(False).label for entry in entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
+    without = write(tmp_path, "mission,group_id,seal\nm,1,new\n", "without.csv")
+    assert faults(without, ColumnsConfig())[0][1] == "no label"
+    assert [entry.ticket(False).key for entry in entries(without, ColumnsConfig())] == ["1"]
+
+
+def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
+    text = 'ID,Station,Part,Result\n1,a,seal,OK\n2,a,seal\n3,a,seal,maybe\n,a,seal,OK\n5,a,,OK\n1,a,hose,OK\n6,a,"x\ny",\n'
+    told = faults(write(tmp_path, text))
+    assert [(line, what) for line, what, _ in told] == [
+        (3, "3 cells where the header names 4"),
+        (4, 'label "maybe"'),
+        (5, 'group_id ""'),
+        (6, "no text: every cell for it is empty"),
+        (7, f"ticket '1::pass' of mission 'a' stands at {tmp_path / 't.csv'}:2 already"),
+        (8, "an empty label"),
+    ]
+    assert told[1][2] == "write one of OK, i.O., NG, or say what it means: --columns passes=WORD,fails=WORD"
+    tickets, bad = read([str(tmp_path / "t.csv")], "skip", OWN)
+    assert len(tickets) == 1
+    assert bad[-1].raw == '6,a,"x\ny",'
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "what"),
+    [
+        ("", 0, "empty"),
+        ("\n\n", 0, "empty"),
+        ("ID,Station,Result,Part\n", 0, "no rows below the header"),
+        ("ID,Part\n1,a\n", 1, 'no column "Station", "Result"; there are ID, Part'),
+        ("ID,Station,Result\n1,a,OK\n", 1, "no column for the text; there are ID, Station, Result"),
+        ("ID,Station,Result,Part,Part\n", 1, 'two columns "Part"'),
+        ('ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,"never\nclosed\n', 3, "no row of a table begins here"),
+        ('ID,Station,Result,Part\n1,a,OK,"x"y\n', 2, "no row of a table begins here"),
+        (b"ID,Station,Result,Part\n1,a,OK,caf\xe9\n", 2, "not UTF-8 at byte 10 of the line"),
+        ("ID,Station".encode("utf-16"), 0, "UTF-16, not UTF-8"),
+    ],
+)
+def test_what_is_no_table_stops_whatever_is_skipped(tmp_path: Path, content: str | bytes, line: int, what: str) -> None:
+    path = write(tmp_path, content)
+    ((found, said, _),) = faults(path)
+    assert (found, said[: len(what)]) == (line, what)
+    with pytest.raises(BadInputError):
+        read([path], "skip", OWN)
+
+
+def test_a_word_cannot_mean_both() -> None:
+    with pytest.raises(ConfigError, match=r"columns\.fails.*ok"):
+        ColumnsConfig(passes=["OK"], fails=["ok", "NG"])
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+ROWS = st.lists(st.tuples(TEXT, TEXT, st.sampled_from(["pass", "fail"])), min_size=1, max_size=6)
+
+
+@given(ROWS, st.sampled_from([",", ";"]))
+def test_what_a_spreadsheet_quotes_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, Verdict]], parted_by: str
+) -> None:
+    rows = [("first of all", "", "pass"), *rows]
+    made = io.StringIO(newline="")
+    writer = csv.writer(made, delimiter=parted_by)
+    writer.writerow(["label", "image_1", "note"])
+    writer.writerows((label, image, note) for image, note, label in rows)
+    path = write(tmp_path_factory.mktemp("any"), made.getvalue())
+    tickets, bad = read([path], "skip", ColumnsConfig(mission_name="m", group_id=None))
+    expected = []
+    for image, note, label in rows:
+        per_image = [("image_1", image.strip())] if image.strip() else []
+        per_image += [("image_2", f"note: {' '.join(note.split())}")] if note.strip() else []
+        expected.append((label, tuple(per_image)))
+    assert [(each.label, each.per_image) for each in tickets] == [each for each in expected if each[1]]
+    assert len(tickets) + len(bad) == len(rows)
+    assert all(isinstance(each, Ticket) for each in tickets)

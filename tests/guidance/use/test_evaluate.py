@@ -1,0 +1,86 @@
+"""``stageb evaluate``, as a command and as a function."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from guidance.use.made import guidance, options, rows, tickets
+
+import stageb
+from stageb.__main__ import main
+
+GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
+
+
+def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {
+        "guidance": guidance(
+            tmp_path / "new.json", {"valves": "Fail if state is torn."}, sources=["g-1::pass", "g-2::fail"]
+        ),
+        "compare": guidance(tmp_path / "old.json", {"valves": "Fail if colour is red."}),
+        "tickets": tickets(tmp_path / "in.jsonl", "valves"),
+        "output": str(tmp_path / "out"),
+        **GREEDY,
+    }
+    with (tmp_path / "in.jsonl").open("a") as opened:  # labelled wrong: the new guidance passes it, the old one too
+        opened.write('{"mission": "valves", "group_id": "g-w", "label": "fail", "per_image": {"1": "state: new"}}\n')
+    assert main(options("evaluate", keys)) == 0
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    new, old = (found["figures"][name]["missions"]["valves"] for name in ("guidance", "compare"))
+    given = rows(tmp_path / "in.jsonl")
+    texts = [" ".join(row["per_image"].values()) for row in given]
+    red = ["fail" if "red" in text else "pass" for text in texts]
+    assert (new["n"], new["fp"], new["fn"], new["unanswered"]) == (41, 1, 0, 0)
+    assert new["confusion"]["fail"] == {"pass": 1, "fail": sum("torn" in text for text in texts), "none": 0}
+    assert old["fp"] == sum((row["label"], verdict) == ("fail", "pass") for row, verdict in zip(given, red, strict=True))
+    assert old["fn"] == sum((row["label"], verdict) == ("pass", "fail") for row, verdict in zip(given, red, strict=True))
+    assert new["taught"] == sum(f"{row['group_id']}::{row['label']}" in ("g-1::pass", "g-2::fail") for row in given) > 0
+    paired = found["difference"]["missions"]["valves"]
+    assert (paired["groups"], paired["won"], paired["lost"]) == (41, old["fp"] + old["fn"] - 1, 0)
+    assert paired["p"] == 0.5 ** (paired["won"] - 1)
+    assert paired["difference"] == pytest.approx(new["acc"] - old["acc"], abs=2e-6)
+    (wrong,) = rows(tmp_path / "out" / "wrong.jsonl")
+    assert (wrong["line"], wrong["verdict"], wrong["per_image"]) == (41, "pass", {"image_1": "state: new"})
+    changed = rows(tmp_path / "out" / "changed.jsonl")
+    assert len(changed) == paired["won"]
+    assert all(row["verdict"] == row["label"] != row["compared_verdict"] for row in changed)
+    assert "in.jsonl:41: valves, g-w: labelled fail, answered pass: G0: no rule fails it" in said
+    assert f"of 41 groups {paired['won']} are better, 0 worse; p = " in said
+    assert "of these tickets taught the guidance its rules" in said
+    again = stageb.evaluate(**{key.split(".")[0]: value for key, value in keys.items() if "." not in key}, **FUNCTION)
+    assert again.figures == found
+    assert list(again.wrong()) == [wrong]
+
+
+FUNCTION = {
+    "model": {"engine": "scripted"},
+    "fabric": {"accelerator": "cpu"},
+    "sampler": {"samples_per_decode": 1, "grid": [{"temperature": 0}]},
+}
+
+
+def test_labels_are_needed_once_each_and_for_both_guidances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tickets(tmp_path / "in.jsonl", "valves", "pumps", groups=2)
+    with Path(path).open("a") as opened:
+        opened.write('{"mission": "valves", "group_id": "x", "per_image": {"1": "a"}}\n')
+        opened.write((tmp_path / "in.jsonl").read_text().splitlines()[0] + "\n")
+    both = {"valves": "Fail if state is torn.", "pumps": "Fail if state is torn."}
+    keys = {
+        "guidance": guidance(tmp_path / "new.json", both),
+        "compare": guidance(tmp_path / "old.json", {"valves": "Fail if colour is red."}),
+        "tickets": path,
+        "output": str(tmp_path / "out"),
+    }
+    assert main(options("evaluate", keys)) == 2
+    said = capsys.readouterr().err
+    assert "4 unusable places in the ticket files" in said
+    assert "in.jsonl:5: no label" in said
+    assert "in.jsonl:6: ticket 'g-0::" in said
+    assert "in.jsonl:2: mission 'pumps', for which there is no guidance" in said
+    keys["compare"] = guidance(tmp_path / "old.json", {"taps": "Fail if colour is red."})
+    assert main(options("evaluate", keys)) == 2
+    assert "in.jsonl:1: mission 'valves', for which there is no guidance; there is some for none" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,78 @@
+"""The figures of labelled rows, against brute force."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import sqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stageb.guidance.use.figures import ALL, Paired, compared, counted
+
+VERDICT = st.sampled_from(["pass", "fail", None])
+ROW = st.fixed_dictionaries(
+    {
+        "mission": st.sampled_from(["a", "b"]),
+        "group_id": st.integers(0, 4).map(str),
+        "label": st.sampled_from(["pass", "fail"]),
+        "verdict": VERDICT,
+        "review": st.booleans(),
+    }
+)
+
+
+@given(st.lists(ROW, min_size=1, max_size=30))
+def test_counts_are_those_of_a_table(rows: list[dict[str, Any]]) -> None:
+    counts = counted(rows, {"a": frozenset({"1::pass"})})
+    for mission, count in counts.items():
+        of = [row for row in rows if mission in (ALL, row["mission"])]
+        figures = count.figures()
+        for found, some in ((figures, of), (figures["without_review"], [row for row in of if not row["review"]])):
+            assert found["n"] == len(some)
+            assert found["acc"] == (round(sum(r["verdict"] == r["label"] for r in some) / len(some), 6) if some else None)
+            assert found["fp"] == sum((r["label"], r["verdict"]) == ("fail", "pass") for r in some)
+            assert found["fn"] == sum((r["label"], r["verdict"]) == ("pass", "fail") for r in some)
+            assert found["unanswered"] == sum(r["verdict"] is None for r in some)
+        assert figures["taught"] == sum((r["mission"], r["group_id"], r["label"]) == ("a", "1", "pass") for r in of)
+
+
+@pytest.mark.parametrize(("won", "lost"), [(0, 0), (1, 0), (5, 0), (0, 5), (7, 2), (2, 7), (4, 4)])
+def test_p_is_how_often_fair_coins_part_as_far(won: int, lost: int) -> None:
+    falls = [abs(2 * sum(coins) - won - lost) >= abs(won - lost) for coins in product((0, 1), repeat=won + lost)]
+    expected = Fraction(sum(falls), len(falls))
+    for drawn in (0, 3):
+        found = compared([1.0] * won + [-1.0] * lost + [0.0] * (drawn + (not won + lost)))
+        assert found["p"] == pytest.approx(float(expected), abs=1e-12)
+        assert (found["won"], found["lost"]) == (won, lost)
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 200))
+def test_the_interval_is_bonett_and_prices_where_groups_are_single_tickets(won: int, lost: int, drawn: int) -> None:
+    n = won + lost + drawn
+    better, worse = (won + 1) / (n + 2), (lost + 1) / (n + 2)
+    half = 1.959964 * sqrt((better + worse - (better - worse) ** 2) / (n + 2))
+    found = compared([1.0] * won + [-1.0] * lost + [0.0] * drawn)
+    low, high = found["difference_interval"]
+    assert low == pytest.approx(max(-1, better - worse - half), abs=1e-6)
+    assert high == pytest.approx(min(1, better - worse + half), abs=1e-6)
+    assert found["difference"] == pytest.approx((won - lost) / n, abs=1e-6)
+
+
+@given(st.lists(st.tuples(ROW, VERDICT), min_size=1, max_size=30))
+def test_a_group_counts_once(pairs: list[tuple[dict[str, Any], str | None]]) -> None:
+    paired = Paired()
+    groups: dict[tuple[str, str], list[int]] = {}
+    for one, verdict in pairs:
+        paired.add(one, {**one, "verdict": verdict})
+        gain = (one["verdict"] == one["label"]) - (verdict == one["label"])
+        groups.setdefault((one["mission"], one["group_id"]), []).append(gain)
+    for mission, found in paired.figures().items():
+        means = [sum(gains) / len(gains) for (of, _), gains in groups.items() if mission in (ALL, of)]
+        assert found["groups"] == len(means)
+        assert found["won"] == sum(mean > 0 for mean in means)
+        assert found["lost"] == sum(mean < 0 for mean in means)
+        assert found["difference"] == pytest.approx(sum(means) / len(means), abs=1e-6)

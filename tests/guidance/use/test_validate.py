@@ -1,0 +1,112 @@
+"""``stageb validate``, as a command and as a function: what a fit would read and cost, and nothing started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from programs import small
+
+import stageb
+from stageb.__main__ import main
+from stageb.journal import COMMIT
+
+
+def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("stageb.engines.build", lambda model, device: pytest.fail("no model may be loaded"))
+    path = small.write(tmp_path / "in.jsonl", "valves", "pumps")
+    keys = {"model.engine": "transformers", "sampler.max_prompt_tokens": 113}
+    arguments = small.arguments(path, tmp_path / "out", keys=keys)
+    assert main(["validate", *arguments[1:]]) == 0
+    said = capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == [path]
+    found = stageb.validate(
+        stage_a_paths=[path],
+        output={"root": tmp_path / "out"},
+        split={"train": 0.7, "val": 0.15, "test": 0.15},
+        sampler={"samples_per_decode": 2, "micro_batch_size": 2, "max_prompt_tokens": 113},
+        runner={"epochs": 2, "per_rank_rollout_batch_size": 24},
+        reflection={"batch_size": 18, "num_proposals": 4},
+        fabric={"accelerator": "cpu"},
+    )
+    assert f"At most {found.rollouts:,} rollouts, {found.verdicts:,} verdicts for the gate" in said
+    assert {mission: sum(splits.values()) for mission, splits in found.tickets.items()} == {"valves": 160, "pumps": 160}
+    assert found.prompts is not None
+    assert 0 < found.prompts.set_aside < 320
+    assert f"{found.prompts.set_aside} tickets are longer than sampler.max_prompt_tokens" in said
+    weights = json.loads((Path(stageb.__file__).parent / "tiny/checkpoint/config.json").read_text())
+    per_token = 2 * weights["num_hidden_layers"] * weights["num_key_value_heads"] * weights["head_dim"] * 4
+    assert found.memory.caches is not None
+    assert found.memory.caches % per_token == 0
+    assert (Path(stageb.__file__).parent / "tiny/checkpoint/model.safetensors").stat().st_size * 1.9 < found.memory.weights
+    assert (found.rate, found.seconds) == (None, None)
+
+
+def test_an_earlier_run_says_how_long_it_may_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = small.arguments(
+        small.write(tmp_path / "in.jsonl", "valves"), tmp_path / "out", keys={"model.engine": "scripted"}
+    )
+    run = tmp_path / "out" / "earlier"
+    run.mkdir(parents=True)
+    model = stageb.validate(stage_a_paths=[tmp_path / "in.jsonl"], model={"engine": "scripted"}).rate
+    assert model is None
+    from dataclasses import asdict
+
+    from stageb.cli import parse
+    from stageb.journal import flatten
+
+    config = flatten(asdict(parse(arguments[1:]).config))
+    state = {"spent": {"rollouts": 900, "judged": 100, "reflections": 5, "tokens": 1}}
+    (run / COMMIT).write_text(json.dumps({"number": 1, "state": state, "config": config, "lengths": {}, "versions": {}}))
+    (run / "run.json").write_text('{"world_size": 2, "device_name": "cpu"}')
+    (run / "timings.jsonl").write_text('{"commit": 1, "seconds": 40}\n{"commit": 2, "seconds": 10}\n')
+    assert main(["validate", *arguments[1:]]) == 0
+    assert f"At 20.0 of them a second, as {run} made on 2 x cpu: " in capsys.readouterr().out
+    assert main(["validate", *arguments[1:], "--sampler.samples_per_decode=3"]) == 0
+    assert "is not known" in capsys.readouterr().out
+
+
+def test_faults_of_all_files_and_of_the_model_come_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = small.write(tmp_path / "in.jsonl", "valves")
+    with path.open("a") as opened:
+        opened.write("{\n")
+    (tmp_path / "g.json").write_text('{"valves": {"experiences": {}}}')
+    (tmp_path / "t.csv").write_text("mission,group_id,label,seal\nvalves,1,OK,new\n")
+    files = f"[{path}, {tmp_path / 't.csv'}]"
+    bad = [f"--stage_a_paths={files}", f"--guidance.path={tmp_path / 'g.json'}", f"--model.model_name_or_path={tmp_path}"]
+    assert main(["validate", *bad]) == 2
+    said = capsys.readouterr().err
+    assert "4 unusable places" in said
+    for place in ("in.jsonl:161: not JSON", 't.csv:2: label "OK"', "g.json: mission 'valves': no experiences", "model: "):
+        assert place in said
+    assert main(["validate", *bad[:1], "--columns", "passes=OK,fails=NG", "--on_bad_record=skip"]) == 0
+    assert "1 unusable ticket lines would be set aside" in capsys.readouterr().out
+
+
+def test_what_the_model_cannot_do_is_a_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = small.write(tmp_path / "in.jsonl", "valves", groups=30)
+    with path.open("a") as opened:
+        long = {"mission": "valves", "group_id": "long", "label": "pass", "per_image": {"1": "word " * 4070}}
+        opened.write(json.dumps(long) + "\n")
+    keys = [f"--stage_a_paths=[{path}]", "--fabric.accelerator=cpu"]
+    assert main(["validate", *keys, "--sampler.max_prompt_tokens=9000"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "sampler.max_prompt_tokens: 1 prompts are longer than the model's 4,096 tokens leave beside an answer of 96" in said
+    )
+    assert "ticket long::pass of mission valves" in said
+    assert "set it to 4000 to set such tickets aside" in said
+    assert main(["validate", *keys, "--sampler.max_prompt_tokens=4000"]) == 0
+    assert main(["validate", *keys, "--model.engine=scripted", "--gate.judge_by=probability"]) == 2
+    assert "engine scripted cannot tell probabilities" in capsys.readouterr().err
+
+
+def test_a_config_of_another_loop_is_checked_for_its_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("loop: snake\n")
+    assert main(["validate", "--config", str(tmp_path / "c.yaml")]) == 0
+    assert "The keys are sound. Loop snake reads nothing else" in capsys.readouterr().out
+    assert main(["validate", "--config", str(tmp_path / "c.yaml"), "--stage_a_paths=[x]"]) == 2
+    assert "there is no key stage_a_paths" in capsys.readouterr().err
