@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from stageb.engines.protocol import Completion, Decode, Engine, Finish, Prompt, Question, Request, Scorer
+from stageb.engines.protocol import Completion, Decode, Engine, Finish, Prompt, Question, Request, Scorer, Sighted
 from stageb.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "Question",
     "Request",
     "Scorer",
+    "Sighted",
     "build",
 ]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -30,11 +30,12 @@ from stageb import pulse
 from stageb.engines import attention
 from stageb.engines.caches import Cache, Past, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
-from stageb.engines.packed import Packed
+from stageb.engines.packed import NOTHING, Packed
 from stageb.engines.products import halved
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
+from stageb.engines.vision import Blind, Eyes
 from stageb.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Decoder:
         self._model = model
         self._eos = eos
         self._text_of = text_of
+        self._eyes = Blind()
         self._shared: OrderedDict[Ids, list[Stem]] = OrderedDict()
         config = model.config.get_text_config(decoder=True)
         self._longest: int = getattr(config, "max_position_embeddings", None) or 1 << 62
@@ -90,10 +92,34 @@ class Decoder:
                 "%s: rows are padded, not packed: %s: %s", self._model.config.model_type, type(error).__name__, error
             )
             return None
-        if difference > (ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)):
+        if difference > self._alike:
             log.warning("%s: rows are padded, not packed: logits differ by %.2g", self._model.config.model_type, difference)
             return None
         return packed
+
+    @property
+    def _alike(self) -> float:
+        """How far logits of two ways may lie apart, as a share of their norm."""
+        return ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)
+
+    @torch.inference_mode()
+    def see(self, eyes: Eyes) -> None:
+        """From now on prompts may show images. Raises ``EngineError`` where they are not read as the model reads them."""
+        self._eyes = eyes
+        if self._packed:
+            self._packed.eyes = eyes
+        shared = tuple(range(1, 20)) if self._shares else ()
+        text, plain = eyes.trial()
+        stems = self._kept(shared) if shared else None
+        _, found = self._prompts_read([text], len(shared), self._cache(stems, 1), stems)
+        before = self._on_device([shared])
+        for name, value in (("input_ids", before), ("attention_mask", 1), ("mm_token_type_ids", 0)):
+            plain[name] = torch.cat([before * 0 + value, plain[name]], 1)
+        wanted = self._model(**plain, use_cache=False).logits[:, -1]
+        difference = float((found - wanted).float().norm() / wanted.float().norm())
+        if not difference <= self._alike:
+            raise EngineError(f"{self._model.config.model_type}: images are read otherwise than by the model itself: logits "
+                f"differ by {difference:.2g}; serve it and take model.engine openai")
 
     @property
     def _stepping(self) -> Packed | None:
@@ -106,7 +132,7 @@ class Decoder:
         norm."""
         shared, texts = tuple(range(1, 20)), [tuple(range(7, 40)), (5, 6)]
         stems = self._kept(shared)
-        packed = Packed(self._model, self._eos, self._text_of, self._longest, stems)
+        packed = Packed(self._model, self._eos, self._text_of, self._longest, stems, self._eyes)
         _, plain = self._read(texts, len(shared), self._cache(stems, len(texts)), stems)
         logits = packed.read(texts, [1, 1], len(shared), stems, None)
         if self._device.type in STEPS_PACKED:
@@ -194,21 +220,24 @@ class Decoder:
         scores = start[fork] + _picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
         if longer := [place for place, (_, ids) in enumerate(flat) if len(ids) > 1]:
             tails = [flat[place][1] for place in longer]
-            scores[self._on_device(longer)] += self._behind(tails, fork[self._on_device(longer)], mask, cache, stems)
+            rows = fork[self._on_device(longer)]
+            starts = self._on_device([self._eyes.after(text, len(shared)) for text in texts])[rows]
+            scores[self._on_device(longer)] += self._behind(tails, rows, starts, mask, Past(cache, stems))
         numbers = iter(scores.tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
-    def _behind(self, tails: list[Ids], fork: Tensor, mask: Tensor, cache: Cache, stems: list[Stem] | None) -> Tensor:
-        """Log-probability (rows,) of all but the first of each of ``tails``, read behind the rows ``fork`` of ``cache``."""
-        cache.reorder_cache(fork)
+    def _behind(self, tails: list[Ids], fork: Tensor, starts: Tensor, mask: Tensor, past: Past) -> Tensor:
+        """Log-probability (rows,) of all but the first of each of ``tails``, read from the positions ``starts`` (rows,) on
+        behind the rows ``fork`` of ``past``."""
+        past.cache.reorder_cache(fork)
         fed = [ids[:-1] for ids in tails]
         width = max(map(len, fed))
         ids = torch.tensor([[*text, *[0] * (width - len(text))] for text in fed], device=self._device)
         mask = mask[fork]
-        positions = mask.sum(-1, keepdim=True) + torch.arange(width, device=self._device)
+        positions = starts[:, None] + torch.arange(width, device=self._device)
         # Padding on the right, where no row looks at it: its columns need no mask, but must stay within the context.
         mask = torch.cat([mask, mask.new_ones(len(tails), width)], 1)
-        logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, Past(cache, stems), keep=width)
+        logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, past, keep=width)
         return _picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
@@ -238,7 +267,7 @@ class Decoder:
             past=Past(cache, stems, prompt_lines),
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
             cached=mask.shape[1],
-            positions=self._on_device([len(shared) + len(row.own) for row in rows]),
+            positions=self._on_device([self._eyes.after(row.own, len(shared)) for row in rows]),
             settings=settings_of(answers, logits.shape[-1], self._device),
             seen=seen_of(shared, rows, logits.shape[-1], self._device),
         )
@@ -312,16 +341,29 @@ class Decoder:
         """Read ``texts`` behind ``before`` cached tokens: the mask of what is cached now, and the last ``keep`` logits."""
         longest = max(map(len, texts))
         padding = [longest - len(text) for text in texts]
-        ids = torch.tensor([[0] * pad + list(text) for pad, text in zip(padding, texts, strict=True)])
+        ids = torch.tensor([[0] * pad + list(self._eyes.fed(text)) for pad, text in zip(padding, texts, strict=True)])
         positions = torch.arange(longest) - torch.tensor(padding)[:, None]
         mask = torch.ones(len(texts), before + longest, dtype=torch.long)
         mask[:, before:] = positions >= 0
         mask = mask.to(self._device)
-        positions = (positions.clamp(min=0) + before).to(self._device)
-        return mask, self._forward(ids.to(self._device), positions, mask, Past(cache, stems), keep=keep)
+        positions = positions.clamp(min=0) + before
+        if shown := self._eyes.shown(texts):  # which brings positions of three coordinates
+            positions = torch.zeros(3, *positions.shape, dtype=torch.long)
+            for row, text in enumerate(texts):
+                positions[:, row, padding[row] :] = torch.tensor(self._eyes.line([text], before))
+        return mask, self._forward(ids.to(self._device), positions.to(self._device), mask, Past(cache, stems), keep, shown)
 
-    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, past: Past, keep: int = 1) -> Tensor:
-        """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns)."""
+    def _forward(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        past: Past,
+        keep: int = 1,
+        shown: Mapping[str, Any] = NOTHING,
+    ) -> Tensor:
+        """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns),
+        ``positions`` as ids, or three of them; the model is also told what is ``shown``."""
         # A single step needs no causal pattern: building its mask from scratch would cost a look at the device.
         ready = self._stemmed and ids.shape[1] == 1
         out = self._model(
@@ -330,6 +372,7 @@ class Decoder:
             attention_mask=mask[:, None, None, :].bool() if ready else mask,
             past_key_values=past.cache,
             use_cache=True,
+            **shown,
             **({"logits_to_keep": keep} if self._keeps else {}),
             **({"stems": past.stems} if past.stems and self._stemmed else {}),
             **({"prompts": past.prompts} if past.prompts else {}),

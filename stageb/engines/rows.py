@@ -16,6 +16,8 @@ from stageb.errors import EngineError
 Ids = tuple[int, ...]
 TextOf = Callable[[Sequence[int]], str]  # ids to text
 
+PICTURE = 1 << 62  # an id from here on is one of an image's places in a prompt, and names the image (``vision.py``)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -100,8 +102,14 @@ def seen_of(shared: Ids, rows: Sequence[Row], vocabulary: int, device: torch.dev
         return None
     seen = torch.zeros(len(rows), vocabulary, dtype=torch.bool, device=device)
     for index, row in enumerate(rows):
-        seen[index, torch.tensor([*shared, *row.own], device=device)] = True
+        read = [token for token in (*shared, *row.own) if token < PICTURE]
+        seen[index, torch.tensor(read, device=device)] = True
     return seen
+
+
+def pictured(text: Ids) -> bool:
+    """Whether an image stands in ``text``."""
+    return max(text, default=0) >= PICTURE
 
 
 def must_be_numbers(logits: Tensor) -> None:
