@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
     from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
     from stageb.guidance.config import LoopConfig
+    from stageb.guidance.summarize.summarize import summarize
     from stageb.guidance.types import Guidance, Rule, Ticket
     from stageb.guidance.use.evaluate import evaluate
     from stageb.guidance.use.predict import predict
@@ -60,12 +61,14 @@ __all__ = [
     "Ticket",
     "evaluate",
     "predict",
+    "summarize",
     "validate",
 ]
 
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
     "stageb.guidance.config": ("LoopConfig",),
+    "stageb.guidance.summarize.summarize": ("summarize",),
     "stageb.guidance.types": ("Guidance", "Rule", "Ticket"),
     "stageb.guidance.use.evaluate": ("evaluate",),
     "stageb.guidance.use.predict": ("predict",),

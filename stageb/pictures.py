@@ -16,8 +16,8 @@ import io
 import math
 import stat
 import warnings
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,9 @@ def _reporting(path: str) -> Iterator[None]:
     except StagebError:
         raise
     except FileNotFoundError:
-        raise PictureError(path, "no such file", "put it there, or name it as it is called, relative to the tickets") from None
+        raise PictureError(
+            path, "no such file", "put it there, or name it as it is called, relative to the tickets"
+        ) from None
     except image.DecompressionBombError:
         raise _too_many_pixels(path, "far too many pixels") from None
     except image.UnidentifiedImageError:
@@ -188,5 +190,14 @@ def _reporting(path: str) -> Iterator[None]:
         if error.errno is not None:
             raise PictureError(path, f"cannot be read: {error.strerror}", "make it readable") from error
         raise PictureError(path, f"broken: {error}", "save it anew from its source") from error
-    except (ValueError, SyntaxError, TypeError, EOFError, ArithmeticError, LookupError, MemoryError, AttributeError) as error:
+    except (
+        ValueError,
+        SyntaxError,
+        TypeError,
+        EOFError,
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        AttributeError,
+    ) as error:
         raise PictureError(path, f"broken: {error or type(error).__name__}", "save it anew from its source") from error

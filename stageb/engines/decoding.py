@@ -19,7 +19,6 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -33,8 +32,20 @@ from stageb.engines.cascade import Stem
 from stageb.engines.packed import NOTHING, Packed
 from stageb.engines.products import halved
 from stageb.engines.protocol import Decode
-from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
-from stageb.engines.sampling import Settings, next_tokens
+from stageb.engines.rows import (
+    Answer,
+    Choice,
+    Growing,
+    Ids,
+    Live,
+    Row,
+    TextOf,
+    must_be_numbers,
+    picked,
+    seen_of,
+    settings_of,
+)
+from stageb.engines.sampling import next_tokens
 from stageb.engines.vision import Blind, Eyes
 from stageb.errors import EngineError
 
@@ -104,22 +115,15 @@ class Decoder:
 
     @torch.inference_mode()
     def see(self, eyes: Eyes) -> None:
-        """From now on prompts may show images. Raises ``EngineError`` where they are not read as the model reads them."""
+        """From now on prompts may show images. Raises ``ConfigError`` where they are not read as the model reads them."""
         self._eyes = eyes
         if self._packed:
             self._packed.eyes = eyes
         shared = tuple(range(1, 20)) if self._shares else ()
-        text, plain = eyes.trial()
+        text, wanted = eyes.trial(shared)
         stems = self._kept(shared) if shared else None
         _, found = self._prompts_read([text], len(shared), self._cache(stems, 1), stems)
-        before = self._on_device([shared])
-        for name, value in (("input_ids", before), ("attention_mask", 1), ("mm_token_type_ids", 0)):
-            plain[name] = torch.cat([before * 0 + value, plain[name]], 1)
-        wanted = self._model(**plain, use_cache=False).logits[:, -1]
-        difference = float((found - wanted).float().norm() / wanted.float().norm())
-        if not difference <= self._alike:
-            raise EngineError(f"{self._model.config.model_type}: images are read otherwise than by the model itself: logits "
-                f"differ by {difference:.2g}; serve it and take model.engine openai")
+        eyes.check(found, wanted, self._alike)
 
     @property
     def _stepping(self) -> Packed | None:
@@ -213,11 +217,11 @@ class Decoder:
         must_be_numbers(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         # A row's last columns are those of the token before its common part and of that part itself.
-        start = _picked(chances, [(*common, None) for common in commons], from_the_end=True)
+        start = picked(chances, [(*common, None) for common in commons], from_the_end=True)
         rests = [[ids[len(common) :] for ids in choice.answers] for choice, common in zip(choices, commons, strict=True)]
         flat = [(index, ids) for index, group in enumerate(rests) for ids in group]
         fork = self._on_device([index for index, _ in flat])
-        scores = start[fork] + _picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
+        scores = start[fork] + picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
         if longer := [place for place, (_, ids) in enumerate(flat) if len(ids) > 1]:
             tails = [flat[place][1] for place in longer]
             rows = fork[self._on_device(longer)]
@@ -238,7 +242,7 @@ class Decoder:
         # Padding on the right, where no row looks at it: its columns need no mask, but must stay within the context.
         mask = torch.cat([mask, mask.new_ones(len(tails), width)], 1)
         logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, past, keep=width)
-        return _picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
+        return picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
     def _answered(self, shared: Ids, rows: list[Row]) -> list[Answer]:
@@ -262,7 +266,7 @@ class Decoder:
         elif len(rows) > len(prompts):
             cache.reorder_cache(fork)
         logits = logits[fork]
-        live = _Live(
+        live = Live(
             answers=answers,
             past=Past(cache, stems, prompt_lines),
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
@@ -274,7 +278,7 @@ class Decoder:
         self._step_to_the_end(live, logits)
         return [answer.answer() for answer in answers]
 
-    def _step_to_the_end(self, live: _Live, logits: Tensor) -> None:
+    def _step_to_the_end(self, live: Live, logits: Tensor) -> None:
         """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their prompts."""
         limit = max(answer.limit for answer in live.answers)
         steps_per_look = STEPS_PER_LOOK.get(self._device.type, STEPS_PER_LOOK_ON_GPU)
@@ -382,51 +386,9 @@ class Decoder:
         return logits
 
 
-@dataclass
-class _Live:
-    """The rows that step together; every tensor has one element or line for each."""
-
-    answers: list[Growing]
-    past: Past
-    mask: Tensor  # (rows, columns to come included): 0 on padding
-    cached: int  # columns of the mask that the prompts take
-    positions: Tensor  # int64 (rows,): of each answer's first token
-    settings: Settings
-    seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
-
-    def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:
-        """Leave out all rows but ``places``; ``index`` holds the same on the device."""
-        if prompts := self.past.prompts:
-            prompt_of = index // (len(self.answers) // len(prompts[0][0]))
-            self.past = replace(self.past, prompts=[(keys[prompt_of], values[prompt_of]) for keys, values in prompts])
-        self.answers = [self.answers[place] for place in places]
-        self.past.cache.reorder_cache(index)
-        self.mask, self.positions = self.mask[index], self.positions[index]
-        self.settings = settings_of(self.answers, logits.shape[-1], logits.device)
-        self.seen = self.seen[index] if self.seen is not None else None
-
-
-def _picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:
-    """The sum of ``chances`` (rows, columns, vocabulary) over each row's ``tokens``, one a column, None for none: (rows,).
-
-    Rows may be shorter than the columns: they begin at the first, or end at the last ``from_the_end``.
-    """
-    columns = chances.shape[1]
-    index = torch.zeros(len(tokens), columns, dtype=torch.int64)
-    counts = torch.zeros(len(tokens), columns, dtype=torch.bool)
-    for row, ids in enumerate(tokens):
-        first = columns - len(ids) if from_the_end else 0
-        for column, token in enumerate(ids, first):
-            if token is not None:
-                index[row, column], counts[row, column] = token, True
-    picked = chances.gather(-1, index.to(chances.device)[..., None])[..., 0]
-    return picked.masked_fill(~counts.to(chances.device), 0.0).sum(-1)
-
-
 def _batches(sizes: Sequence[Size]) -> Iterator[list[int]]:
     """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS`` and ``TOKENS``."""
-    batch: list[int] = []
-    new = 0
+    batch, new = list[int](), 0
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index][0]):
         prompt, answer = sizes[index]
         new = max(new, answer)

@@ -118,14 +118,11 @@ class Sighted(Engine, Protocol):
         ...
 
 
-def open_eyes(engine: Engine, key: str, name: str) -> None:
-    """Have ``engine``, by the ``name`` that a config gives it, be ready for the images that the config's ``key`` asks for.
-
-    Raises ``ConfigError`` where it cannot.
-    """
+def open_eyes(engine: Engine, name: str) -> None:
+    """Have ``engine``, which a config calls ``name``, be ready for images. Raises ``ConfigError`` where it cannot."""
     if not isinstance(engine, Sighted):
         remedy = "transformers can with a vision-language checkpoint, openai with a server that has one"
-        raise ConfigError(key, True, f"engine {name} cannot show images; {remedy}")
+        raise ConfigError("model.engine", name, f"it cannot show images; {remedy}")
     engine.open_eyes()
 
 

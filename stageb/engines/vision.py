@@ -99,9 +99,7 @@ class Eyes(Blind):
         """See ``Blind``: three lists where an image is among them."""
         if not any(map(pictured, texts)):
             return super().line(texts, before)
-        return [
-            [before + place for text in texts for place in self._places(text)[0][coordinate]] for coordinate in range(3)
-        ]
+        return [[before + place for text in texts for place in self._places(text)[0][coordinate]] for coordinate in range(3)]
 
     def after(self, text: Ids, before: int) -> int:
         """See ``Blind``: an image takes fewer positions than tokens."""
@@ -115,16 +113,27 @@ class Eyes(Blind):
         found = self._model.get_image_features(**self._inputs(names), return_dict=True)
         return {"mm_encoder_outputs": {"image": found}}
 
-    def trial(self) -> tuple[Ids, dict[str, Any]]:
-        """A text with an image that no file holds, and the same as the model itself is given it: for a comparison."""
+    def trial(self, shared: Ids) -> tuple[Ids, Tensor]:
+        """A text with an image that no file holds, and what the model itself makes of it behind ``shared``: the logits
+        (1, vocabulary) behind its last token."""
         image = pictures.chequered()
         name = self._registered(DRAWN, image.tobytes(), image.size)
         text = (7, 8, self._opening, *[name] * self._pictures[name].tokens, self._closing, 9, 5)
         made = self._process(images=[image], return_tensors="pt")
-        ids = self._on_device(torch.tensor([self.fed(text)]))
-        plain = {name: self._on_device(made[name]) for name in ("pixel_values", "image_grid_thw")}
-        kinds = (ids == self._token).int()
-        return text, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": kinds, **plain}
+        ids = self._on_device(torch.tensor([[*shared, *self.fed(text)]]))
+        given = {name: self._on_device(made[name]) for name in ("pixel_values", "image_grid_thw")}
+        kinds = {"mm_token_type_ids": (ids == self._token).int(), "attention_mask": torch.ones_like(ids)}
+        logits: Tensor = self._model(input_ids=ids, **kinds, **given, use_cache=False).logits
+        return text, logits[:, -1]
+
+    def check(self, found: Tensor, wanted: Tensor, alike: float) -> None:
+        """Raise ``ConfigError`` where logits lie further apart than ``alike``, as a share of their norm."""
+        difference = float((found - wanted).float().norm() / wanted.float().norm())
+        if not difference <= alike:
+            remedy = (
+                f"its images are not read as {self._model.config.model_type} reads them: logits differ by {difference:.2g}"
+            )
+            raise ConfigError(_KEY, self._model.name_or_path, f"{remedy}; serve it and take model.engine openai")
 
     def _met(self, path: str) -> int:
         data = pictures.read(path)
@@ -193,7 +202,9 @@ def eyes_of(model: Any, folder: str, config: ModelConfig) -> Eyes:
     tokens = ("image_token_id", "vision_start_token_id", "vision_end_token_id")
     known = all(getattr(model.config, name, None) is not None for name in tokens)
     inner = getattr(model, "model", None)
-    if not (known and hasattr(inner, "get_rope_index") and "mm_encoder_outputs" in inspect.signature(model.forward).parameters):
+    if not (
+        known and hasattr(inner, "get_rope_index") and "mm_encoder_outputs" in inspect.signature(model.forward).parameters
+    ):
         remedy = (
             f"a checkpoint of type {model.config.model_type} cannot be shown images here; name one of the Qwen2-VL, "
             "Qwen2.5-VL or Qwen3-VL kind, or serve it and take model.engine openai"
@@ -201,7 +212,8 @@ def eyes_of(model: Any, folder: str, config: ModelConfig) -> Eyes:
         raise ConfigError(_KEY, config.model_name_or_path, remedy)
     try:
         # Pillow's way of resizing, whether torchvision is there or not: equal pixels on every machine.
-        process = AutoImageProcessor.from_pretrained(folder, backend="pil", trust_remote_code=config.trust_remote_code)
+        options = {"backend": "pil", "trust_remote_code": config.trust_remote_code}
+        process: Any = AutoImageProcessor.from_pretrained(folder, **options)  # type: ignore[no-untyped-call]
     except (OSError, ValueError, ImportError, KeyError) as error:
         remedy = f"its image processor cannot be loaded: {error}; see that the folder holds preprocessor_config.json"
         raise ConfigError(_KEY, config.model_name_or_path, remedy) from error
