@@ -63,7 +63,7 @@ def pillow() -> Any:
 
 
 def look(path: str) -> tuple[int, int]:
-    """Width and height by the file's header, which costs some tenths of a millisecond. Raises ``PictureError``."""
+    """Width and height by the file's header: a tenth of a millisecond. Raises ``PictureError``."""
     with _reporting(path):
         status = Path(path).stat()
         if not stat.S_ISREG(status.st_mode):
@@ -101,7 +101,7 @@ def opened(path: str, data: bytes, pixels: int) -> Any:
     """
     with _reporting(path), pillow().open(io.BytesIO(data), formats=FORMATS) as image:
         size = scaled(_checked_size(path, image), pixels)
-        image.draft(None, (2 * size[0], 2 * size[1]))  # a JPEG can be decoded at half its size, or less
+        image.draft(None, size)  # a JPEG can be decoded at half its size, or less, but to no less than this
         held = _held(image)  # asked first: it is lost on the way
         shown = _on_white(image).resize(size, pillow().Resampling.BICUBIC, reducing_gap=2.0)
         return shown.transpose(pillow().Transpose[UPRIGHT[held]]) if held in UPRIGHT else shown

@@ -4,9 +4,10 @@
 them. Names are relative to the folder that the ticket file lies in and never lead out of it: a ticket file from elsewhere
 must not be able to show a model, or a server, whatever else lies on this machine.
 
-Files are looked at twice. As lines are read, on every rank, by name, size and header: some tenths of a millisecond each.
-Once the ranks are there, each of them reads and decodes a share to the end, which finds what is broken inside and gives the
-digest by which a changed image is noticed: on one core some 400 MB/s, and 30 ms for each million pixels of a PNG.
+Files are looked at twice. As lines are read, on every rank, by name, size and header: a tenth of a millisecond each, on a
+local disk. Once the ranks are there, each of them reads and decodes a share to the end, which finds what is broken inside
+and gives the digest by which a changed image is noticed: on one busy core 60 ms for a JPEG of 12 million pixels (3 MB), 80
+for a PNG of one million (2 MB).
 """
 
 from __future__ import annotations
