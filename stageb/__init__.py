@@ -14,6 +14,7 @@ The map:
 - ``placing``, ``launching``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended together
 - ``journal``, ``commits``, ``versions``, ``disk``: a run's folder: lock, atomic files, append-only records, weights,
   commits, resume
+- ``pictures``: image files, opened with suspicion
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents; ``guidance/use`` judges tickets under
   what was learnt

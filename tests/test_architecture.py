@@ -75,6 +75,8 @@ LIGHT = {
     "stageb/guidance/reflection/__init__",
     "stageb/guidance/reflection/conditions",
     "stageb/guidance/reflection/evidence",
+    "stageb/guidance/summarize/__init__",
+    "stageb/guidance/summarize/config",
     "stageb/guidance/texts",
     "stageb/guidance/types",
     "stageb/guidance/use/__init__",
