@@ -160,9 +160,10 @@ class Eyes(Blind):
         return positions[:, 0].tolist(), len(text) + int(gap)
 
     def _names_in(self, text: Ids) -> list[int]:
-        names = []
-        place = 0
-        while pictured(text) and place < len(text):
+        """The images in ``text``, in order."""
+        names: list[int] = []
+        place = 0 if pictured(text) else len(text)
+        while place < len(text):
             name = text[place]
             place += self._pictures[name].tokens if name >= PICTURE else 1
             names += [name] if name >= PICTURE else []

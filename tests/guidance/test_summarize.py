@@ -40,6 +40,10 @@ def test_every_image_gets_a_summary_and_a_run_learns_from_them(tmp_path: Path, c
     keys = {**SEEING, "runner.epochs": 1}
     assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 0
     assert "Fail if state is torn." in capsys.readouterr().out
+    run = tmp_path / "out" / "run"
+    judged = stageb.predict(guidance=str(run), tickets=str(output), output=str(tmp_path / "p.jsonl"))
+    agree = [row["verdict"] == line["label"] for row, line in zip(judged, rows, strict=True)]
+    assert sum(agree) > 0.9 * len(rows)  # by the images: the run's sampler shows them in the place of the summaries
     photos.Image.new("RGB", (41, 30), "red").save(tmp_path / "photos" / "torn.png")
     assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 2
     assert "holds a run with another config:\n  tickets: " in capsys.readouterr().err
