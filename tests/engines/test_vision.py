@@ -15,7 +15,8 @@ from PIL import Image
 
 from stageb.engines import Decode, Prompt, Question, Request, build, decoding, vision
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Scorer, open_eyes
+from stageb.engines.protocol import Scorer, open_eyes, without_images
+from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
 from stageb.pictures import PictureError
@@ -86,13 +87,16 @@ class Plain:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": kinds, **seen}
 
     @torch.inference_mode()
-    def greedy(self, prompt: Prompt) -> str:
-        given = self.inputs(prompt)
-        ended = self.tokenizer.eos_token_id
-        made = self.model.generate(
-            **given, do_sample=False, max_new_tokens=GREEDY.max_new_tokens, eos_token_id=ended, pad_token_id=0
-        )
-        text: str = self.tokenizer.decode(made[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
+    def sampled(self, prompt: Prompt, decode: Decode, key: int) -> str:
+        """An answer, drawn token by token from what the model says of all before."""
+        given, drawn = self.inputs(prompt), list[int]()
+        settings = Settings.of([decode], [key], self.model.config.text_config.vocab_size, torch.device("cpu"))
+        while len(drawn) < decode.max_new_tokens and self.tokenizer.eos_token_id not in drawn:
+            token = next_tokens(self.model(**given).logits[:, -1], settings, len(drawn))
+            drawn.append(int(token))
+            for name, value in (("input_ids", drawn[-1]), ("attention_mask", 1), ("mm_token_type_ids", 0)):
+                given[name] = torch.cat([given[name], given[name].new_tensor([[value]])], 1)
+        text: str = self.tokenizer.decode(drawn, skip_special_tokens=True)
         return text
 
     @torch.inference_mode()
@@ -107,8 +111,10 @@ class Plain:
 def test_answers_and_scores_are_those_of_the_model_itself(folder: str, images: list[str], way: str) -> None:
     engine, plain, asked = load(folder), Plain(folder), prompts(images)
     assert engine.count_tokens(asked) == [plain.inputs(prompt)["input_ids"].shape[1] for prompt in asked]
-    answers = [answer.text for (answer,) in engine.generate([Request(prompt, GREEDY, (1,)) for prompt in asked])]
-    assert answers == [plain.greedy(prompt) for prompt in asked]
+    decode, keys = replace(WARM, temperature=1.5, max_new_tokens=12), (5, 6)
+    answers = engine.generate([Request(prompt, decode, keys) for prompt in asked])
+    for prompt, found in zip(asked, answers, strict=True):
+        assert [each.text for each in found] == [plain.sampled(prompt, decode, key) for key in keys]
     words = ("Verdict: pass", "Verdict: 不通过", "no")
     found = engine.score([Question(prompt, words) for prompt in asked])
     assert len({round(scores[0], 1) for scores in found}) == len(asked)  # so that what is shown makes a difference
@@ -169,7 +175,5 @@ def test_what_cannot_see_says_so_before_any_work(
 
 
 def test_an_engine_that_cannot_show_images_never_answers_without_them(images: list[str]) -> None:
-    from stageb.engines.protocol import without_images
-
     with pytest.raises(EngineError, match="cannot show images"):
         without_images(Prompt("", "x", (images[0],)))
