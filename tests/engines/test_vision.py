@@ -92,6 +92,9 @@ class Plain:
         given, drawn = self.inputs(prompt), list[int]()
         settings = Settings.of([decode], [key], self.model.config.text_config.vocab_size, torch.device("cpu"))
         while len(drawn) < decode.max_new_tokens and self.tokenizer.eos_token_id not in drawn:
+            assert self.model.config.image_token_id not in drawn, (
+                "take another key: read whole, it would be an image's place"
+            )
             token = next_tokens(self.model(**given).logits[:, -1], settings, len(drawn))
             drawn.append(int(token))
             for name, value in (("input_ids", drawn[-1]), ("attention_mask", 1), ("mm_token_type_ids", 0)):
@@ -111,7 +114,7 @@ class Plain:
 def test_answers_and_scores_are_those_of_the_model_itself(folder: str, images: list[str], way: str) -> None:
     engine, plain, asked = load(folder), Plain(folder), prompts(images)
     assert engine.count_tokens(asked) == [plain.inputs(prompt)["input_ids"].shape[1] for prompt in asked]
-    decode, keys = replace(WARM, temperature=1.5, max_new_tokens=12), (5, 6)
+    decode, keys = replace(WARM, temperature=1.5, max_new_tokens=12), (13, 14)
     answers = engine.generate([Request(prompt, decode, keys) for prompt in asked])
     for prompt, found in zip(asked, answers, strict=True):
         assert [each.text for each in found] == [plain.sampled(prompt, decode, key) for key in keys]
