@@ -15,6 +15,7 @@ The map:
 - ``placing``, ``launching``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended together
 - ``journal``, ``commits``, ``versions``, ``disk``: a run's folder: lock, atomic files, append-only records, weights,
   commits, resume
+- ``pictures``: image files, opened with suspicion
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents; ``guidance/use`` judges tickets under
   what was learnt
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from stageb.engines import ENGINES, Completion, Decode, Engine, Prompt, Request
     from stageb.errors import BadInputError, ConfigError, EngineError, InputError, JournalError, RankError, StagebError
     from stageb.guidance.config import LoopConfig
+    from stageb.guidance.summarize.summarize import summarize
     from stageb.guidance.types import Guidance, Rule, Ticket
     from stageb.guidance.use.evaluate import evaluate
     from stageb.guidance.use.predict import predict
@@ -61,12 +63,14 @@ __all__ = [
     "Ticket",
     "evaluate",
     "predict",
+    "summarize",
     "validate",
 ]
 
 _HOMES = {
     "stageb.engines": ("ENGINES", "Completion", "Decode", "Engine", "Prompt", "Request"),
     "stageb.guidance.config": ("LoopConfig",),
+    "stageb.guidance.summarize.summarize": ("summarize",),
     "stageb.guidance.types": ("Guidance", "Rule", "Ticket"),
     "stageb.guidance.use.evaluate": ("evaluate",),
     "stageb.guidance.use.predict": ("predict",),

@@ -68,6 +68,12 @@ LOOPS = {
                 fresh=True,
                 beneath="stageb.guidance.use.config:of_run",
             ),
+            "summarize": Tool(
+                summary="Have a model that can see write the summaries of tickets' images.",
+                run="stageb.guidance.summarize.summarize:main",
+                config="stageb.guidance.summarize.config:SummarizeConfig",
+                fresh=True,
+            ),
         },
     ),
     "snake": Loop(

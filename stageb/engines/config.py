@@ -33,6 +33,8 @@ class ModelConfig:
     """Run code that the checkpoint brings. Off unless you trust its author with this machine."""
     chat_template_kwargs: dict[str, Any] = field(default_factory=lambda: {"enable_thinking": False})
     """Variables handed to the tokenizer's chat template."""
+    image_pixels: int = 1 << 20
+    """Images of more pixels are scaled down before the model is shown them; a token of Qwen3-VL is 1,024 pixels."""
     memory_share: float = 0.9
     """vllm: the share of its GPU's memory that the engine may take, weights and cache together."""
     base_url: str | None = None
@@ -50,6 +52,7 @@ class ModelConfig:
         dtypes = ("auto", "float32", "bfloat16", "float16")
         require(self.torch_dtype in dtypes, "model.torch_dtype", self.torch_dtype, f"choose one of {', '.join(dtypes)}")
         require(bool(self.model_name_or_path), "model.model_name_or_path", self.model_name_or_path, "name a model")
+        require(1024 <= self.image_pixels <= 1 << 26, "model.image_pixels", self.image_pixels, "1024 to 67108864")
         require(0 < self.memory_share <= 1, "model.memory_share", self.memory_share, "a share above 0, at most 1")
         hidden = "(not shown)"  # what stands in these two by mistake may be secret
         plain = "@" not in (self.base_url or "")

@@ -18,8 +18,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -30,11 +29,24 @@ from stageb import pulse
 from stageb.engines import attention
 from stageb.engines.caches import Cache, Past, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
-from stageb.engines.packed import Packed
+from stageb.engines.packed import NOTHING, Packed
 from stageb.engines.products import halved
 from stageb.engines.protocol import Decode
-from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
-from stageb.engines.sampling import Settings, next_tokens
+from stageb.engines.rows import (
+    Answer,
+    Choice,
+    Growing,
+    Ids,
+    Live,
+    Row,
+    TextOf,
+    must_be_numbers,
+    picked,
+    seen_of,
+    settings_of,
+)
+from stageb.engines.sampling import next_tokens
+from stageb.engines.vision import Blind, Eyes
 from stageb.errors import EngineError
 
 log = logging.getLogger(__name__)
@@ -65,6 +77,7 @@ class Decoder:
         self._model = model
         self._eos = eos
         self._text_of = text_of
+        self._eyes = Blind()
         self._shared: OrderedDict[Ids, list[Stem]] = OrderedDict()
         config = model.config.get_text_config(decoder=True)
         self._longest: int = getattr(config, "max_position_embeddings", None) or 1 << 62
@@ -90,10 +103,27 @@ class Decoder:
                 "%s: rows are padded, not packed: %s: %s", self._model.config.model_type, type(error).__name__, error
             )
             return None
-        if difference > (ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)):
+        if difference > self._alike:
             log.warning("%s: rows are padded, not packed: logits differ by %.2g", self._model.config.model_type, difference)
             return None
         return packed
+
+    @property
+    def _alike(self) -> float:
+        """How far logits of two ways may lie apart, as a share of their norm."""
+        return ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)
+
+    @torch.inference_mode()
+    def see(self, eyes: Eyes) -> None:
+        """From now on prompts may show images. Raises ``ConfigError`` where they are not read as the model reads them."""
+        self._eyes = eyes
+        if self._packed:
+            self._packed.eyes = eyes
+        shared = tuple(range(1, 20)) if self._shares else ()
+        text, wanted = eyes.trial(shared)
+        stems = self._kept(shared) if shared else None
+        _, found = self._prompts_read([text], len(shared), self._cache(stems, 1), stems)
+        eyes.check(found, wanted, self._alike)
 
     @property
     def _stepping(self) -> Packed | None:
@@ -106,7 +136,7 @@ class Decoder:
         norm."""
         shared, texts = tuple(range(1, 20)), [tuple(range(7, 40)), (5, 6)]
         stems = self._kept(shared)
-        packed = Packed(self._model, self._eos, self._text_of, self._longest, stems)
+        packed = Packed(self._model, self._eos, self._text_of, self._longest, stems, self._eyes)
         _, plain = self._read(texts, len(shared), self._cache(stems, len(texts)), stems)
         logits = packed.read(texts, [1, 1], len(shared), stems, None)
         if self._device.type in STEPS_PACKED:
@@ -187,29 +217,32 @@ class Decoder:
         must_be_numbers(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         # A row's last columns are those of the token before its common part and of that part itself.
-        start = _picked(chances, [(*common, None) for common in commons], from_the_end=True)
+        start = picked(chances, [(*common, None) for common in commons], from_the_end=True)
         rests = [[ids[len(common) :] for ids in choice.answers] for choice, common in zip(choices, commons, strict=True)]
         flat = [(index, ids) for index, group in enumerate(rests) for ids in group]
         fork = self._on_device([index for index, _ in flat])
-        scores = start[fork] + _picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
+        scores = start[fork] + picked(chances[fork, -1:], [ids[:1] for _, ids in flat])
         if longer := [place for place, (_, ids) in enumerate(flat) if len(ids) > 1]:
             tails = [flat[place][1] for place in longer]
-            scores[self._on_device(longer)] += self._behind(tails, fork[self._on_device(longer)], mask, cache, stems)
+            rows = fork[self._on_device(longer)]
+            starts = self._on_device([self._eyes.after(text, len(shared)) for text in texts])[rows]
+            scores[self._on_device(longer)] += self._behind(tails, rows, starts, mask, Past(cache, stems))
         numbers = iter(scores.tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
-    def _behind(self, tails: list[Ids], fork: Tensor, mask: Tensor, cache: Cache, stems: list[Stem] | None) -> Tensor:
-        """Log-probability (rows,) of all but the first of each of ``tails``, read behind the rows ``fork`` of ``cache``."""
-        cache.reorder_cache(fork)
+    def _behind(self, tails: list[Ids], fork: Tensor, starts: Tensor, mask: Tensor, past: Past) -> Tensor:
+        """Log-probability (rows,) of all but the first of each of ``tails``, read from the positions ``starts`` (rows,) on
+        behind the rows ``fork`` of ``past``."""
+        past.cache.reorder_cache(fork)
         fed = [ids[:-1] for ids in tails]
         width = max(map(len, fed))
         ids = torch.tensor([[*text, *[0] * (width - len(text))] for text in fed], device=self._device)
         mask = mask[fork]
-        positions = mask.sum(-1, keepdim=True) + torch.arange(width, device=self._device)
+        positions = starts[:, None] + torch.arange(width, device=self._device)
         # Padding on the right, where no row looks at it: its columns need no mask, but must stay within the context.
         mask = torch.cat([mask, mask.new_ones(len(tails), width)], 1)
-        logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, Past(cache, stems), keep=width)
-        return _picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
+        logits = self._forward(ids, positions.clamp(max=self._longest - 1), mask, past, keep=width)
+        return picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
     def _answered(self, shared: Ids, rows: list[Row]) -> list[Answer]:
@@ -233,19 +266,19 @@ class Decoder:
         elif len(rows) > len(prompts):
             cache.reorder_cache(fork)
         logits = logits[fork]
-        live = _Live(
+        live = Live(
             answers=answers,
             past=Past(cache, stems, prompt_lines),
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
             cached=mask.shape[1],
-            positions=self._on_device([len(shared) + len(row.own) for row in rows]),
+            positions=self._on_device([self._eyes.after(row.own, len(shared)) for row in rows]),
             settings=settings_of(answers, logits.shape[-1], self._device),
             seen=seen_of(shared, rows, logits.shape[-1], self._device),
         )
         self._step_to_the_end(live, logits)
         return [answer.answer() for answer in answers]
 
-    def _step_to_the_end(self, live: _Live, logits: Tensor) -> None:
+    def _step_to_the_end(self, live: Live, logits: Tensor) -> None:
         """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their prompts."""
         limit = max(answer.limit for answer in live.answers)
         steps_per_look = STEPS_PER_LOOK.get(self._device.type, STEPS_PER_LOOK_ON_GPU)
@@ -312,16 +345,29 @@ class Decoder:
         """Read ``texts`` behind ``before`` cached tokens: the mask of what is cached now, and the last ``keep`` logits."""
         longest = max(map(len, texts))
         padding = [longest - len(text) for text in texts]
-        ids = torch.tensor([[0] * pad + list(text) for pad, text in zip(padding, texts, strict=True)])
+        ids = torch.tensor([[0] * pad + list(self._eyes.fed(text)) for pad, text in zip(padding, texts, strict=True)])
         positions = torch.arange(longest) - torch.tensor(padding)[:, None]
         mask = torch.ones(len(texts), before + longest, dtype=torch.long)
         mask[:, before:] = positions >= 0
         mask = mask.to(self._device)
-        positions = (positions.clamp(min=0) + before).to(self._device)
-        return mask, self._forward(ids.to(self._device), positions, mask, Past(cache, stems), keep=keep)
+        positions = positions.clamp(min=0) + before
+        if shown := self._eyes.shown(texts):  # which brings positions of three coordinates
+            positions = torch.zeros(3, *positions.shape, dtype=torch.long)
+            for row, text in enumerate(texts):
+                positions[:, row, padding[row] :] = torch.tensor(self._eyes.line([text], before))
+        return mask, self._forward(ids.to(self._device), positions.to(self._device), mask, Past(cache, stems), keep, shown)
 
-    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, past: Past, keep: int = 1) -> Tensor:
-        """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns)."""
+    def _forward(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        past: Past,
+        keep: int = 1,
+        shown: Mapping[str, Any] = NOTHING,
+    ) -> Tensor:
+        """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns),
+        ``positions`` as ids, or three of them; the model is also told what is ``shown``."""
         # A single step needs no causal pattern: building its mask from scratch would cost a look at the device.
         ready = self._stemmed and ids.shape[1] == 1
         out = self._model(
@@ -330,6 +376,7 @@ class Decoder:
             attention_mask=mask[:, None, None, :].bool() if ready else mask,
             past_key_values=past.cache,
             use_cache=True,
+            **shown,
             **({"logits_to_keep": keep} if self._keeps else {}),
             **({"stems": past.stems} if past.stems and self._stemmed else {}),
             **({"prompts": past.prompts} if past.prompts else {}),
@@ -339,51 +386,9 @@ class Decoder:
         return logits
 
 
-@dataclass
-class _Live:
-    """The rows that step together; every tensor has one element or line for each."""
-
-    answers: list[Growing]
-    past: Past
-    mask: Tensor  # (rows, columns to come included): 0 on padding
-    cached: int  # columns of the mask that the prompts take
-    positions: Tensor  # int64 (rows,): of each answer's first token
-    settings: Settings
-    seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
-
-    def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:
-        """Leave out all rows but ``places``; ``index`` holds the same on the device."""
-        if prompts := self.past.prompts:
-            prompt_of = index // (len(self.answers) // len(prompts[0][0]))
-            self.past = replace(self.past, prompts=[(keys[prompt_of], values[prompt_of]) for keys, values in prompts])
-        self.answers = [self.answers[place] for place in places]
-        self.past.cache.reorder_cache(index)
-        self.mask, self.positions = self.mask[index], self.positions[index]
-        self.settings = settings_of(self.answers, logits.shape[-1], logits.device)
-        self.seen = self.seen[index] if self.seen is not None else None
-
-
-def _picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:
-    """The sum of ``chances`` (rows, columns, vocabulary) over each row's ``tokens``, one a column, None for none: (rows,).
-
-    Rows may be shorter than the columns: they begin at the first, or end at the last ``from_the_end``.
-    """
-    columns = chances.shape[1]
-    index = torch.zeros(len(tokens), columns, dtype=torch.int64)
-    counts = torch.zeros(len(tokens), columns, dtype=torch.bool)
-    for row, ids in enumerate(tokens):
-        first = columns - len(ids) if from_the_end else 0
-        for column, token in enumerate(ids, first):
-            if token is not None:
-                index[row, column], counts[row, column] = token, True
-    picked = chances.gather(-1, index.to(chances.device)[..., None])[..., 0]
-    return picked.masked_fill(~counts.to(chances.device), 0.0).sum(-1)
-
-
 def _batches(sizes: Sequence[Size]) -> Iterator[list[int]]:
     """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS`` and ``TOKENS``."""
-    batch: list[int] = []
-    new = 0
+    batch, new = list[int](), 0
     for index in sorted(range(len(sizes)), key=lambda index: sizes[index][0]):
         prompt, answer = sizes[index]
         new = max(new, answer)

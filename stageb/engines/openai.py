@@ -4,7 +4,8 @@ The model runs elsewhere, so every rank sends its share of the requests, ``model
 Every request carries a seed derived from the sample's key; whether equal requests then have equal answers is the server's
 to keep. ``top_k`` and ``repetition_penalty``, which OpenAI's own API does not know, and ``chat_template_kwargs`` are sent
 where they are set; a server that refuses one says so in the error. There is no ``score``: servers do not agree on how
-to weigh a given answer. Special tokens spelt out in a ticket are the server's to disarm.
+to weigh a given answer. Special tokens spelt out in a ticket are the server's to disarm. Images go as data URLs of PNG
+files, upright, scaled down to ``model.image_pixels`` and without the metadata of their own files.
 
 The standard library's HTTP client in a few threads, rather than a client library: a request takes seconds, so neither kept
 connections nor an event loop would show, and proxies, TLS and time-outs are all there. Redirects are not followed: the
@@ -16,6 +17,7 @@ answers are no hang. One that goes on for longer, say byte by byte, is none.
 
 from __future__ import annotations
 
+import base64
 import email.utils
 import http.client
 import json
@@ -30,7 +32,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from stageb import pulse, seeds
+from stageb import pictures, pulse, seeds
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
 from stageb.errors import ConfigError, EngineError, shown
@@ -44,6 +46,7 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 BYTES_PER_TOKEN = 3
 LOOK_S = 1.0  # between two looks at the requests under way
 FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
+PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +83,17 @@ class OpenAIEngine:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
-        """See ``Engine``. An estimate without a tokenizer."""
+        """See ``Engine``. An estimate without a tokenizer, and for images."""
+        seen = [sum(map(self._image_tokens, prompt.images)) for prompt in prompts]
         if self._chat is None:
-            return [FRAME_TOKENS + _estimated(prompt.system) + _estimated(prompt.user) for prompt in prompts]
-        return [sum(map(len, self._chat.encode(prompt))) for prompt in prompts]
+            read = [FRAME_TOKENS + _estimated(prompt.system) + _estimated(prompt.user) for prompt in prompts]
+        else:
+            read = [sum(map(len, self._chat.encode(prompt))) for prompt in prompts]
+        return [text + images for text, images in zip(read, seen, strict=True)]
+
+    def open_eyes(self) -> None:
+        """See ``Sighted``. Whether the model can see, the server will tell."""
+        pictures.pillow()
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. Equal rows are asked once. Raises ``EngineError`` naming the URL and what it last said."""
@@ -139,7 +149,7 @@ class OpenAIEngine:
         system = [{"role": "system", "content": prompt.system}] if prompt.system else []
         body: dict[str, Any] = {
             "model": self._model.model_name_or_path,
-            "messages": [*system, {"role": "user", "content": prompt.user}],
+            "messages": [*system, {"role": "user", "content": self._content(prompt)}],
             "temperature": decode.temperature,
             "top_p": decode.top_p,
             "max_tokens": decode.max_new_tokens,
@@ -153,6 +163,18 @@ class OpenAIEngine:
         }
         body |= {name: value for name, value in optional.items() if value}
         return json.dumps(body).encode("utf-8")
+
+    def _content(self, prompt: Prompt) -> str | list[dict[str, Any]]:
+        """The user's words, behind the images where there are some. Raises ``PictureError``."""
+        if not prompt.images:
+            return prompt.user
+        shown = (pictures.opened(path, pictures.read(path), self._model.image_pixels) for path in prompt.images)
+        urls = [f"data:image/png;base64,{base64.b64encode(pictures.as_png(image)).decode()}" for image in shown]
+        return [*({"type": "image_url", "image_url": {"url": url}} for url in urls), {"type": "text", "text": prompt.user}]
+
+    def _image_tokens(self, path: str) -> int:
+        width, height = pictures.scaled(pictures.look(path), self._model.image_pixels)
+        return -(-width * height // PIXELS_PER_TOKEN)
 
     def _post(self, body: bytes) -> Any:
         """What the server answers, decoded. Raises ``Transient``, and ``EngineError`` for what will not pass."""

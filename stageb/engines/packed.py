@@ -32,10 +32,11 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ from stageb import pulse
 from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
+from stageb.engines.vision import Blind
 
 CHUNK = 16384  # tokens of prompts that are read at once: enough to keep the matrix units busy
 CHUNK_WHOLE = 2048  # and elsewhere: on a CPU its caches hold no more, in float32 on a GPU all scores stand in memory
@@ -55,6 +57,7 @@ COMPACT_BELOW = 0.75  # a smaller share of live rows is worth a new graph ...
 FEW = 64  # ... but not for so few rows: their steps wait for the weights alone
 FUSE_FROM = 16_384  # tokens that a call must read and write for the compilation to be worth its wait
 CUT_ROWS = 256  # rows whose whole distributions are sorted at once, where top-k or top-p asks for it
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 MEMORY = 0.85  # the share of what is free that may hold keys, values and logits
 GRAINS = 32  # parts of a device's memory, by which it is planned: equal calls are cut alike, whatever little else is kept
 BYTES_ELSEWHERE = 1 << 30  # what a batch may hold on a CPU
@@ -63,7 +66,10 @@ BYTES_ELSEWHERE = 1 << 30  # what a batch may hold on a CPU
 class Packed:
     """Reads and steps with ``model``, on one device, whose layers all keep ``key heads`` x ``dim`` keys and values."""
 
-    def __init__(self, model: Any, eos: frozenset[int], text_of: TextOf, longest: int, like: list[Stem]) -> None:
+    def __init__(
+        self, model: Any, eos: frozenset[int], text_of: TextOf, longest: int, like: list[Stem], eyes: Blind
+    ) -> None:
+        self.eyes = eyes
         self._model = model
         self._eos = eos
         self._text_of = text_of
@@ -136,7 +142,7 @@ class Packed:
                 answers=answers,
                 prompts=[(edges[index], len(prompts[index])) for index in prompt_of],
                 tokens=first,
-                positions=self._tensor([len(shared) + len(row.own) for row in rows]),
+                positions=self._tensor([self.eyes.after(row.own, len(shared)) for row in rows]),
                 slots=torch.arange(len(rows), dtype=torch.int32, device=self._device),
                 counts=torch.zeros(len(rows), dtype=torch.int32, device=self._device),
                 step=torch.ones(1, dtype=torch.int64, device=self._device),
@@ -181,31 +187,40 @@ class Packed:
         """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
         found: list[Tensor] = []
         # All that the device is told is sent before it has work: sending waits for what it is at.
-        ids = self._tensor([token for text in texts for token in text])
-        positions = self._tensor([before + place for text in texts for place in range(len(text))])
+        ids = self._tensor([token for text in texts for token in self.eyes.fed(text)])
+        positions = self._tensor(self.eyes.line(texts, before))
         chunks = []
         for chunk in _chunks(texts, CHUNK if flashes(self._like) else CHUNK_WHOLE):
             edges = [0, *accumulate(len(texts[index]) for index in chunk)]
             ends = zip(edges[1:], chunk, strict=True)
             kept = self._tensor([place for end, index in ends for place in range(end - keep[index], end)])
-            chunks.append((edges, self._tensor(edges, torch.int32), kept))
+            chunks.append((edges, self._tensor(edges, torch.int32), kept, [texts[index] for index in chunk]))
         start = 0
-        for edges, sent, kept in chunks:
+        for edges, sent, kept, read in chunks:
             view = Reading(stems, edges, sent, store, start)
             span = slice(start, start + edges[-1])
-            found.append(self._forward(ids[span], positions[span], view, kept))
+            found.append(self._forward(ids[span], positions[..., span], view, kept, self.eyes.shown(read)))
             start = span.stop
             pulse.tick()
         return torch.cat(found)
 
-    def _forward(self, ids: Tensor, positions: Tensor, view: Reading | Stepping, keep: Tensor | None = None) -> Tensor:
-        """Logits (tokens, vocabulary) behind each of ``ids`` (tokens,), or behind those at ``keep`` alone."""
+    def _forward(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        view: Reading | Stepping,
+        keep: Tensor | None = None,
+        shown: Mapping[str, Any] = NOTHING,
+    ) -> Tensor:
+        """Logits (tokens, vocabulary) behind each of ``ids`` (tokens,), or behind those at ``keep`` alone; ``positions``
+        are (tokens,), or (3, tokens) among images, of which the model is told what is ``shown``."""
         out = self._model(
             input_ids=ids[None],
-            position_ids=positions[None],
+            position_ids=positions[..., None, :],
             attention_mask=self._no_mask,
             use_cache=False,
             packed=Envelope(view),
+            **shown,
             **({"logits_to_keep": keep} if self._keeps and keep is not None else {}),
         )
         logits: Tensor = out.logits[0]
@@ -298,7 +313,7 @@ class Packed:
             yield
             return
         if self._fused is None:
-            layers = [module for module in self._model.modules() if isinstance(module, GradientCheckpointingLayer)]
+            layers = [each for each in self._model.get_decoder().modules() if isinstance(each, GradientCheckpointingLayer)]
             self._fused = {layer: torch.compile(layer.forward, dynamic=True) for layer in layers}
         for layer, fused in self._fused.items():
             layer.forward = fused

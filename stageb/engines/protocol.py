@@ -1,6 +1,6 @@
 """What a language model is to stageb: the one Protocol at the model boundary, and the plain data that crosses it.
 
-The standard library alone is imported here, so prompts, configs and the command line can speak of requests without
+No library is imported here, so prompts, configs and the command line can speak of requests without
 loading torch.
 """
 
@@ -10,15 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from stageb.errors import ConfigError, EngineError
+
 Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A chat of one turn. ``system`` holds what many prompts share (instructions, guidance), ``user`` what is its own."""
+    """A chat of one turn. ``system`` holds what many prompts share (instructions, guidance), ``user`` what is its own.
+
+    ``images`` are picture files that stand before the user's words, in order: none unless the engine is ``Sighted``.
+    """
 
     system: str
     user: str
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,7 @@ class Engine(Protocol):
     - An empty sequence gives an empty list. Nothing given is changed.
     - Errors travel: ``EngineError`` (or what the library beneath raised) leaves the call; nothing becomes ``None``, and no
       request is dropped.
+    - An engine that cannot show a prompt's images raises ``EngineError``; it never answers without them.
     """
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
@@ -100,3 +107,27 @@ class Scorer(Engine, Protocol):
         hold: a score depends on (model, prompt, answers) alone, an empty sequence gives an empty list, errors travel.
         """
         ...
+
+
+@runtime_checkable
+class Sighted(Engine, Protocol):
+    """An engine whose prompts may show images. Not every engine can, and not with every model."""
+
+    def open_eyes(self) -> None:
+        """Be ready for images. Raises ``ConfigError`` where the model cannot see; called before any work starts."""
+        ...
+
+
+def open_eyes(engine: Engine, name: str) -> None:
+    """Have ``engine``, which a config calls ``name``, be ready for images. Raises ``ConfigError`` where it cannot."""
+    if not isinstance(engine, Sighted):
+        remedy = "transformers can with a vision-language checkpoint, openai with a server that has one"
+        raise ConfigError("model.engine", name, f"it cannot show images; {remedy}")
+    engine.open_eyes()
+
+
+def without_images(prompt: Prompt) -> Prompt:
+    """``prompt``, for an engine that cannot show images. Raises ``EngineError`` where it has some."""
+    if prompt.images:
+        raise EngineError(f"this engine cannot show images, and a prompt has some: {', '.join(prompt.images[:3])}")
+    return prompt

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import torch
 from torch import Tensor
 
+from stageb.engines.caches import Past
 from stageb.engines.protocol import Decode, Finish
 from stageb.engines.sampling import Settings
 from stageb.errors import EngineError
 
 Ids = tuple[int, ...]
 TextOf = Callable[[Sequence[int]], str]  # ids to text
+
+PICTURE = 1 << 62  # an id from here on is one of an image's places in a prompt, and names the image (``vision.py``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +103,58 @@ def seen_of(shared: Ids, rows: Sequence[Row], vocabulary: int, device: torch.dev
         return None
     seen = torch.zeros(len(rows), vocabulary, dtype=torch.bool, device=device)
     for index, row in enumerate(rows):
-        seen[index, torch.tensor([*shared, *row.own], device=device)] = True
+        read = [token for token in (*shared, *row.own) if token < PICTURE]
+        seen[index, torch.tensor(read, device=device)] = True
     return seen
+
+
+def pictured(text: Ids) -> bool:
+    """Whether an image stands in ``text``."""
+    return max(text, default=0) >= PICTURE
 
 
 def must_be_numbers(logits: Tensor) -> None:
     """Raise ``EngineError`` where a model's logits are none."""
     if logits.isnan().any():
         raise EngineError("the model's logits are not numbers; load it with model.torch_dtype float32 or bfloat16")
+
+
+@dataclass
+class Live:
+    """The rows that step together; every tensor has one element or line for each."""
+
+    answers: list[Growing]
+    past: Past
+    mask: Tensor  # (rows, columns to come included): 0 on padding
+    cached: int  # columns of the mask that the prompts take
+    positions: Tensor  # int64 (rows,): of each answer's first token
+    settings: Settings
+    seen: Tensor | None  # (rows, vocabulary): tokens of prompt and answer, where a repetition penalty asks for them
+
+    def keep(self, places: list[int], index: Tensor, logits: Tensor) -> None:
+        """Leave out all rows but ``places``; ``index`` holds the same on the device."""
+        if prompts := self.past.prompts:
+            prompt_of = index // (len(self.answers) // len(prompts[0][0]))
+            self.past = replace(self.past, prompts=[(keys[prompt_of], values[prompt_of]) for keys, values in prompts])
+        self.answers = [self.answers[place] for place in places]
+        self.past.cache.reorder_cache(index)
+        self.mask, self.positions = self.mask[index], self.positions[index]
+        self.settings = settings_of(self.answers, logits.shape[-1], logits.device)
+        self.seen = self.seen[index] if self.seen is not None else None
+
+
+def picked(chances: Tensor, tokens: Sequence[Sequence[int | None]], from_the_end: bool = False) -> Tensor:
+    """The sum of ``chances`` (rows, columns, vocabulary) over each row's ``tokens``, one a column, None for none: (rows,).
+
+    Rows may be shorter than the columns: they begin at the first, or end at the last ``from_the_end``.
+    """
+    columns = chances.shape[1]
+    index = torch.zeros(len(tokens), columns, dtype=torch.int64)
+    counts = torch.zeros(len(tokens), columns, dtype=torch.bool)
+    for row, ids in enumerate(tokens):
+        first = columns - len(ids) if from_the_end else 0
+        for column, token in enumerate(ids, first):
+            if token is not None:
+                index[row, column], counts[row, column] = token, True
+    picked = chances.gather(-1, index.to(chances.device)[..., None])[..., 0]
+    return picked.masked_fill(~counts.to(chances.device), 0.0).sum(-1)

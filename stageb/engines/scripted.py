@@ -32,9 +32,12 @@ class ScriptedEngine:
     def __init__(self, respond: Respond) -> None:
         self.respond = respond
 
+    def open_eyes(self) -> None:
+        """See ``Sighted``: what ``respond`` makes of images is its own affair."""
+
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
-        """See ``Engine``: the words of each prompt."""
-        return [_count(prompt.system) + _count(prompt.user) for prompt in prompts]
+        """See ``Engine``: the words of each prompt, and one for each image."""
+        return [_count(prompt.system) + _count(prompt.user) + len(prompt.images) for prompt in prompts]
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``."""

@@ -7,7 +7,7 @@ of a call are sorted by what they share.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from stageb.engines.decoding import Decoder
 from stageb.engines.products import halve
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
 from stageb.engines.rows import Answer, Choice, Ids, Row
+from stageb.engines.vision import Eyes, eyes_of
 from stageb.errors import ConfigError, EngineError
 from stageb.tiny import CHECKPOINT
 
@@ -35,14 +36,28 @@ _KEY = "model.model_name_or_path"
 class TransformersEngine:
     """An engine over a loaded ``model`` and ``tokenizer``; ``chat_variables`` go to the tokenizer's chat template."""
 
-    def __init__(self, model: Any, tokenizer: Any, chat_variables: dict[str, Any]) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, chat_variables: dict[str, Any], eyes: Callable[[], Eyes] | None = None
+    ) -> None:
+        """``eyes`` is called when images are first asked for."""
         self._tokenizer = tokenizer
+        self._to_open = eyes
+        self._eyes: Eyes | None = None
         self._chat = Chat(tokenizer, chat_variables)
         self._decoder = Decoder(model.eval(), _closing_ids(model, tokenizer), self._text_of)
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``."""
-        return [sum(map(len, self._chat.encode(prompt))) for prompt in prompts]
+        return [sum(map(len, self._encoded(prompt))) for prompt in prompts]
+
+    def open_eyes(self) -> None:
+        """See ``Sighted``."""
+        if self._eyes is None:
+            if self._to_open is None:
+                raise EngineError("this engine was given no eyes, and a prompt shows images")
+            eyes = self._to_open()
+            self._decoder.see(eyes)
+            self._eyes = eyes
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. Requests with one system text are read together; equal rows are decoded once."""
@@ -68,14 +83,23 @@ class TransformersEngine:
         return [done[shared][choice] for shared, choice in wanted]
 
     def _choice(self, question: Question) -> tuple[Ids, Choice]:
-        shared, own = self._chat.encode(question.prompt)
+        shared, own = self._encoded(question.prompt)
         return shared, Choice(own, tuple(map(self._chat.encode_answer, question.answers)))
 
     def _rows(self, request: Request) -> tuple[Ids, list[Row]]:
         """The shared ids of a request, and a row per key. Greedy rows draw nothing, so they are all equal: key 0."""
-        shared, own = self._chat.encode(request.prompt)
+        shared, own = self._encoded(request.prompt)
         greedy = request.decode.temperature == 0
         return shared, [Row(own, request.decode, 0 if greedy else key) for key in request.keys]
+
+    def _encoded(self, prompt: Prompt) -> tuple[Ids, Ids]:
+        """The ids of the shared part and of the prompt's own, which begins with its images."""
+        shared, own = self._chat.encode(prompt)
+        if not prompt.images:
+            return shared, own
+        self.open_eyes()
+        assert self._eyes is not None
+        return shared, self._eyes.ids(prompt.images) + own
 
     def _completion(self, decode: Decode, answer: Answer) -> Completion:
         text = self._text_of(answer.ids)
@@ -111,7 +135,7 @@ def build(model: ModelConfig, device: str) -> Engine:
             halve(loaded)
     except (OSError, ValueError, ImportError, KeyError, RuntimeError, AssertionError) as error:
         raise explained(error, model, device) from error
-    return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs)
+    return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, lambda: eyes_of(loaded, name, model))
 
 
 def located(name: str) -> str:

@@ -9,6 +9,8 @@ their last bits with the batch that its scheduler happens to form, and equal byt
 canonical micro-batches give them to ``transformers``; ``VLLM_BATCH_INVARIANT=1`` asks vLLM for kernels that do not look at
 the batch. Every step of its engine is a sign of life (``stageb.pulse``).
 
+Images are not handed over: run vLLM as a server and ask it by the ``openai`` engine for those.
+
 An optional extra, ``pip install 'stageb[vllm]'``: it pins torch and much else, so it is not imported unless asked for.
 """
 
@@ -27,7 +29,7 @@ from transformers import AutoTokenizer
 from stageb import launching, pulse, seeds
 from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, without_images
 from stageb.engines.transformers import located
 from stageb.errors import ConfigError, EngineError
 
@@ -87,7 +89,7 @@ class VllmEngine:
         self.llm.llm_engine.engine_core.shutdown()
 
     def _ids(self, prompt: Prompt) -> Ids:
-        shared, own = self._chat.encode(prompt)
+        shared, own = self._chat.encode(without_images(prompt))
         return shared + own
 
     def _rows(self, request: Request) -> list[Row]:

@@ -12,6 +12,7 @@ from stageb.config import FabricConfig, OutputConfig, require
 from stageb.engines.config import ModelConfig
 
 Language = Literal["en", "zh"]
+UseImages = bool | Literal["instead"]
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,9 @@ class SamplerConfig:
     micro_batch_size: int = 128
     """Tickets that the model reads at once, at most; a GPU is fastest with many. Part of what makes results equal at every
     world size."""
+    use_images: UseImages = False
+    """true: a model that can see is shown the images of tickets that name some, beside their summaries; instead: in their
+    place. Reflection reads the summaries all the same."""
     grid: list[DecodeConfig] = field(default_factory=lambda: [DecodeConfig()])
     """The decode settings."""
 
@@ -337,4 +341,6 @@ class LoopConfig:
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def __post_init__(self) -> None:
+        shown = self.sampler.use_images
+        require(not (shown and self.distill.size), "distill.size", self.distill.size, "0 with images: chats hold text alone")
         require(bool(self.stage_a_paths), "stage_a_paths", self.stage_a_paths, 'name ticket files: ["tickets.jsonl"]')

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stageb.errors import BadInputError, BadLine
+from stageb.errors import BadInputError, BadLine, ConfigError
 from stageb.functions import function_named
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
@@ -35,7 +35,10 @@ class Inputs:
 
 def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
-    tickets, set_aside = read(config.stage_a_paths, config.on_bad_record, config.columns)
+    use_images = config.sampler.use_images
+    tickets, set_aside = read(config.stage_a_paths, config.on_bad_record, config.columns, use_images)
+    if use_images and not any(ticket.images for ticket in tickets):
+        raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
     seeds = load_seed(config.guidance.path) if config.guidance.path else {}
     missions = missions_of(tickets)
     folders = Counter(map(folder, missions))

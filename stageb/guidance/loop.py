@@ -8,8 +8,11 @@ any commit by walking the same loop: ``hand_out``, ``close`` and ``choose`` pass
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stageb import world as worlds
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.files.images import looked_into
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
@@ -29,6 +32,7 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs) -> int:
     """The loop, on every rank."""
     world.agree("the digest of the ticket files", inputs.digest)
+    inputs = replace(inputs, digest=inputs.digest + looked_into(world, inputs.tickets))
     ranks = Ranks(config, inputs.tickets, world)
     with Run(config, resolved_yaml, inputs, ranks) as run:
         if not world.lead(run.finished, fresh):

@@ -12,10 +12,10 @@ from typing import Any
 
 from stageb import engines
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer, open_eyes
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
-from stageb.guidance.config import LoopConfig
+from stageb.guidance.config import LoopConfig, UseImages
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain, answers_to_plain
@@ -42,7 +42,7 @@ class Ranks:
 
     def load(self) -> None:
         """Load the model on this rank's device, and be ready to be asked."""
-        self._engine = load(self.config.model, self.world)
+        self._engine = load(self.config.model, self.world, self.config.sampler.use_images)
         self.world.agree("how the gate judges", self.judges_by)
         self.world.offer({"judge": self._judge, "generate": self._generate})
 
@@ -150,19 +150,24 @@ class EveryRank:
         return [tuple(Completion(**each) for each in answer) for group in rows for answer in group]
 
 
-def load(model: ModelConfig, world: World) -> Engine:
-    """The model on this rank's device."""
+def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
+    """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
     if world.world_size > 1 and model.device_map is not None:
         if world.is_global_zero:
             print(f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device")
         model = replace(model, device_map=None)
-    return engines.build(model, world.device)
+    engine = engines.build(model, world.device)
+    if use_images:
+        open_eyes(engine, model.engine)
+    return engine
 
 
 def request_from_plain(row: Mapping[str, Any]) -> Request:
     """The request that ``dataclasses.asdict`` and JSON made ``row`` of."""
     decode = row["decode"]
-    return Request(Prompt(**row["prompt"]), Decode(**{**decode, "stop": tuple(decode["stop"])}), tuple(row["keys"]))
+    prompt = row["prompt"]
+    said = Prompt(**{**prompt, "images": tuple(prompt["images"])})
+    return Request(said, Decode(**{**decode, "stop": tuple(decode["stop"])}), tuple(row["keys"]))
 
 
 def naming_tickets(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:

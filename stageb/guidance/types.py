@@ -17,6 +17,14 @@ it."""
 
 
 @dataclass(frozen=True, slots=True)
+class Images:
+    """What a model is shown of a ticket."""
+
+    files: tuple[tuple[str, str], ...]  # (image_{n}, path), in numeric order
+    instead: bool  # whether they stand in the place of the summaries, rather than beside them
+
+
+@dataclass(frozen=True, slots=True)
 class Ticket:
     """One case to judge."""
 
@@ -25,6 +33,7 @@ class Ticket:
     label: Verdict  # the right verdict
     per_image: tuple[tuple[str, str], ...]  # (image_{n}, summary), in numeric order
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # every other key of the line, kept as it was
+    images: Images | None = None  # shown to the model that judges; None: it reads summaries alone
 
     @property
     def key(self) -> str:

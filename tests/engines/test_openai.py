@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import logging
 import socket
@@ -15,20 +17,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_models
 from contract import check_contract, requests
+from PIL import Image
 from test_scripted import babble
 
-from stageb import engines, pulse
+from stageb import engines, pictures, pulse
 from stageb.engines import Completion, Decode, Prompt, Request
 from stageb.engines import openai as engine
 from stageb.engines.config import ModelConfig
 from stageb.engines.openai import ATTEMPTS, OpenAIEngine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
+from stageb.pictures import PictureError
 
 Behave = Callable[["Handler", dict[str, Any]], None]
 
@@ -187,6 +192,31 @@ def test_what_is_not_set_is_not_sent(server: Server) -> None:
     (body,) = bodies(server)
     assert set(body) == {"model", "messages", "temperature", "top_p", "max_tokens", "seed"}
     assert body["messages"] == [{"role": "user", "content": "u"}]
+
+
+def test_images_are_sent_as_they_are_shown_before_the_words(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "held.jpg"
+    exif = Image.Exif()
+    exif[pictures.ORIENTATION], exif[0x010F] = 6, "a maker"
+    Image.new("RGB", (400, 200), "red").save(path, exif=exif)
+    shown = Request(Prompt("s", "u", (str(path), str(path))), Decode(), (3,))
+    asked = connect(server, image_pixels=20_000)
+    asked.open_eyes()
+    asked.generate([shown])
+    (body,) = bodies(server)
+    *images, words = body["messages"][1]["content"]
+    assert words == {"type": "text", "text": "u"}
+    assert [set(image) for image in images] == [{"type", "image_url"}] * 2
+    head, _, data = images[0]["image_url"]["url"].partition(",")
+    assert head == "data:image/png;base64"
+    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
+        assert image.size == (100, 200)
+        assert not image.info
+    (more,), (less,) = (asked.count_tokens([prompt]) for prompt in (shown.prompt, Prompt("s", "u")))
+    assert more == less + 2 * 26  # 20,000 pixels each
+    path.write_bytes(b"broken")
+    with pytest.raises(PictureError, match="not a picture of a known format"):
+        asked.generate([shown])
 
 
 def test_every_key_has_a_seed_of_its_own(server: Server) -> None:

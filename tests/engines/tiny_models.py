@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
@@ -82,3 +84,31 @@ def save(folder: Path, kind: str, template: str | None = CHATML, model_max_lengt
     model(kind, len(tokenizer)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def save_with_eyes(folder: Path, seed: int = 0) -> str:
+    """A checkpoint of a tiny Qwen3-VL that can be shown images of up to 16 tokens."""
+    tokenizer = bpe()
+    seeing = {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
+    seeing |= {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
+    tokenizer.add_tokens([AddedToken(text, special=True, normalized=False) for text in seeing.values()], special_tokens=True)
+    made = config("qwen3_vl", len(tokenizer))
+    for name, text in seeing.items():
+        setattr(made, name, tokenizer.convert_tokens_to_ids(text))
+    made.vision_config.initializer_range = 0.3
+    torch.manual_seed(seed)
+    transformers.Qwen3VLForConditionalGeneration(made).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    sizes = {"shortest_edge": 32 * 32, "longest_edge": 16 * 32 * 32}
+    transformers.Qwen2VLImageProcessorPil(patch_size=16, temporal_patch_size=2, merge_size=2, size=sizes).save_pretrained(
+        folder
+    )
+    return str(folder)
+
+
+def draw(path: Path, seed: int, size: tuple[int, int] = (96, 64)) -> str:
+    """An image of coloured squares."""
+    squares = np.random.default_rng(seed).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(squares).resize(size, Image.Resampling.NEAREST).save(path)
+    return str(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.follower import respond
@@ -35,3 +37,21 @@ raising_on_0, raising_on_1, raising_on_2 = map(_raising, range(3))
 def idle(prompt: Prompt, decode: Decode, key: int) -> str:
     """Passes everything."""
     return "Verdict: pass\nReason: G0: fine"
+
+
+def seeing(prompt: Prompt, decode: Decode, key: int) -> str:
+    """Summarizes an image by its colour; judges images as if their summaries stood there too."""
+    seen = [_seen(path) for path in prompt.images]
+    if prompt.system.startswith("You look at images"):
+        return f"{seen[0]}\nand nothing else"
+    said = [f"image_{place}: {state}" for place, state in enumerate(seen, 1)]
+    return respond(replace(prompt, user="\n".join([prompt.user, *said])), decode, key)
+
+
+@cache
+def _seen(path: str) -> str:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        red, green, _ = image.convert("RGB").getpixel((0, 0))
+    return f"state: {'torn' if red > 128 else 'new' if green > 128 else 'worn'}"

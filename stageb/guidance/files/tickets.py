@@ -1,8 +1,8 @@
 """Ticket files, read strictly, every fault reported at once: JSON Lines, and CSV (``tables.py``).
 
 A line holds ``mission``, ``group_id``, ``label`` (pass or fail) and ``per_image``, an object of summaries whose keys carry
-the image's number in any of the usual ways ("1", "image_1", "图片_1"). All other keys are kept and not used. A row of a
-table says the same in columns.
+the image's number in any of the usual ways ("1", "image_1", "图片_1"); ``images`` names their files, where they are shown
+(``images.py``). All other keys are kept and not used. A row of a table says the same in columns.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 from stageb import strict_json
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.config import ColumnsConfig
-from stageb.guidance.files.faults import FaultError, short
+from stageb.guidance.config import ColumnsConfig, UseImages
+from stageb.guidance.files.faults import FaultError, number_of, short
+from stageb.guidance.files.images import with_images
 from stageb.guidance.files.tables import SUFFIXES, Cells, Table
 from stageb.guidance.texts import text_fault
 from stageb.guidance.types import UNKNOWN, Ticket
 
-_IMAGE = re.compile(r"\D*(\d{1,9})\D*")
 _HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=SUMMARY>[ \t\r]*(\n|\Z)")
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
@@ -48,12 +48,16 @@ class Entry:
 
 
 def read(
-    paths: Sequence[str | Path], on_bad_record: Literal["error", "skip"], columns: ColumnsConfig = _BY_COLUMN_NAMES
+    paths: Sequence[str | Path],
+    on_bad_record: Literal["error", "skip"],
+    columns: ColumnsConfig = _BY_COLUMN_NAMES,
+    use_images: UseImages = False,
 ) -> tuple[list[Ticket], list[BadRecord]]:
     """The tickets of all files, in order, and the lines set aside (always none under ``error``).
 
     Raises ``BadInputError`` with everything that is wrong: under ``error`` every unusable line, under ``skip`` only what
-    concerns whole files (missing, unreadable, empty) or leaves no ticket at all.
+    concerns whole files (missing, unreadable, empty) or leaves no ticket at all. Images are read where ``use_images`` says
+    so.
     """
     tickets: list[Ticket] = []
     broken: list[BadLine] = []  # whole files
@@ -63,7 +67,7 @@ def read(
         try:
             for entry in entries(path, columns):
                 try:
-                    ticket = entry.ticket(True)
+                    ticket = with_images(entry.ticket(True), path, use_images)
                     claim(ticket, f"{path}:{entry.line}", places)
                     tickets.append(ticket)
                 except FaultError as fault:
@@ -83,7 +87,7 @@ def read(
 def entries(path: str, columns: ColumnsConfig) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
     if not path.lower().endswith(SUFFIXES):
-        for number, raw in _filled_lines(path):
+        for number, raw in filled_lines(path):
             yield Entry(number, raw, partial(_of_json, raw))
         return
     table = Table(_lines(path), columns, path)
@@ -104,7 +108,7 @@ def digest(tickets: Iterable[Ticket]) -> str:
     return digest.hexdigest()
 
 
-def _filled_lines(path: str) -> Iterator[tuple[int, bytes]]:
+def filled_lines(path: str) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that are not blank, with their numbers from 1."""
     empty = True
     for number, line in _lines(path):
@@ -142,6 +146,11 @@ def claim(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> Non
 
 def _of_json(raw: bytes, labelled: bool) -> Ticket:
     """The ticket on one line."""
+    return _ticket(json_row(raw), labelled)
+
+
+def json_row(raw: bytes) -> dict[str, Any]:
+    """What stands on one line of JSON Lines. Raises ``FaultError``."""
     try:
         row = strict_json.loads(raw.decode("utf-8").strip())
     except UnicodeDecodeError as error:
@@ -150,7 +159,7 @@ def _of_json(raw: bytes, labelled: bool) -> Ticket:
         raise FaultError(f"not JSON: {error}", "write one JSON object per line") from None
     if not isinstance(row, dict):
         raise FaultError("not a JSON object", 'write {"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}')
-    return _ticket(row, labelled)
+    return row
 
 
 def _of_cells(table: Table, row: Cells, labelled: bool) -> Ticket:
@@ -194,10 +203,7 @@ def _per_image(value: Any) -> tuple[tuple[str, str], ...]:
         raise FaultError(f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}')
     summaries: dict[int, str] = {}
     for key, summary in value.items():
-        match = _IMAGE.fullmatch(key)
-        if match is None:
-            raise FaultError(f"per_image: the key {short(key)}", 'write one number in it: "image_1"')
-        number = int(match[1])
+        number = number_of(key, "per_image")
         if number in summaries:
             raise FaultError(f"per_image: two keys for image {number}", "number every image once")
         if not isinstance(summary, str):

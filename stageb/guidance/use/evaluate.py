@@ -71,7 +71,7 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([digests(guidance) for guidance in guidances.values()]))
-        source = Source(ticket_files(config), config.columns, labelled=True)
+        source = Source(ticket_files(config), config.columns, True, config.sampler.use_images)
         known = set.intersection(*(set(guidance) for guidance in guidances.values()))
         judging, folder = Judging(config, world), Path(config.output)
         for file, guidance in guidances.items():

@@ -39,7 +39,7 @@ class Judging:
     ) -> list[Judged]:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
-        self._engine = self._engine or load(self._config.model, self._world)
+        self._engine = self._engine or load(self._config.model, self._world, self._config.sampler.use_images)
         world, groups, mine = self._world, self._groups(lines), []
         before = 0
         for done, (mission, group) in enumerate(world.share(groups)):

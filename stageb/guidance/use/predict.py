@@ -74,7 +74,7 @@ def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr(digests(guidance)))
-        source = Source(ticket_files(config), config.columns, labelled=False)
+        source = Source(ticket_files(config), config.columns, False, config.sampler.use_images)
         rounds = Rounds(config, source, Path(config.output), guidance)
         judge_all(world, Judging(config, world), rounds, fresh)
         if world.is_global_zero and show:

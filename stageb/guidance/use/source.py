@@ -13,8 +13,9 @@ from itertools import islice
 from pathlib import Path
 
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.config import ColumnsConfig, UseImages
 from stageb.guidance.files.faults import FaultError
+from stageb.guidance.files.images import with_images
 from stageb.guidance.files.tickets import Entry, claim, entries
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
 
@@ -38,6 +39,7 @@ class Source:
     files: Sequence[str]
     columns: ColumnsConfig
     labelled: bool  # whether a ticket needs a label, and may come once alone
+    use_images: UseImages = False  # whether, and how, a model is shown the images of tickets that name some
 
     def digest(self) -> str:
         """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""
@@ -63,7 +65,7 @@ class Source:
         places: dict[tuple[str, str], str] = {}
         for file, entry in self._entries(bad):
             try:
-                ticket = entry.ticket(self.labelled)
+                ticket = with_images(entry.ticket(self.labelled), file, self.use_images)
                 if ticket.mission not in known:
                     what = f"mission {ticket.mission!r}, for which there is no guidance"
                     raise FaultError(what, f"there is some for {', '.join(sorted(known)) or 'none'}; leave the others out")
@@ -83,7 +85,7 @@ class Source:
         bad: list[BadLine] = []
         for file, entry in islice(self._entries(bad), skip, None):
             try:
-                ticket = entry.ticket(self.labelled)
+                ticket = with_images(entry.ticket(self.labelled), file, self.use_images)
             except FaultError as fault:
                 raise InputError(f"{file}:{entry.line}: changed since it was looked at: {fault.what}") from None
             yield Line(file, entry.line, replace(ticket, label=UNKNOWN), ticket.label or None)

@@ -148,6 +148,9 @@ def _found(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outli
         raise BadInputError("places", faults)
     limit, reflection = config.sampler.max_prompt_tokens, config.reflection
     aside = sum(length > limit for length in lengths)
+    if config.sampler.use_images:
+        most = config.model.image_pixels
+        notices.append(f"prompts are measured without their images: a token for some 1,024 pixels, {most:,} each at most")
     if inputs.set_aside:
         notices.append(f"{len(inputs.set_aside):,} unusable ticket lines would be set aside")
     if aside:

@@ -1,0 +1,1 @@
+"""``stageb summarize``: a model that can see writes the summaries that ``fit`` reads."""

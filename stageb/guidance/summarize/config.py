@@ -1,0 +1,48 @@
+"""The keys of ``stageb summarize``. Of the standard library alone, since ``--help`` reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stageb.config import FabricConfig, require
+from stageb.engines.config import ModelConfig
+from stageb.guidance.config import Language
+
+ROUND = 384  # images: 24 groups of 16, so that every usual number of ranks gets as many
+
+
+@dataclass(frozen=True)
+class SummarizeConfig:
+    """Writing a summary of every image that tickets name."""
+
+    tickets: str = ""
+    """Ticket files in JSON Lines whose lines name "images", relative to the file. Labels and summaries need not be there."""
+    output: str = ""
+    """The file that gets every line again, in order, with a summary of each image in "per_image". Put it beside the tickets:
+    images are named as they were."""
+    language: Language = "en"
+    """en or zh: of the instructions."""
+    prompt: str | None = None
+    """What the model is asked for each image; {mission} in it stands for the ticket's mission. null: for short facts."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    max_new_tokens: int = 160
+    """A summary ends here at the latest."""
+    micro_batch_size: int = 16
+    """Images that the model looks at at once. Part of what makes results equal at every world size."""
+    round_size: int = ROUND
+    """Tickets between two commits, over all ranks: as much as a kill can cost."""
+    seed: int = 17
+    """Names every random stream."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+
+    def __post_init__(self) -> None:
+        require(bool(self.tickets), "tickets", self.tickets, "name a ticket file: tickets.jsonl")
+        require(bool(self.output) and not self.output.endswith("/"), "output", self.output, "name a file: summarized.jsonl")
+        require(self.output != self.tickets, "output", self.output, "name another file than the tickets")
+        asked = self.prompt is None or bool(self.prompt.strip())
+        require(asked, "prompt", self.prompt, "say what to write down, or null")
+        require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
+        for name in ("max_new_tokens", "micro_batch_size", "round_size"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")

@@ -1,0 +1,192 @@
+"""``stageb summarize``: images are looked at round by round, and the lines of a round are brought to the disk in order.
+
+Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket file, a round at a time, and writes; every rank
+looks at its share of each round's images. What was committed is never summarized again, whenever the job was killed
+(``use/output.py``). Groups are cut by the round alone, as ``guidance/rollout.py`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from stageb import loops, pictures
+from stageb import world as worlds
+from stageb.cli import from_keywords
+from stageb.engines.protocol import Decode, Engine, Prompt, Request
+from stageb.errors import InputError
+from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.ranks import load
+from stageb.guidance.summarize.config import SummarizeConfig
+from stageb.guidance.summarize.source import Line, Source
+from stageb.guidance.summarize.words import MISSION, WORDS
+from stageb.guidance.texts import one_line
+from stageb.guidance.use import source as tickets
+from stageb.guidance.use.output import Output, committed, rows, set_aside
+from stageb.guidance.use.progress import Progress
+from stageb.journal import flatten
+from stageb.seeds import stream
+from stageb.world import World, decode, encode
+
+LONGEST = 4000  # characters of a summary
+NOT_SHAPING = (  # keys that change no line, or do so through what is compared beside them
+    "tickets",
+    "output",
+    "fabric.",
+    "model.api_key_env",
+    "model.concurrency",
+    "model.memory_share",
+    "model.timeout_s",
+)
+
+
+def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) -> Iterator[dict[str, Any]]:
+    """Summarize the images that tickets name, as ``stageb summarize`` does; the lines of ``output``, one at a time.
+
+    ``keys`` are those of that command; ``config`` may name a YAML file of keys. What an earlier call has left is gone on
+    with; ``fresh`` sets it aside. Raises ``stageb.StagebError`` where something cannot be used, or breaks.
+    """
+    given = {"tickets": tickets, "output": output, **keys}
+    config: SummarizeConfig = from_keywords("summarize", loops.tools()["summarize"], given)
+    _run(config, fresh)
+    return rows(Path(config.output))
+
+
+def main(config: SummarizeConfig, resolved_yaml: str, fresh: bool) -> int:
+    """The command. Raises ``InputError`` before any image is summarized where something cannot be used."""
+    return _run(config, fresh, says=True)
+
+
+def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
+    pictures.pillow()
+
+    def on_rank(world: World) -> int:
+        rounds, looking = Rounds(config), Looking(config, world)
+        with closing(rounds):
+            world.lead(rounds.begin, fresh)
+            while lines := world.lead(rounds.hand_out):
+                summaries = looking.summaries(lines)
+                world.lead(rounds.take_in, lines, summaries)
+            if says and world.is_global_zero:
+                print(f"{config.output}: every image of {rounds.done:,} tickets has a summary")
+        return 0
+
+    return worlds.run(config.fabric, on_rank)
+
+
+class Rounds:
+    """The rounds of one output. It stands on every rank; its methods are called on rank 0 alone."""
+
+    def __init__(self, config: SummarizeConfig) -> None:
+        self._config = config
+        self._source = Source(config.tickets, asked(config))
+        self._output: Output | None = None
+        self._progress: Progress | None = None
+        self._lines: Iterator[Line] = iter(())
+
+    def begin(self, fresh: bool) -> None:
+        """Look the tickets over, unless that was done before, and take up where the last commit left off."""
+        path, config = Path(self._config.output), self._config
+        shaping = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
+        shaping["the tickets"] = tickets.Source([config.tickets], ColumnsConfig(), labelled=False).digest()
+        state = None
+        if fresh or committed(path) is None:
+            state = {"tickets": self._source.survey()}
+        if fresh:
+            set_aside(path)
+        self._output = Output(path, shaping, state)
+        self._lines = self._source.lines(self._output.done)
+        if not self._output.finished:
+            self._progress = Progress(str(path), self._output.state["tickets"], self._output.done)
+
+    def hand_out(self) -> list[Line]:
+        """The next round; empty where all is done."""
+        if self._out.finished:
+            return []
+        lines = list(islice(self._lines, self._config.round_size))
+        if not lines:
+            raise InputError(f"{self._config.tickets}: fewer lines than were looked at; leave it alone meanwhile")
+        return lines
+
+    def take_in(self, lines: list[Line], summaries: list[str]) -> None:
+        """Commit the lines of a round, their summaries filled in."""
+        made, left = [], iter(summaries)
+        for line in lines:
+            said = {**line.summaries, **{number: next(left) for number in missing(line)}}
+            made.append({**line.row, "per_image": {f"image_{number}": said[number] for number in sorted(said)}})
+        state = self._out.state
+        self._out.add(made, len(made), state, finished=self._out.done + len(made) == state["tickets"])
+        if self._progress:
+            self._progress.round(len(made))
+            self._progress.within(0)
+
+    def close(self) -> None:
+        """Let go of what ``begin`` took."""
+        for held in (self._progress, self._output):
+            if held:
+                held.close()
+
+    @property
+    def done(self) -> int:
+        """Tickets that are done."""
+        return self._out.done
+
+    @property
+    def _out(self) -> Output:
+        assert self._output is not None  # ``begin`` has opened it
+        return self._output
+
+
+class Looking:
+    """The ranks of a job that summarizes: each holds the model, and looks at its share of a round's images."""
+
+    def __init__(self, config: SummarizeConfig, world: World) -> None:
+        self._config = config
+        self._world = world
+        self._engine: Engine | None = None
+
+    def summaries(self, lines: Sequence[Line]) -> list[str]:
+        """A summary of each image of ``lines`` that has none, in order: on rank 0, none elsewhere. The model is loaded
+        first if it was not needed before."""
+        asked, size, world = requests(lines, self._config), self._config.micro_batch_size, self._world
+        groups = [asked[start : start + size] for start in range(0, len(asked), size)]
+        if groups and self._engine is None:
+            self._engine = load(self._config.model, world, use_images=True)
+        mine = []
+        for done, group in enumerate(world.share(groups)):
+            with world.at(f"group {world.rank + done * world.world_size} of {len(groups)}"):
+                mine.append(self._looked_at(group))
+        parts = world.gather(encode(mine))
+        return [each for group in world.dealt([decode(part) for part in parts]) for each in group]
+
+    def _looked_at(self, group: Sequence[Request]) -> list[str]:
+        assert self._engine is not None  # ``summaries`` has loaded it
+        nothing = WORDS[self._config.language].nothing
+        return [one_line(each.text, LONGEST) or nothing for (each,) in self._engine.generate(group)]
+
+
+def requests(lines: Sequence[Line], config: SummarizeConfig) -> list[Request]:
+    """What is asked of the model for each image of ``lines`` that has no summary, in order."""
+    decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
+    system, prompt = WORDS[config.language].system, asked(config)
+    found = []
+    for line in lines:
+        user = prompt.replace(MISSION, str(line.row.get("mission", "")))
+        for number in missing(line):
+            key = stream(config.seed, "summarize", str(line.row.get("group_id", "")), number)
+            found.append(Request(Prompt(system, user, (line.images[number],)), decode_by, (key,)))
+    return found
+
+
+def asked(config: SummarizeConfig) -> str:
+    """What the model is asked for each image."""
+    return config.prompt or WORDS[config.language].prompt
+
+
+def missing(line: Line) -> list[int]:
+    """The numbers of a line's images that have no summary yet."""
+    return [number for number in line.images if number not in line.summaries]

@@ -1,0 +1,153 @@
+"""From images to guidance: summaries over all ranks, killed and gone on with; runs that are shown images."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance import content
+from engines import tiny_models
+from programs import forks, photos, small
+
+import stageb
+from stageb.__main__ import main
+
+SEEING: dict[str, Any] = {"model.model_name_or_path": "programs.models:seeing", "sampler.use_images": "instead"}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_image_gets_a_summary_and_a_run_learns_from_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tickets, output = photos.write(tmp_path, 160), tmp_path / "summarized.jsonl"
+    rows = lines(tickets)
+    rows[1]["per_image"] = {"image_1": "seen by a person"}
+    tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert main(photos.summarize(tickets, output)) == 0
+    assert "every image of 160 tickets has a summary" in capsys.readouterr().out
+    made = lines(output)
+    assert [{**row, "per_image": 0} for row in made] == [{**row, "per_image": 0} for row in rows]
+    state = Path(rows[0]["images"][0]).stem
+    assert made[0]["per_image"] == {"image_1": f"state: {state} and nothing else"}
+    assert made[1]["per_image"] == {"image_1": "seen by a person"}
+
+    said = output.read_text().replace(" and nothing else", "").replace("seen by a person", "state: new")
+    output.write_text(said)
+    keys = {**SEEING, "runner.epochs": 1}
+    assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 0
+    assert "Fail if state is torn." in capsys.readouterr().out
+    run = tmp_path / "out" / "run"
+    judged = stageb.predict(guidance=str(run), tickets=str(output), output=str(tmp_path / "p.jsonl"))
+    agree = [row["verdict"] == line["label"] for row, line in zip(judged, rows, strict=True)]
+    assert sum(agree) > 0.9 * len(rows)  # by the images: the run's sampler shows them in the place of the summaries
+    photos.Image.new("RGB", (41, 30), "red").save(tmp_path / "photos" / "torn.png")
+    assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 2
+    assert "holds a run with another config:\n  tickets: " in capsys.readouterr().err
+
+
+def test_rollouts_with_images_are_the_same_on_one_rank_and_two(tmp_path: Path) -> None:
+    tickets = photos.write(tmp_path, 30)
+    rows = [{**row, "per_image": {"image_1": "not seen"}} for row in lines(tickets)]
+    tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    keys = {**SEEING, "jump_reflection": True}
+    for size in (1, 2):
+        ended = forks.run(small.arguments(tickets, tmp_path / f"out{size}", size, keys), size, tmp_path / f"ranks{size}")
+        assert ended.codes == (0,) * size, ended.err
+    found = content(tmp_path / "out1" / "run")
+    assert found == content(tmp_path / "out2" / "run")
+    assert any(b"no rule fails it" in text for text in found.values())
+
+
+def test_what_cannot_be_shown_ends_a_run_before_it_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tickets = small.write(tmp_path / "plain.jsonl", "valves", groups=40)
+
+    def told(keys: dict[str, Any], file: Path = tickets) -> str:
+        assert main(small.arguments(file, tmp_path / "out", 1, keys)) == 2
+        assert not (tmp_path / "out").exists()
+        return capsys.readouterr().err
+
+    assert "sampler.use_images: True: no ticket names images; give lines" in told({"sampler.use_images": True})
+    assert "distill.size: 3: 0 with images" in told({"sampler.use_images": True, "distill.size": 3})
+    rows = lines(photos.write(tmp_path / "seen", 40))
+    seen = tmp_path / "seen" / "tickets.jsonl"
+    seen.write_text("".join(f"{json.dumps({**row, 'per_image': {'image_1': 'x'}})}\n" for row in rows))
+    with_images = {"sampler.use_images": True}
+    blind = told({**with_images, "model.engine": "transformers", "model.model_name_or_path": "stageb-tiny"}, seen)
+    assert "model.model_name_or_path: 'stageb-tiny': a checkpoint of type" in blind
+    assert "cannot be shown images here; name one of the Qwen2-VL" in blind
+    broken = tmp_path / "seen" / "photos" / "worn.png"
+    whole = tiny_models.draw(broken, 3)
+    broken.write_bytes(Path(whole).read_bytes()[:150])
+    said = told(with_images, seen)
+    assert f"1 unusable images:\n  {broken}: broken: " in said
+    assert "of mission valves); save it anew from its source" in said
+
+
+def test_summaries_are_the_same_however_often_killed_and_on_however_many_ranks(tmp_path: Path) -> None:
+    tickets, whole = photos.write(tmp_path, 13), tmp_path / "whole.jsonl"
+    options = ["--round_size=3", "--micro_batch_size=2"]
+    first = forks.run(photos.summarize(tickets, whole, *options), 1, tmp_path / "first")
+    assert first.codes == (0,), first.err
+    wanted, count = whole.read_bytes(), len(first.operations[0])
+    for step, size in ((0.35, 1), (0.6, 2), (0.85, 1)):
+        cut = tmp_path / f"cut{step}.jsonl"
+        arguments = photos.summarize(tickets, cut, *options, world_size=size)
+        ended = forks.run(arguments, size, tmp_path / f"killed{step}", kill_before=int(step * count))
+        assert 137 in ended.codes
+        assert cut.read_bytes() != wanted
+        ended = forks.run(arguments, size, tmp_path / f"gone-on{step}")
+        assert ended.codes == (0,) * size, ended.err
+        assert cut.read_bytes() == wanted
+
+
+def test_a_checkpoint_that_can_see_writes_equal_bytes_on_one_rank_and_two(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tickets = photos.write(tmp_path, 9)
+    rows = lines(tickets)
+    for n, row in enumerate(rows):
+        row["images"] = [f"drawn/{n}.png", f"drawn/{n}-{n}.png"]
+        for name, size in zip(row["images"], ((64, 64 + 8 * n), (70, 40)), strict=True):
+            tiny_models.draw(tmp_path / name, n, size)
+    tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    model = tiny_models.save_with_eyes(tmp_path / "model")
+    options = [f"--model.model_name_or_path={model}", "--model.engine=transformers", "--temperature=1.0"]
+    options += [
+        "--max_new_tokens=6",
+        "--micro_batch_size=4",
+        "--prompt=Look at this {mission}.",
+        "--model.torch_dtype=float32",
+    ]
+    found = []
+    for size in (1, 2):
+        output = tmp_path / f"{size}.jsonl"
+        ended = forks.run(photos.summarize(tickets, output, *options, world_size=size), size, tmp_path / f"ranks{size}")
+        assert ended.codes == (0,) * size, ended.err
+        found.append(output.read_bytes())
+    assert found[0] == found[1]
+    summaries = [summary for row in lines(tmp_path / "1.jsonl") for summary in row["per_image"].values()]
+    assert len(set(summaries)) > 9
+
+
+def test_lines_that_cannot_be_summarized_are_told_all_at_once(tmp_path: Path) -> None:
+    tickets = photos.write(tmp_path, 3)
+    good = tickets.read_text()
+    bad = ['{"mission": "m"}', "[]", '{"images": ["photos/new.png"], "per_image": {"2": "x"}}', '{"images": ["gone.png"]}']
+    tickets.write_text(good + "".join(f"{line}\n" for line in bad))
+    with pytest.raises(stageb.BadInputError) as caught:
+        list(stageb.summarize(tickets=str(tickets), output=str(tmp_path / "o.jsonl"), model={"engine": "scripted"}))
+    told = [str(line) for line in caught.value.bad]
+    assert [line.split(": ")[0] for line in told] == [f"{tickets}:{number}" for number in (4, 5, 6, 7)]
+    assert "no images; name its image files" in told[0]
+    assert "image_2 has a summary and no image" in told[2]
+    assert not (tmp_path / "o.jsonl").exists() or not (tmp_path / "o.jsonl").read_text()
+    tickets.write_text(good)
+    keys: dict[str, Any] = {"engine": "scripted", "model_name_or_path": "programs.models:seeing"}
+    made = stageb.summarize(tickets=str(tickets), output=str(tmp_path / "o.jsonl"), model=keys)
+    assert [set(row["per_image"]) for row in made] == [{"image_1"}] * 3
+    shutil.rmtree(tmp_path / "photos")  # what is done needs no image again
+    assert len(list(stageb.summarize(tickets=str(tickets), output=str(tmp_path / "o.jsonl"), model=keys))) == 3
