@@ -48,6 +48,9 @@ LOOPS = {
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
         config="stageb.guidance.config:LoopConfig",
         fit="stageb.guidance.loop:fit",
+        tools={
+            "guidance": Tool("Look at learnt guidance, compare it, take it elsewhere.", "stageb.guidance.govern.main:main"),
+        },
     ),
     "snake": Loop(
         summary="Learn to play Snake: PPO, its gradients reduced over ranks.",

@@ -49,7 +49,8 @@ class GuidanceConfig:
     """Where guidance starts and how much of its history is kept."""
 
     path: str | None = None
-    """A guidance.json to start from; a mission that it does not name starts with a neutral G0."""
+    """What to start from: a guidance.json, rules as a text file (.txt), or a run's folder; a mission that it does not name
+    starts with a neutral G0."""
     retention: int = 10
     """Snapshots kept per mission, newest first."""
     reset_on_rerun: bool = False

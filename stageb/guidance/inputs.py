@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
-from stageb.guidance.files.guidance_file import load_seed, neutral
+from stageb.guidance.files.guidance_file import neutral, read_guidance
 from stageb.guidance.files.tickets import BadRecord, digest, read
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
 from stageb.guidance.types import Guidance, Ticket
@@ -31,7 +31,8 @@ class Inputs:
 def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
     tickets, set_aside = read(config.stage_a_paths, config.on_bad_record)
-    seeds = load_seed(config.guidance.path) if config.guidance.path else {}
+    language = config.prompt.language
+    seeds = read_guidance(config.guidance.path, language=language) if config.guidance.path else {}
     missions = missions_of(tickets)
     folders = Counter(map(folder, missions))
     shared = [name for name in missions if folders[folder(name)] > 1]
@@ -46,7 +47,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
     check_sealed(config, tickets, splits, seeds)
-    first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
+    first = {name: seeds.get(name) or neutral(name, language) for name in missions}
     return Inputs(tickets, digest(tickets), set_aside, splits, first)
 
 

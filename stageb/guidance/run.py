@@ -260,7 +260,7 @@ class Run:
         """Write down, show and commit what became of edits."""
         name, gated = mission.guidance.mission, self.config.gate != "none"
         before = self.state.missions[name]
-        row |= artifacts.outcome_row(before, mission.guidance, learnt, gated)
+        row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission.guidance, learnt, gated)}
         artifacts.write_reflection(self.journal, name, row)
         if learnt.decision.winner:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
