@@ -25,6 +25,7 @@ THIRD_PARTY = {
     "stageb/draft": {"yaml"},
     "stageb/strict_yaml": {"yaml"},
     "stageb/world": {"lightning", "torch"},
+    "stageb/loggers": {"lightning"},
     "stageb/placing": {"lightning", "torch"},
     "stageb/draws": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},

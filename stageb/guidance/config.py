@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
 from stageb.engines.config import ModelConfig
 
 Language = Literal["en", "zh"]
@@ -120,8 +120,8 @@ class RunnerConfig:
     """Tickets per rank and round; a round is this times the world size."""
     tickets_per_epoch: int | None = None
     """Train tickets drawn for each epoch and mission; null: all but those that edits are raced on."""
-    logging_steps: int = 10
-    """Rounds between two log lines where the output is not a terminal."""
+    log_every_s: float = 10.0
+    """Seconds between two lines on how it goes, where the output is not a terminal; the end of a split has one always."""
 
     def __post_init__(self) -> None:
         require(0 <= self.epochs <= 10_000, "runner.epochs", self.epochs, "0 or more, at most 10000")
@@ -129,7 +129,7 @@ class RunnerConfig:
         require(size >= 1, "runner.per_rank_rollout_batch_size", size, "at least 1")
         drawn = self.tickets_per_epoch
         require(drawn is None or drawn >= 1, "runner.tickets_per_epoch", drawn, "at least 1, or null for all")
-        require(self.logging_steps >= 1, "runner.logging_steps", self.logging_steps, "at least 1")
+        require(0 <= self.log_every_s <= 1e6, "runner.log_every_s", self.log_every_s, "seconds, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -302,6 +302,10 @@ class LoopConfig:
     """Audit alone: judge all tickets under the guidance given, say what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
+    loggers: list[str | LoggerConfig] = field(default_factory=list)
+    """Loggers of Lightning's to show the figures to, each a class path or class_path and init_args: CSV, TensorBoard, ..."""
+    log_level: Level = "info"
+    """What is said on the way: info: how it goes; warning, error: less; debug: every round, and all that libraries say."""
 
     def __post_init__(self) -> None:
         require(bool(self.stage_a_paths), "stage_a_paths", self.stage_a_paths, 'name ticket files: ["tickets.jsonl"]')
