@@ -173,8 +173,8 @@ class Progress:
     def stops(self) -> None:
         """Somebody has pressed Ctrl-C, and is told what comes of it. In a thread of its own."""
         done, now = self._rounds_done - self._rounds_before, time.monotonic()
-        each = (self._last - self._began) / done if done else 0.0
-        about = f" (about {max(1, round(each - (now - self._last)))} s)" if done else ""
+        to_come = round((self._last - self._began) / done - (now - self._last)) if done else 0
+        about = f" (about {to_come} s)" if to_come > 0 else ""
         self._console.print(f"finishing this round{about}; Ctrl-C again stops at once")
 
     def stopped(self, beside: str) -> None:
