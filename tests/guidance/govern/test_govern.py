@@ -19,7 +19,7 @@ from programs import small
 from programs.processes import child
 
 from stageb.__main__ import main
-from stageb.errors import InputError
+from stageb.errors import BadInputError, InputError
 from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.files.guidance_file import from_json, load_seed, read_guidance, to_json
 from stageb.guidance.files.tickets import read
@@ -280,6 +280,23 @@ def test_json_by_hand_is_refused_with_the_line(tmp_path: Path) -> None:
     path.write_text('{"m": {\n  "experiences": {\n    "G0": "h"\n    "G1": "x"}}}')
     with pytest.raises(InputError, match=r"g\.json:4: not JSON"):
         load_seed(path)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["[m]", "[n]", "[", "[]", "G0. a", "G1. b", "G2.c", "G02. c", "Fail.", "", " # x", "\x1b", "\x85a"])
+    )
+)
+def test_any_text_is_rules_or_a_clear_error(lines: list[str]) -> None:
+    try:
+        content, places = rules_file.parse("\n".join(lines), "r.txt", G0)
+        found = from_json(content, "r.txt", places)
+    except BadInputError as error:
+        assert all(line.path == "r.txt" and line.what and line.remedy for line in error.bad)
+        assert all(line.line for line in error.bad) or not any(line.strip().strip("# x") for line in lines)
+    else:
+        written = sum(not line.startswith(("[", " #")) and bool(line) for line in lines)
+        assert written <= sum(len(guidance.rules) for guidance in found.values()) <= written + len(found)
 
 
 @given(guidances(st.sampled_from(["m", "a mission", "阀门"])))
