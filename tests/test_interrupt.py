@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conformance import content
-from programs import small
+from programs import small, snakes
 from programs.forks import Forks, run
 from programs.processes import wait_until
 
@@ -65,3 +65,19 @@ def test_a_second_ctrl_c_ends_the_job_at_once(tmp_path: Path) -> None:
     ended = job.wait(10.0)
     assert ended.codes == (130, 130)
     assert ended.err.strip().splitlines()[-1] == "interrupted by SIGINT; run the same command to go on"
+
+
+def test_snake_goes_on_to_its_next_commit(tmp_path: Path) -> None:
+    long = {"runner__total_steps": snakes.GAMES * 4 * 4000, "runner__commit_every": 8, "evaluation__every": 0}
+    job = Forks(snakes.arguments(tmp_path / "out", 2, **long), 2, tmp_path / "job")
+    assert wait_until(lambda: committed(tmp_path / "out/run")["number"] >= 1, 60.0)
+    process = job.ranks[0].pid
+    assert process
+    os.kill(process, signal.SIGINT)
+    ended = job.wait()
+    assert ended.codes == (130, 130)
+    last = committed(tmp_path / "out/run")["state"]
+    assert last["update"] % 8 == 0
+    assert not last["finished"]
+    assert re.search(r"\ngoing on to the next commit \(about \d+ s\); Ctrl-C again stops at once\n", ended.err)
+    assert f"stopped after {last['update']} of 4000 updates, all committed" in ended.err
