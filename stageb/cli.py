@@ -147,6 +147,7 @@ def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     while rest:
         word = "--help" if rest[0] == "-h" else rest[0]
         name, equals, text = word.removeprefix("--").partition("=")
+        name = "log_level" if name == "log-level" else name  # as commands everywhere spell it
         if not word.startswith("--") or not name:
             told = shown(" ".join(word.split()), 60) or "''"
             raise InputError(f"unrecognized arguments: {told}; every option is --KEY VALUE, a list one value: [a, b]")

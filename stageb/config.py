@@ -6,7 +6,8 @@ Plain frozen dataclasses of the standard library. Values are checked here, where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from stageb.errors import ConfigError
 
@@ -37,6 +38,19 @@ class FabricConfig:
     def __post_init__(self) -> None:
         require(self.num_nodes >= 1, "fabric.num_nodes", self.num_nodes, "at least 1")
         require(0 < self.timeout_s <= 1e6, "fabric.timeout_s", self.timeout_s, "seconds above 0, at most 1000000")
+
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class LoggerConfig:
+    """A logger of Lightning's."""
+
+    class_path: str = "lightning.fabric.loggers.CSVLogger"
+    """Its class, with its module. It is imported, so a config is trusted as code is."""
+    init_args: dict[str, Any] = field(default_factory=dict)
+    """What it is made with. Where it is to write, it is told: logs.d/ in the run's folder."""
 
 
 @dataclass(frozen=True)

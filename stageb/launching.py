@@ -4,8 +4,9 @@ A job is one process per rank and whatever launched them. Three promises are kep
 
 - *No orphan.* A process that a launcher made ends with that launcher, however that one ends (``die_with_launcher``).
   Unguarded, a SIGKILL of the parent, or of torchrun's agent, leaves busy ranks alive for good.
-- *A signal ends the job at once.* SIGINT and SIGTERM are acted on by a thread, so a main thread deep inside a library
-  call need not come back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``).
+- *A signal ends the job at once*, but for the first SIGINT where a loop has said that it heeds it (``heed``): that one asks
+  it to stop at its next commit. Signals are acted on by a thread, so a main thread deep inside a library call need not come
+  back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``).
 - *The last line says why.* ``end`` prints one message, tells the other ranks and leaves by ``os._exit``: an orderly exit
   with gloo or NCCL threads in mid-air may hang or abort. No ``finally`` runs, so files must be right at every instant.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -31,6 +33,10 @@ PARENT = "STAGEB_LAUNCHER_PID"
 _ending = threading.Lock()  # taken once, by the thread that ends the process; never given back
 _last_acts: list[Callable[[int], None]] = []
 _launcher: int | None = None  # the process that this one must not outlive
+_heeds: Callable[[], None] | None = None  # called at the first SIGINT, where a loop will stop for it
+_asked_at: float | None = None  # when that was
+
+ONE_PRESS_S = 0.3  # a terminal and a wrapper may each pass on the same Ctrl-C
 
 
 def under_torchrun() -> bool:
@@ -65,6 +71,45 @@ def end(code: int, message: str = "") -> NoReturn:
     for act in reversed(_last_acts):
         act(code)
     os._exit(code)
+
+
+def heed(tell: Callable[[], None] | None) -> None:
+    """From now on a first SIGINT does not end this process: it calls ``tell``, in another thread, and ``stop_asked`` is
+    true, for whoever leads the job to look at. A second one ends it. None: as before, SIGINT ends it."""
+    global _heeds, _asked_at
+    _heeds, _asked_at = tell, None
+
+
+def stop_asked() -> bool:
+    """Whether somebody has asked the job to stop at its next commit."""
+    return _asked_at is not None
+
+
+def interrupt(again: bool = False) -> None:
+    """Act on a SIGINT, of this process or another rank's; ``again``: this process had one before, and is to end."""
+    global _asked_at
+    if _heeds is None or (again and _asked_at is not None):
+        _interrupted(signal.SIGINT)
+    if _asked_at is None:
+        _asked_at = time.monotonic()
+        _heeds()
+
+
+def command_line() -> str:
+    """The command that made this job, as a shell takes it; empty where that cannot be known (srun)."""
+    words = [sys.argv[0], *sys.argv[1:]]
+    if under_torchrun():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{os.getppid()}/cmdline").read_text(errors="replace").split("\0")[:-1]
+            words = words[1:] if len(words) > 1 and Path(words[1]).name in ("torchrun", "fabric") else words
+        if not {"torchrun", "fabric", "torch.distributed.run"} & {Path(word).name for word in words[:3]}:
+            return ""
+    elif under_slurm():
+        return ""
+    if Path(words[0]).name == "__main__.py":
+        words[:1] = ["python", "-m", Path(words[0]).parent.name]
+    words[0] = Path(words[0]).name if Path(words[0]).name in ("stageb", "torchrun", "fabric") else words[0]
+    return shlex.join(word for word in words if word != "--fresh")
 
 
 def machine() -> str:
@@ -144,7 +189,8 @@ def _watch_parent(parent: int) -> None:
 
 
 class watch_signals:  # noqa: N801 - reads as a function
-    """From now on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
+    """From now on SIGINT and SIGTERM end the job with one line and exit code 130 or 143, but for a SIGINT that is heeded;
+    ``stop`` gives them back.
 
     Workers hold still for a second: rank 0 speaks for all, and ends them. Under an agent rank 0 holds still for a
     moment too, because an agent also sends SIGTERM when a rank has died, and then the dead rank is what must be named.
@@ -180,7 +226,10 @@ class watch_signals:  # noqa: N801 - reads as a function
 
     def _watch(self) -> None:
         while number := os.read(self._read, 1)[0]:
-            if number in self._before:
+            if number in self._before and number == signal.SIGINT and _heeds is not None:
+                if _asked_at is None or time.monotonic() - _asked_at > ONE_PRESS_S:
+                    interrupt(again=True)
+            elif number in self._before:
                 _interrupted(signal.Signals(number))
 
 

@@ -74,6 +74,7 @@ LOOPS = {
                 config="stageb.guidance.summarize.config:SummarizeConfig",
                 fresh=True,
             ),
+            "guidance": Tool("Look at learnt guidance, compare it, take it elsewhere.", "stageb.guidance.govern.main:main"),
         },
     ),
     "snake": Loop(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from typing import Any
 
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]')
 MAX_DEPTH = 64  # far beyond what any file here holds, far below where a reader or writer would run out of stack
 
 
@@ -28,6 +30,25 @@ def loads(text: str) -> Any:
     except UnicodeEncodeError:
         raise ValueError("an escape that is half a surrogate pair") from None
     return value
+
+
+def lines(text: str) -> dict[tuple[str, ...], int]:
+    """On which line of ``text``, which ``loads`` has read, each key of an object stands, by the keys that lead there."""
+    found: dict[tuple[str, ...], int] = {}
+    path: list[str] = []
+    line, read, word = 1, 0, '""'
+    for token in _TOKEN.finditer(text):
+        if token[0] in "{[":
+            path.append("")
+        elif token[0] in "}]":
+            path.pop()
+        elif token[0] == ":":
+            line, read = line + text.count("\n", read, token.start()), token.start()
+            path[-1] = json.loads(word)
+            found.setdefault(tuple(path), line)
+        else:
+            word = token[0]
+    return found
 
 
 def _deeper(value: Any) -> bool:

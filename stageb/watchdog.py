@@ -123,6 +123,7 @@ class Watchdog:
         launching.before_end(self._end_others)
         if self._rank:
             pulse.listen(lambda now: self._peers[0].send("pulse", asdict(now)))
+            launching.heed(lambda: self._everyone[0].send("interrupt"))  # rank 0 knows what to do about it
         self._thread.start()
 
     def _welcome(self, word: str) -> None:
@@ -211,6 +212,8 @@ class Watchdog:
             self._early = self._early or failure
         elif kind == "end":
             launching.end(int(body[0]))
+        elif kind == "interrupt":
+            launching.interrupt()
         elif kind == "bye":
             del self._peers[rank]
 

@@ -67,6 +67,7 @@ class World:
         self.world_size: int = fabric.world_size
         self.is_global_zero: bool = fabric.is_global_zero
         self.device = str(fabric.device)
+        self.stopping = False  # whether somebody has asked the job to stop at its next commit; told by ``lead``
         self._works: Mapping[str, Work] = {}
         self._leading = False
 
@@ -139,19 +140,24 @@ class World:
         self._works = dict(works)
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Have rank 0 do ``act(*args)`` while the other ranks answer its maps; what it returns, on every rank."""
+        """Have rank 0 do ``act(*args)`` while the other ranks answer its maps; what it returns, on every rank.
+
+        Afterwards ``stopping`` is the same on all ranks: that of rank 0 as it was done.
+        """
         if self.is_global_zero:
             pulse.name("leading")
             self._leading = True
             value = act(*args, **keywords)
             self._leading = False
-            self.broadcast((None, value))
+            self.stopping = launching.stop_asked()
+            self.broadcast((None, (value, self.stopping)))
             return value
         nothing: tuple[bytes | None, Any] = (None, None)
         while True:
             asked, came_of_it = self.broadcast(nothing)
             if asked is None:
-                return came_of_it  # type: ignore[no-any-return]
+                value, self.stopping = came_of_it
+                return value
             self._answer(decode(asked))
 
     def map(self, name: str, common: Json, items: Sequence[Json], on_item: Callable[[int], None] | None = None) -> list[Any]:
@@ -218,6 +224,7 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
         return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
     finally:
         launching.before_end(None)
+        launching.heed(None)
         signals.stop()
 
 

@@ -27,6 +27,7 @@ THIRD_PARTY = {
     "stageb/strict_yaml": {"yaml"},
     "stageb/world": {"lightning", "torch"},
     "stageb/pictures": {"PIL"},
+    "stageb/loggers": {"lightning"},
     "stageb/placing": {"lightning", "torch"},
     "stageb/draws": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},

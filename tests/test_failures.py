@@ -185,6 +185,19 @@ def cases() -> list[Case]:
             ),
             Case("SIGINT to the parent", launcher, send=INT, to="parent", says="interrupted by SIGINT; run", codes=(130,)),
             Case(
+                "SIGINT to the parent, heeded",
+                launcher,
+                "rounds",
+                send=INT,
+                to="parent",
+                says="stopped in good order",
+                codes=(130,),
+                quick=own,
+            ),
+            Case(
+                "SIGINT to rank 1, heeded", launcher, "rounds", send=INT, to="1", says="stopped in good order", codes=(130,)
+            ),
+            Case(
                 "SIGTERM to the parent",
                 launcher,
                 send=TERM,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
 from stageb.engines.config import ModelConfig
 
 Language = Literal["en", "zh"]
@@ -75,7 +75,8 @@ class GuidanceConfig:
     """Where guidance starts and how much of its history is kept."""
 
     path: str | None = None
-    """A guidance.json to start from; a mission that it does not name starts with a neutral G0."""
+    """What to start from: a guidance.json, rules as a text file (.txt), or a run's folder; a mission that it does not name
+    starts with a neutral G0."""
     retention: int = 10
     """Snapshots kept per mission, newest first."""
     reset_on_rerun: bool = False
@@ -148,8 +149,8 @@ class RunnerConfig:
     """Tickets per rank and round; a round is this times the world size."""
     tickets_per_epoch: int | None = None
     """Train tickets drawn for each epoch and mission; null: all but those that edits are raced on."""
-    logging_steps: int = 10
-    """Rounds between two log lines where the output is not a terminal."""
+    log_every_s: float = 10.0
+    """Seconds between two lines on how it goes, where the output is not a terminal; the end of a split has one always."""
 
     def __post_init__(self) -> None:
         require(0 <= self.epochs <= 10_000, "runner.epochs", self.epochs, "0 or more, at most 10000")
@@ -157,7 +158,7 @@ class RunnerConfig:
         require(size >= 1, "runner.per_rank_rollout_batch_size", size, "at least 1")
         drawn = self.tickets_per_epoch
         require(drawn is None or drawn >= 1, "runner.tickets_per_epoch", drawn, "at least 1, or null for all")
-        require(self.logging_steps >= 1, "runner.logging_steps", self.logging_steps, "at least 1")
+        require(0 <= self.log_every_s <= 1e6, "runner.log_every_s", self.log_every_s, "seconds, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -339,6 +340,10 @@ class LoopConfig:
     report: bool = True
     """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
+    loggers: list[str | LoggerConfig] = field(default_factory=list)
+    """Loggers of Lightning's to show the figures to, each a class path or class_path and init_args: CSV, TensorBoard, ..."""
+    log_level: Level = "info"
+    """What is said on the way: info: how it goes; warning, error: less; debug: every round, and all that libraries say."""
 
     def __post_init__(self) -> None:
         shown = self.sampler.use_images

@@ -10,7 +10,7 @@ from stageb.errors import BadInputError, BadLine, ConfigError
 from stageb.functions import function_named
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
-from stageb.guidance.files.guidance_file import load_seed, neutral
+from stageb.guidance.files.guidance_file import neutral, read_guidance
 from stageb.guidance.files.tickets import BadRecord, digest, read
 from stageb.guidance.gate.decide import Choose
 from stageb.guidance.selection import Rule, majority, rule_named
@@ -39,7 +39,8 @@ def read_inputs(config: LoopConfig) -> Inputs:
     tickets, set_aside = read(config.stage_a_paths, config.on_bad_record, config.columns, use_images)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
-    seeds = load_seed(config.guidance.path) if config.guidance.path else {}
+    language = config.prompt.language
+    seeds = read_guidance(config.guidance.path, language=language) if config.guidance.path else {}
     missions = missions_of(tickets)
     folders = Counter(map(folder, missions))
     shared = [name for name in missions if folders[folder(name)] > 1]
@@ -54,7 +55,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
     check_sealed(config, tickets, splits, seeds)
-    first = {name: seeds.get(name) or neutral(name, config.prompt.language) for name in missions}
+    first = {name: seeds.get(name) or neutral(name, language) for name in missions}
     return Inputs(tickets, digest(tickets), set_aside, splits, first, rule_named(config.selection), _own_gate(config))
 
 

@@ -3,13 +3,15 @@ choose, commit.
 
 Fabric has launched the ranks (``world.py``). What rank 0 decides it does in ``lead``, where the other ranks answer what it
 asks (judging tickets, sampling reflections) until it is done; what each step does stands in ``run.py``. A run goes on from
-any commit by walking the same loop: ``hand_out``, ``close`` and ``choose`` pass over what was done before.
+any commit by walking the same loop: ``hand_out``, ``close`` and ``choose`` pass over what was done before. A first Ctrl-C
+(``world.stopping``) lets the round end, so that no work is lost; everything that a round brings is committed with it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from stageb import loggers, speaking
 from stageb import world as worlds
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import looked_into
@@ -25,6 +27,8 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
     Raises ``InputError`` before anything is started where the input cannot be used.
     """
+    speaking.at(config.log_level)
+    loggers.check(config.loggers)
     inputs = read_inputs(config)
     return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh, inputs))
 
@@ -38,16 +42,25 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
         if not world.lead(run.finished, fresh):
             ranks.load()
             world.lead(run.begin, fresh)
-            epochs(world, run, ranks)
+            try:
+                epochs(world, run, ranks)
+            except Stopped:
+                return world.lead(run.stop)
             world.lead(run.end)
     return 0
 
 
+class Stopped(Exception):  # noqa: N818 - nothing is wrong
+    """On all ranks at once: the run ends here, to be gone on with."""
+
+
 def epochs(world: World, run: Run, ranks: Ranks) -> None:
-    """Judge, learn for some epochs, choose, judge again."""
+    """Judge, learn for some epochs, choose, judge again. Raises ``Stopped``."""
 
     def roll_out(batch: Round) -> None:
         guidance = world.lead(run.hand_out, batch)
+        if world.stopping:
+            raise Stopped
         if guidance:
             answers = ranks.roll_out(batch, guidance, run.within)
             world.lead(run.take_in, batch, answers)

@@ -4,58 +4,92 @@ alone."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
 
+from stageb import launching
+from stageb.config import Level
+from stageb.errors import shown
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.decide import STRONG
 from stageb.guidance.gate.exact import smallest
 from stageb.guidance.gate.pool import FOLDS
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
-from stageb.guidance.schedule import Round, Schedule
+from stageb.guidance.schedule import NOWHERE, Round, Schedule
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
 
+LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 JUDGED_BY = {
     "probability": "by the probability of its verdict, nothing decoded",
     "answer": "by its greedy verdict, a few tokens decoded",
 }
 
 
-class Progress:
-    """Counts rounds and tickets of this process's part of the run, and says what reflection changed."""
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Edits of a run's missions, those that let a rule go left out."""
 
-    def __init__(self, config: LoopConfig, schedule: Schedule, state: State, resumed: bool) -> None:
+    tried: int = 0  # by the gate
+    accepted: int = 0
+
+    def plus(self, row: Mapping[str, Any]) -> Edits:
+        """With those of one more row of reflection.jsonl."""
+        if "credits" in row:
+            return self
+        tried = len(row["gate"]["edits"]) if row["gate"] else int(row["applied"])
+        return Edits(self.tried + tried, self.accepted + int(row["applied"]))
+
+
+class Bar(RichProgress):
+    """A bar, and below it a line of figures and one on what goes on."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """See rich."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            for text in (task.fields["figures"], task.fields["doing"]):
+                if text:
+                    yield Text(f"  {text}", no_wrap=True, overflow="ellipsis")
+
+
+class Progress:
+    """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
+
+    def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: Edits) -> None:
+        """``edits`` are those of the run so far."""
         self._console = _console()
         self._config = config
         self._schedule = schedule
-        self._every = config.runner.logging_steps
-        self._started = time.monotonic()
+        self._began = self._last = self._said = time.monotonic()
         self._tickets = 0
-        self._rounds_done = schedule.count(state.done)
+        self._resumed = state.done != NOWHERE
+        self._rounds_done = self._rounds_before = schedule.count(state.done)
         self._rounds = schedule.count()
-        self._resumed = resumed
-        if resumed:
+        self._edits = edits
+        if self._resumed:
             place = f"{config.output.root}/{config.output.run_name}"
-            self._console.print(f"{place}: going on after {self._rounds_done} of {self._rounds} rounds")
+            self._says("info", f"{place}: going on after {self._rounds_done} of {self._rounds} rounds")
         self._bar = Bar(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("rounds"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[figures]}", markup=False),
+            TextColumn("rounds{task.fields[left]}", markup=False),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not (self._console.is_terminal and config.log_level == "info"),
         )
-        self._task = self._bar.add_task("starting", total=self._rounds, completed=self._rounds_done, figures="")
-
+        self._task = self._bar.add_task(
+            "starting", total=self._rounds, completed=self._rounds_done, left="", figures="", doing=""
+        )
         self._bar.start()
 
     def close(self) -> None:
@@ -65,12 +99,15 @@ class Progress:
     def starts(self, inputs: Inputs, judges_by: str) -> None:
         """What was found in the user's files that a person should know of, and what the run may cost."""
         if inputs.set_aside:
-            self._console.print(f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
+            self._says("warning", f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
         if self._config.guidance.path is not None and neutral:
-            self._console.print(f"guidance.path has no rules for: {', '.join(neutral)}")
+            self._says("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
         if not self._resumed:
-            self._console.print("\n".join(self._forecast(inputs, judges_by)))
+            forecast, *warnings = self._forecast(inputs, judges_by)
+            self._says("info", forecast)
+            for line in warnings:
+                self._says("warning", line)
 
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
         """Lines on what is ahead, at most."""
@@ -96,15 +133,23 @@ class Progress:
 
     def within(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
-        self._bar.update(self._task, figures=f"{(self._tickets + tickets) / self._seconds():.1f} tickets/s")
+        self._bar.update(self._task, doing=f"{tickets} tickets of this round answered")
 
-    def round(self, batch: Round, tally: Tally, guidance_step: int) -> None:
-        """A round is done; ``tally`` is of its split so far in this epoch."""
+    def round(self, batch: Round, tally: Tally, guidance_step: int) -> dict[str, float]:
+        """A round is done; ``tally`` is of its split so far in this epoch. What is there to log of it."""
         self._tickets += len(batch.tickets)
-        figures = f"{self._tickets / self._seconds():.1f} tickets/s, acc {tally.right / tally.n:.1%}, step {guidance_step}"
+        speed = self._tickets / max(1e-6, time.monotonic() - self._began)
+        figures = f"acc {tally.right / tally.n:.1%}, step {guidance_step}"
+        if self._edits.tried:
+            figures += f", {self._edits.accepted} of {self._edits.tried} edits accepted"
+        figures += f", {speed:.1f} tickets/s"
         self._one_more(batch, figures)
-        if not self._console.is_terminal and (self._rounds_done % self._every == 0 or batch.last):
-            self._console.print(f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}")
+        now, every = time.monotonic(), self._config.runner.log_every_s
+        if self._bar.disable and (batch.last or now - self._said >= every or self._config.log_level == "debug"):
+            self._said = now
+            left = f", about {left} left" if (left := self._left()) else ""
+            self._says("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
+        return {"tickets_per_second": round(speed, 3), "acc": tally.right / tally.n, "guidance_step": guidance_step}
 
     def passes(self, batch: Round, why: str) -> None:
         """A round needed no rollout."""
@@ -112,29 +157,53 @@ class Progress:
 
     def says(self, text: str) -> None:
         """What goes on between rounds."""
-        self._bar.update(self._task, figures=text)
+        self._bar.update(self._task, doing=text)
 
-    def tells(self, text: str) -> None:
+    def tells(self, text: str, level: Level = "info") -> None:
         """Something that is worth a line of its own."""
-        self._console.print(text)
+        self._says(level, text)
 
     def learnt(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
         """A bundle is dealt with, or a search for idle rules: one line on what became of it, and the rules that changed."""
+        self._edits = self._edits.plus(row)
         lines = [f"{mission} {row['reflection_id']}: {_outcome(row)}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
-        self._console.print("\n".join(lines))
+        self._says("info", "\n".join(lines))
+
+    def stops(self) -> None:
+        """Somebody has pressed Ctrl-C, and is told what comes of it. In a thread of its own."""
+        done, now = self._rounds_done - self._rounds_before, time.monotonic()
+        to_come = round((self._last - self._began) / done - (now - self._last)) if done else 0
+        about = f" (about {to_come} s)" if to_come > 0 else ""
+        self._console.print(f"finishing this round{about}; Ctrl-C again stops at once")
+
+    def stopped(self, beside: str) -> None:
+        """The run has stopped, as somebody asked: how to go on, by the same command with ``beside``."""
+        command = " ".join(filter(None, [launching.command_line(), beside]))
+        how = f"to go on:\n  {shown(command)}" if launching.command_line() else "the same command goes on"
+        self._console.print(f"stopped after {self._rounds_done} of {self._rounds} rounds, all committed; {how}")
+
+    def _says(self, level: Level, text: str) -> None:
+        if LEVELS.index(level) >= LEVELS.index(self._config.log_level):
+            self._console.print(text)
 
     def _one_more(self, batch: Round, figures: str) -> None:
         self._rounds_done += 1
-        self._bar.update(self._task, completed=self._rounds_done, description=self._place(batch), figures=figures)
+        self._last = time.monotonic()
+        left = f", about {left} left" if (left := self._left()) else ""
+        place = self._place(batch)
+        self._bar.update(self._task, completed=self._rounds_done, description=place, left=left, figures=figures, doing="")
+
+    def _left(self) -> str:
+        """How long the rounds to come may take, at the pace of this process so far; empty while nobody knows."""
+        done, to_come = self._rounds_done - self._rounds_before, self._rounds - self._rounds_done
+        seconds = round((self._last - self._began) / done * to_come) if done else 0
+        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" if seconds else ""
 
     def _place(self, batch: Round) -> str:
         return f"{batch.mission}, epoch {batch.epoch}, {batch.split}"
-
-    def _seconds(self) -> float:
-        return max(1e-6, time.monotonic() - self._started)
 
 
 def finished_already(config: LoopConfig) -> None:

@@ -7,9 +7,12 @@ journal and speaks; what it decides it has decided by the functions of ``learnin
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from functools import partial
+from typing import Any, Self
 
+from stageb import launching
 from stageb.guidance import learning, summary
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
@@ -18,7 +21,7 @@ from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Learnt, Tools
-from stageb.guidance.progress import Progress, finished_already
+from stageb.guidance.progress import Edits, Progress, finished_already
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.report import write
 from stageb.guidance.schedule import Place, Round, Schedule
@@ -36,16 +39,19 @@ from stageb.guidance.state import (
 )
 from stageb.guidance.types import Answers, Guidance, Record
 from stageb.journal import Journal
+from stageb.loggers import Loggers
 
 UNCHANGED = "unchanged"
+INTERRUPTED = 130  # the exit code
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 
 
 class Run:
     """One run: where it stands, and what is written and said of it."""
 
-    journal: Journal  # from ``begin`` on, as these two
+    journal: Journal  # from ``begin`` on, as these three
     progress: Progress
+    loggers: Loggers
     state: State
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
@@ -62,6 +68,8 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         """Let go of what ``begin`` took, where the run broke before its end."""
+        if hasattr(self, "loggers"):
+            self.loggers.close("success" if self.state.finished else "aborted")
         for held in ("progress", "journal"):
             if hasattr(self, held):
                 getattr(self, held).close()
@@ -85,8 +93,20 @@ class Run:
         for mission in self.state.missions.values():
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self._began -= sum(row["seconds"] for row in self.journal.notes("timings.jsonl"))
-        self.progress = Progress(self.config, self.schedule, self.state, resumed=self.journal.number > 0)
+        edits = Edits()
+        for name in self.state.missions:
+            for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
+                edits = edits.plus(row)
+        self.progress = Progress(self.config, self.schedule, self.state, edits)
+        self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.tells, level="warning"))
         self.progress.starts(self.inputs, self.ranks.judges_by)
+        launching.heed(self.progress.stops)
+
+    def stop(self) -> int:
+        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
+        self.progress.close()
+        self.progress.stopped("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")
+        return INTERRUPTED
 
     def end(self) -> None:
         """Nothing is left to do: say what came of it."""
@@ -136,7 +156,9 @@ class Run:
         if not why:
             return mission.guidance
         if why == UNCHANGED and batch.last:
-            artifacts.write_metrics(self.journal, batch, *mission.judged[batch.split])
+            step, tally = mission.judged[batch.split]
+            artifacts.write_metrics(self.journal, batch, step, tally)
+            self._log(batch, tally.row(), "")
         self.progress.passes(batch, why)
         self.state = replace(self.state, done=batch.place)  # with the next commit: to pass again costs nothing
         return None
@@ -181,13 +203,19 @@ class Run:
         mission = replace(
             mission, tally=tally, pending=mission.pending + tuple(records) if batch.learns else mission.pending
         )
+        self._log(batch, self.progress.round(batch, tally, mission.guidance.step), "round/")
         if batch.last:
             artifacts.write_metrics(self.journal, batch, mission.guidance.step, tally)
+            self._log(batch, tally.row(), "")
             mission = replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)})
             if batch.split == "val":
                 mission = replace(mission, choices=(*mission.choices, Choice(mission.guidance, tally.right, tally.n)))
-        self.progress.round(batch, tally, mission.guidance.step)
         return mission
+
+    def _log(self, batch: Round, figures: Mapping[str, Any], kind: str) -> None:
+        """Show figures of a round, or of a whole split, to the loggers, over the rounds of the run."""
+        named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
+        self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
 
     def _distilled(self, batch: Round, mission: MissionState, records: list[Record]) -> MissionState:
         """The mission after right answers of a round were written as training data."""
@@ -209,6 +237,8 @@ class Run:
         if place <= self.state.done:
             return
         self._reflect_while_due(name, 1)
+        if launching.stop_asked():
+            return
         if self.learns(name) and learning.may_prune(self.state.missions[name], self.config):
             self._prune(name)
         mission = self.state.missions[name]
@@ -237,7 +267,7 @@ class Run:
         return not self.state.ended and (patience is None or self.state.missions[name].idle_epochs < patience)
 
     def _reflect_while_due(self, name: str, size: int) -> None:
-        while learning.due(self.state.missions[name], size) and self.learns(name):
+        while learning.due(self.state.missions[name], size) and self.learns(name) and not launching.stop_asked():
             self._reflect_once(name)
 
     def _reflect_once(self, name: str) -> None:
@@ -267,7 +297,7 @@ class Run:
         """Write down, show and commit what became of edits."""
         name, gated = mission.guidance.mission, self.config.gate != "none"
         before = self.state.missions[name]
-        row |= artifacts.outcome_row(before, mission.guidance, learnt, gated)
+        row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission.guidance, learnt, gated)}
         artifacts.write_reflection(self.journal, name, row)
         if learnt.decision.winner:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
 
 SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
 FOOD = 255  # that mark, in a grid
@@ -179,6 +179,10 @@ class SnakeConfig:
     log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
+    loggers: list[str | LoggerConfig] = field(default_factory=list)
+    """Lightning's loggers to show every row to, beside ``log``: each a class path, or class_path and init_args."""
+    log_level: Level = "info"
+    """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
 
     def __post_init__(self) -> None:
         precisions = (None, "32-true", "32", "bf16-mixed")

@@ -7,6 +7,7 @@ and the number of updates, which names every random stream.
 
 from __future__ import annotations
 
+from stageb import loggers, speaking
 from stageb import world as worlds
 from stageb.snake.config import SnakeConfig
 from stageb.snake.ranks import Ranks, games_of
@@ -17,6 +18,8 @@ from stageb.world import World
 
 def fit(config: SnakeConfig, resolved_yaml: str, fresh: bool) -> int:
     """Run, or go on with, the run that ``config`` names. Returns the exit code."""
+    speaking.at(config.log_level)
+    loggers.check(config.loggers)
     return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh))
 
 
@@ -30,13 +33,15 @@ def main(world: World, config: SnakeConfig, resolved_yaml: str, fresh: bool) -> 
         begun, checkpoint = world.lead(run.begin, fresh, schedule)
         ranks = Ranks(config, schedule, world)
         ranks.take_up(checkpoint)
-        updates(world, run, ranks, begun)
+        if not updates(world, run, ranks, begun):
+            return world.lead(run.stop)
         world.lead(run.end)
     return 0
 
 
-def updates(world: World, run: Run, ranks: Ranks, begun: int) -> None:
-    """The updates from ``begun`` on."""
+def updates(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
+    """The updates from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit that is
+    due: one in between would leave other files than a run that nothing disturbed."""
     schedule = ranks.schedule
     for update in range(begun, schedule.updates):
         rollout = ranks.roll_out(update)
@@ -49,3 +54,6 @@ def updates(world: World, run: Run, ranks: Ranks, begun: int) -> None:
         if schedule.commits(update):
             checkpoint = ranks.checkpoint()
             world.lead(run.commit, update, checkpoint)
+            if world.stopping and update + 1 < schedule.updates:
+                return False
+    return True

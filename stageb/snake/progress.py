@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from stageb import launching
+from stageb.errors import shown
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.schedule import Schedule
 
@@ -24,6 +26,7 @@ class Progress:
         self._console = _console()
         self._config, self._schedule = config, schedule
         self._began, self._begun, self._said = time.monotonic(), done, 0.0
+        self._row = done  # the update of the last row
         place = f"{config.output.root}/{config.output.run_name}"
         if last:
             self._console.print(f"{place}: going on after {done} of {schedule.updates} updates, {_figures(last, config)}")
@@ -38,7 +41,7 @@ class Progress:
             TextColumn("{task.fields[figures]}", markup=False),
             console=self._console,
             transient=True,
-            disable=not self._console.is_terminal,
+            disable=not (self._console.is_terminal and config.log_level in ("info", "debug")),
         )
         self._task = self._bar.add_task("", total=schedule.updates, completed=done, figures="")
         self._bar.start()
@@ -51,11 +54,30 @@ class Progress:
         """A row was written; a plain line for it, unless the last one was just before."""
         figures = f"{_figures(row, self._config)}, {_short(steps_per_second)} steps/s"
         self._bar.update(self._task, completed=row["update"], figures=figures)
-        now = time.monotonic()
+        now, self._row = time.monotonic(), row["update"]
+        if self._config.log_level in ("warning", "error"):
+            return
         if row["eval/games"] or (not self._console.is_terminal and now - self._said >= PAUSE_S):
             self._said = now
             left = (now - self._began) / (row["update"] - self._begun) * (self._schedule.updates - row["update"])
             self._console.print(f"update {row['update']}/{self._schedule.updates}: {figures}, {_clock(left)} left")
+
+    def tells(self, text: str) -> None:
+        """Something that is worth a line of its own."""
+        self._console.print(text)
+
+    def stops(self) -> None:
+        """Somebody has pressed Ctrl-C, and is told what comes of it. In a thread of its own."""
+        done, every = self._row - self._begun, self._config.runner.commit_every
+        to_come = min(every - self._row % every, self._schedule.updates - self._row)
+        about = f" (about {max(1, round((time.monotonic() - self._began) / done * to_come))} s)" if done else ""
+        self._console.print(f"going on to the next commit{about}; Ctrl-C again stops at once")
+
+    def stopped(self, update: int) -> None:
+        """The run has stopped after ``update`` updates, as somebody asked: how to go on."""
+        command = shown(launching.command_line())
+        how = f"to go on:\n  {command}" if command else "the same command goes on"
+        self._console.print(f"stopped after {update} of {self._schedule.updates} updates, all committed; {how}")
 
     def result(self, row: Mapping[str, Any]) -> None:
         """The run is over; ``row`` is its last."""

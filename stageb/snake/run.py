@@ -18,8 +18,10 @@ import torch
 from safetensors.torch import save_file
 
 import stageb
+from stageb import launching
 from stageb.commits import committed
 from stageb.journal import Journal
+from stageb.loggers import Loggers
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.learner import Figures
 from stageb.snake.logs import Logs
@@ -31,7 +33,15 @@ from stageb.snake.types import Played
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
-NOT_SHAPING = ("output.", "fabric.", "log.", "runner.per_rank_num_envs")  # keys that change no result
+INTERRUPTED = 130  # the exit code
+NOT_SHAPING = (
+    "output.",
+    "fabric.",
+    "log.",
+    "log_level",
+    "loggers",
+    "runner.per_rank_num_envs",
+)  # keys that change no result
 
 
 class Run:
@@ -40,6 +50,7 @@ class Run:
     journal: Journal  # from ``begin`` on, as these
     progress: Progress
     logs: Logs
+    loggers: Loggers
     schedule: Schedule
 
     def __init__(self, config: SnakeConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
@@ -55,6 +66,8 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         """Let go of what ``begin`` took, where the run broke before its end."""
+        if hasattr(self, "loggers"):
+            self.loggers.close("aborted")
         for held in ("logs", "progress", "journal"):
             if hasattr(self, held):
                 getattr(self, held).close()
@@ -90,14 +103,23 @@ class Run:
         rows = self.journal.rows(METRICS)
         self.logs = Logs(self.config.log, self.journal.folder, rows)
         self.progress = Progress(self.config, schedule, done, rows[-1] if rows else None)
+        launching.heed(self.progress.stops)
+        self.loggers = Loggers(self.config.loggers, self.journal.folder, self.progress.tells)
         self._since, self._recorded = time.monotonic(), done
         return done, torch.load(path, weights_only=True) if path else None
+
+    def stop(self) -> int:
+        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
+        self.progress.close()
+        self.progress.stopped(self.journal.state["update"])
+        return INTERRUPTED
 
     def end(self) -> None:
         """Nothing is left to do: draw, and say what came of it."""
         self.progress.close()
         rows = self.journal.rows(METRICS)
         self.logs.end(rows)
+        self.loggers.close("success")
         self.journal.commit({**self.journal.state, "finished": True})
         self.progress.result(rows[-1])
 
@@ -147,6 +169,7 @@ class Run:
         self.journal.note(TIMINGS, [{"update": update + 1, "seconds": round(seconds, 3), **times}])
         self._since, self._recorded = now, update + 1
         self.logs.add(row, times)
+        self.loggers.log({**row, **times}, (update + 1) * self.schedule.steps)
         self.progress.recorded(row, times["time/global_fps"])
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:
@@ -155,6 +178,7 @@ class Run:
         self.journal.put(WEIGHTS, lambda path: save_file(weights, path))
         self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint, path))
         self.logs.save()
+        self.loggers.save()
         self.journal.commit({"update": update + 1, "skipped": self._skipped, "finished": False})
 
 

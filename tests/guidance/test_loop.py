@@ -785,7 +785,7 @@ def test_what_shapes_no_result_may_differ(fit: Fit) -> None:
     fit.tickets = moved
     shutil.move(fit.root, fit.folder / "elsewhere")
     fit.root = fit.folder / "elsewhere"
-    assert fit(runner__logging_steps=5, fabric__timeout_s=30) == 0
+    assert fit(runner__log_every_s=5, fabric__timeout_s=30) == 0
     assert "finished already" in fit.err
     assert content(fit.run) == before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,13 @@ Respond = Callable[[Prompt, Decode, int], str]
 def slow(prompt: Prompt, decode: Decode, key: int) -> str:
     """The follower's answer, after a while."""
     time.sleep(ANSWER_S)
+    return respond(prompt, decode, key)
+
+
+def stuck(prompt: Prompt, decode: Decode, key: int) -> str:
+    """No answer for as long as a test can take."""
+    print("stuck", file=sys.stderr, flush=True)
+    time.sleep(1000.0)
     return respond(prompt, decode, key)
 
 

@@ -29,7 +29,9 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
     "model.timeout_s",
     "guidance.path",
     "guidance.reset_on_rerun",
-    "runner.logging_steps",
+    "log_level",
+    "loggers",
+    "runner.log_every_s",
     "runner.per_rank_rollout_batch_size",
     "report",
 )

@@ -1,18 +1,21 @@
-"""Guidance as JSON: the ``guidance.json`` of a run, and one that a user wrote to start from.
+"""Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
-``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}}}``. A user may leave
-out everything but the experiences.
+``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}}}``. A person may leave
+out everything but the experiences, or write a text file instead (``rules_file.py``). ``read_guidance`` is how commands read
+whatever they were pointed at; what it returns has passed every check.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from stageb import strict_json
-from stageb.errors import BadInputError, BadLine
+from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import number
 from stageb.guidance.texts import text_fault
@@ -40,49 +43,151 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
     }
 
 
-def from_json(content: Mapping[str, Any], path: str) -> dict[str, Guidance]:
-    """Every mission's guidance in the parsed content of a guidance.json; ``path`` is its name in messages.
+def from_json(
+    content: Mapping[str, Any], path: str, lines: Mapping[tuple[str, ...], int] | None = None
+) -> dict[str, Guidance]:
+    """Every mission's guidance in the parsed content of a guidance.json; ``path`` is its name in messages, ``lines`` says
+    on which of its lines a key stands, by the keys that lead there.
 
-    Raises ``BadInputError`` with every fault found: the file, the mission, the key, and what to do.
+    Raises ``BadInputError`` with every fault found: the file, the line, the mission, the key, and what to do.
     """
     faults: list[BadLine] = []
     for mission, body in content.items():
-        faults += [BadLine(path, 0, f"mission {mission!r}: {what}", remedy) for what, remedy in _faults(mission, body)]
+        for place, what, remedy in _faults(mission, body):
+            line = (lines or {}).get((mission, *place), 0)
+            faults.append(BadLine(path, line, f"mission {mission!r}: {what}", remedy))
     if faults:
         raise BadInputError("places in the guidance", faults)
     return {mission: _guidance(mission, body) for mission, body in content.items()}
 
 
-def load_seed(path: str | Path) -> dict[str, Guidance]:
-    """The guidance that a user wrote, by mission.
+def read_guidance(source: str | Path, mission: str | None = None, language: str = "en") -> dict[str, Guidance]:
+    """The guidance that ``source`` names, by mission: of ``mission`` alone where one is given, which must be there then.
 
-    Raises ``BadInputError`` where the file cannot be read, is not strict JSON in UTF-8, or holds something else, numbers
-    that leave a run no room included.
+    A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default headline in ``language``);
+    each may end in ``@STEP``: the guidance of that step, as the run's snapshots or the file's history keep it.
+
+    Raises ``InputError`` where there is no such thing, or something in it cannot be used.
     """
+    path, step = split_step(source)
+    if path.is_dir():
+        files = files_of_run(path)
+        found = {name: guidance for file in files.values() for name, guidance in load_seed(file).items()}
+        _check_mission(path, mission, found)
+        if step is not None:
+            wanted = {name: file for name, file in files.items() if mission in (None, name)}
+            found = {name: _snapshot(file, name, step) for name, file in wanted.items()}
+    else:
+        found = load_seed(path, language)
+        _check_mission(path, mission, found)
+        if step is not None:
+            found = {name: _at_step(path, guidance, step) for name, guidance in found.items() if mission in (None, name)}
+    return {name: guidance for name, guidance in found.items() if mission in (None, name)}
+
+
+def split_step(source: str | Path) -> tuple[Path, int | None]:
+    """The path in ``PATH`` or ``PATH@STEP``, and the step; what exists under its whole name is no step."""
+    text = str(source)
+    head, _, tail = text.rpartition("@")
+    if head and re.fullmatch("[0-9]{1,9}", tail) and not os.path.lexists(text):
+        return Path(head), int(tail)
+    return Path(text), None
+
+
+def files_of_run(folder: Path) -> dict[str, Path]:
+    """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop lies in ``folder``."""
+    if not (folder / "config.yaml").is_file():
+        raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name a run's folder, or a file"))
+    files = {name: file for file in sorted(folder.glob("*/guidance.json")) for name in load_seed(file)}
+    if not files:
+        raise InputError(shown(f"{folder}: this run holds no guidance; name one of loop guidance that has begun"))
+    return files
+
+
+def load_seed(path: str | Path, language: str = "en") -> dict[str, Guidance]:
+    """The guidance that a person wrote, or a run, by mission: rules as text where the file's name ends in ``.txt``, their
+    default headline in ``language``, JSON elsewhere.
+
+    Raises ``BadInputError`` where the file cannot be read, is not what its name says, or holds something else, numbers that
+    leave a run no room included.
+    """
+    text, lines = _text(path), dict[tuple[str, ...], int]()
+    if Path(path).suffix == ".txt":
+        content, lines = rules_file.parse(text, str(path), WORDS[language].neutral_headline)
+    else:
+        try:
+            content = strict_json.loads(text)
+        except ValueError as error:
+            line, why = getattr(error, "lineno", 0), getattr(error, "msg", error)
+            raise _unreadable(
+                path, f"not JSON: {why}", "mend it, or give a text file of rules a name in .txt", line
+            ) from error
+        if not isinstance(content, dict) or not content:
+            raise _unreadable(path, "not an object of missions", 'write {"the mission": {"experiences": {"G0": "..."}}}')
+        lines = strict_json.lines(text)
+    guidance = from_json(content, str(path), lines)
+    high = [name for name, known in guidance.items() if max(known.step, known.next_number - 1) > MOST]
+    if high:
+        remedy = "number the rules G0, G1, ... and leave step and next_number out"
+        whats = {name: f"mission {name!r}: a step or a rule's number beyond {MOST}" for name in high}
+        bad = [BadLine(str(path), lines.get((name,), 0), what, remedy) for name, what in whats.items()]
+        raise BadInputError("places in the guidance", bad)
+    return guidance
+
+
+def _text(path: str | Path) -> str:
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
         why = getattr(error, "strerror", None) or str(error)
-        raise _unreadable(path, why, "name a readable guidance.json in guidance.path") from error
+        raise _unreadable(path, why, "name a readable guidance.json, or a text file of rules") from error
     try:
-        content = strict_json.loads(data.decode("utf-8-sig"))
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _unreadable(path, f"not UTF-8 (byte {error.start})", "save it as UTF-8") from error
-    except ValueError as error:
-        raise _unreadable(path, f"not JSON: {error}", "mend it") from error
-    if not isinstance(content, dict) or not content:
-        raise _unreadable(path, "not an object of missions", 'write {"the mission": {"experiences": {"G0": "..."}}}')
-    guidance = from_json(content, str(path))
-    high = [mission for mission, known in guidance.items() if max(known.step, known.next_number - 1) > MOST]
-    if high:
-        remedy = "number the rules G0, G1, ... and leave step and next_number out"
-        whats = [f"mission {mission!r}: a step or a rule's number beyond {MOST}" for mission in high]
-        raise BadInputError("places in the guidance", [BadLine(str(path), 0, what, remedy) for what in whats])
-    return guidance
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _unreadable(path, f"not UTF-8 (byte {error.start})", "save it as UTF-8", line) from error
 
 
-def _unreadable(path: str | Path, what: str, remedy: str) -> BadInputError:
-    return BadInputError("places in the guidance", [BadLine(str(path), 0, what, remedy)])
+def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance]) -> None:
+    if mission is not None and mission not in found:
+        raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {', '.join(map(repr, found))}"))
+
+
+def _snapshot(file: Path, mission: str, step: int) -> Guidance:
+    """The guidance that a run had at ``step``; ``file`` is its guidance.json."""
+    kept = {int(each.stem.rpartition("-")[2]): each for each in file.parent.glob("snapshots/guidance-[0-9]*.json")}
+    if step not in kept:
+        raise InputError(_no_step(file.parent, mission, step, kept, "guidance.retention says how many a run keeps"))
+    return load_seed(kept[step])[mission]
+
+
+def _at_step(path: Path, guidance: Guidance, step: int) -> Guidance:
+    """The guidance of that mission that a file holds, or its history."""
+    if guidance.step == step:
+        return guidance
+    kept = past(path, guidance.mission)
+    if step not in kept:
+        raise InputError(_no_step(path, guidance.mission, step, {*kept, guidance.step}, "name one of them"))
+    return kept[step]
+
+
+def past(path: Path, mission: str) -> dict[int, Guidance]:
+    """What the history of a shared file (``history_file.py``) holds of a mission, by step."""
+    kept = dict[int, Guidance]()
+    for row in history_file.rows(path):
+        if row["mission"] == mission:
+            found = from_json(row["guidance"], str(history_file.path_of(path)))
+            kept |= {known.step: known for known in found.values() if known.mission == mission}
+    return kept
+
+
+def _no_step(path: Path, mission: str, step: int, kept: Iterable[int], remedy: str) -> str:
+    steps = ", ".join(map(str, sorted(kept)))
+    return shown(f"{path}: step {step} of mission {mission!r} is not there; kept: {steps}; {remedy}")
+
+
+def _unreadable(path: str | Path, what: str, remedy: str, line: int = 0) -> BadInputError:
+    return BadInputError("places in the guidance", [BadLine(str(path), line, what, remedy)])
 
 
 def _guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
@@ -92,42 +197,49 @@ def _guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     return Guidance(mission, body.get("step", 0), tuple(rules), body.get("next_number", number(rules[-1]) + 1))
 
 
-def _faults(mission: str, body: Any) -> list[tuple[str, str]]:
-    """What is wrong with one mission's body, and the remedy."""
+_Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the mission, what is wrong, the remedy
+
+
+def _faults(mission: str, body: Any) -> list[_Fault]:
+    """What is wrong with one mission's body."""
     if text_fault(mission):
-        return [(f"its name has {text_fault(mission)}", "name the mission as the tickets do")]
+        return [((), f"its name has {text_fault(mission)}", "name the mission as the tickets do")]
     if not isinstance(body, dict):
-        return [("not an object", 'write {"experiences": {"G0": "..."}}')]
-    experiences = body.get("experiences")
-    if not isinstance(experiences, dict) or HEADLINE_KEY not in experiences:
-        return [("no experiences with a headline", 'write "experiences": {"G0": "the headline", ...}')]
-    found = [(f"unknown field {name!r}", f"leave it out; known: {', '.join(FIELDS)}") for name in body if name not in FIELDS]
-    for key, text in experiences.items():
+        return [((), "not an object", 'write {"experiences": {"G0": "..."}}')]
+    rules = body.get("experiences")
+    if not isinstance(rules, dict) or HEADLINE_KEY not in rules:
+        rules_place: tuple[str, ...] = ("experiences",) if "experiences" in body else ()
+        return [(rules_place, "no experiences with a headline", 'write "experiences": {"G0": "the headline", ...}')]
+    remedy = f"leave it out; known: {', '.join(FIELDS)}"
+    found: list[_Fault] = [((name,), f"unknown field {name!r}", remedy) for name in body if name not in FIELDS]
+    for key, text in rules.items():
+        place = ("experiences", key)
         if not KEY.fullmatch(key):
-            found.append((f"experiences: the key {key!r}", "name rules G0, G1, ... G999999"))
+            found.append((place, f"experiences: the key {key!r}", "name rules G0, G1, ... G999999"))
         elif not isinstance(text, str):
-            found.append((f"experiences: {key}: not a text", "write the rule as a string"))
+            found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
-            found.append((f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    return found or _number_faults(body, experiences) + _metadata_faults(body, experiences)
+            found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
+    return found or _number_faults(body, rules) + _metadata_faults(body, rules)
 
 
-def _number_faults(body: Mapping[str, Any], experiences: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = []
-    least = 1 + max(int(key[1:]) for key in experiences)
+def _number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
+    found: list[_Fault] = []
+    least = 1 + max(int(key[1:]) for key in rules)
     for name, lowest in (("step", 0), ("next_number", least)):
         value = body.get(name, lowest)
         if type(value) is not int or value < lowest:
-            found.append((f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
+            found.append(((name,), f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
     return found
 
 
-def _metadata_faults(body: Mapping[str, Any], experiences: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
     metadata = body.get("metadata", {})
     if not isinstance(metadata, dict):
-        return [("metadata: not an object", 'write {"G1": {...}}, or leave it out')]
+        return [(("metadata",), "metadata: not an object", 'write {"G1": {...}}, or leave it out')]
+    remedy = "give an object for a key of the experiences, or leave it out"
     return [
-        (f"metadata: {key!r}", "give an object for a key of the experiences, or leave it out")
+        (("metadata", key), f"metadata: {key!r}", remedy)
         for key, value in metadata.items()
-        if key not in experiences or not isinstance(value, dict)
+        if key not in rules or not isinstance(value, dict)
     ]

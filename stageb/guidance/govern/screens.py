@@ -1,0 +1,128 @@
+"""What commands say of guidance, line by line. Texts of files and models are shown so that they move no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import shown
+from stageb.guidance.files import history_file
+from stageb.guidance.files.guidance_file import files_of_run, past, split_step
+from stageb.guidance.govern import compare
+from stageb.guidance.govern.provenance import LEARNT, Edit, edit_of, edits, on_val
+from stageb.guidance.types import Guidance, Rule
+
+TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
+DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "removed"}
+
+
+def rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterator[str]:
+    """The rules of a mission, each with where it comes from."""
+    path, _ = split_step(source)
+    made = edits(files_of_run(path)[guidance.mission].parent) if path.is_dir() else []
+    yield f"{shown(guidance.mission)}, step {guidance.step}:"
+    for rule in guidance.rules:
+        yield f"  {rule.key}. {shown(rule.text)}"
+        yield from (f"      {line}" for line in _provenance(rule, edit_of(rule, made), all_tickets))
+
+
+def _provenance(rule: Rule, edit: Edit | None, all_tickets: bool) -> Iterator[str]:
+    """How a rule came to its text. What its metadata holds, anybody may have written there."""
+    data = rule.metadata
+    if not data:
+        yield "given: by a person, or as the neutral headline"
+        return
+    told = data.get(LEARNT) if edit is None else edit.plain("")
+    told = told if isinstance(told, Mapping) else {}
+    place = [f"{name} {shown(str(told[name]), 60)}" for name in ("step", "epoch") if told.get(name) is not None]
+    place += [f"run {shown(str(told['run']), 60)}"] if told.get("run") else []
+    op = data.get("op") if isinstance(data.get("op"), str) else ""
+    merged = data.get("merged_from") if isinstance(data.get("merged_from"), list) else []
+    made = [DONE.get(str(op), shown(str(op), 20)) or "written"]
+    made += [f"from {shown(', '.join(map(str, merged or [])), 80)}"] if merged else []
+    made += [f"by {shown(str(data['reflection_id']), 60)}"] if data.get("reflection_id") else []
+    yield " ".join(made) + (f" ({', '.join(place)})" if place else "")
+    if data.get("rationale"):
+        yield f"why: {shown(str(data['rationale']), 400)}"
+    sources = data.get("sources")
+    if isinstance(sources, list) and sources:
+        named = [shown(str(key), 120) for key in (sources if all_tickets else sources[:TICKETS])]
+        more = len(sources) - len(named)
+        yield f"learnt from {_count(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
+    if isinstance(told.get("gate"), Mapping):
+        yield f"gate: {_gate(told['gate'])}"
+
+
+def _gate(test: Mapping[str, Any]) -> str:
+    """The figures of a test, in a line."""
+    figures = {name: value for name, value in test.items() if isinstance(value, int | float)}
+    said = [f"mean gain {figures['mean_gain']:+.1%}"] if "mean_gain" in figures else []
+    said += [f"on {figures['tickets']} tickets"] if "tickets" in figures else []
+    said += [f"({figures['won']:g} won, {figures['lost']:g} lost)"] if {"won", "lost"} <= figures.keys() else []
+    said += [f"at level {figures['level']:.3g}"] if "level" in figures else []
+    return " ".join(said)
+
+
+def differences(before: Mapping[str, Guidance], after: Mapping[str, Guidance]) -> Iterator[str]:
+    """What is not the same in two sets of guidance, mission by mission; nothing where all rules are."""
+    for mission in dict.fromkeys([*before, *after]):
+        old, new = before.get(mission), after.get(mission)
+        if found := compare.changes(old, new):
+            steps = [f"step {each.step}" if each else "none" for each in (old, new)]
+            yield f"{shown(mission)}: {steps[0]} -> {steps[1]}"
+            yield from map(shown, compare.lines(found))
+
+
+def history_of_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
+    """Every step of a run's mission: what made it, how it was proven, how it did on val."""
+    place = files_of_run(folder)[mission].parent
+    made, judged = {edit.step: edit for edit in edits(place)}, on_val(place)
+    yield f"{shown(mission)}, step {now.step} in use:"
+    for step in sorted({*made, *judged, now.step, *([min(made) - 1] if made else [])}):
+        edit, mark = made.get(step), "*" if step == now.step else " "
+        epoch = f", epoch {edit.epoch}" if edit and edit.epoch is not None else ""
+        yield f"{mark} step {step}: {shown(edit.name, 60) + epoch if edit else 'given'}"
+        for operation in edit.operations if edit else ():
+            yield f"      {_operation(operation)}"
+        if edit and edit.gate is not None:
+            yield f"      gate: {_gate(edit.gate)}"
+        if step in judged:
+            yield f"      val: {_accuracy(judged[step])}"
+
+
+def history_of_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
+    """Every change of a mission's guidance in a file that commands have changed."""
+    kept, before = past(path, mission), dict[str, Guidance]()
+    made = [row for row in history_file.rows(path) if row["mission"] == mission]
+    in_use = max((number for number, row in enumerate(made) if kept[row["step"]] == now), default=None)
+    yield f"{shown(mission)}, step {now.step} in use:"
+    for number, row in enumerate(made):
+        version, mark = kept[row["step"]], "*" if number == in_use else " "
+        yield f"{mark} step {row['step']}: {shown(row['action'], 60)} {shown(row['source'], 200)}".rstrip()
+        yield f"      {shown(row['at'], 40)}, {shown(row['by'], 60)}"
+        yield from (f"    {line}" for line in list(differences(before, {mission: version}))[1:])
+        before = {mission: version}
+    if in_use is None:
+        yield f"* step {now.step}: {'edited by hand since' if made else 'as it is; no command has changed it'}"
+
+
+def _operation(operation: Mapping[str, Any]) -> str:
+    """An operation, in a line."""
+    joined = operation.get("merged_from") or []
+    what = [str(operation.get("op")), str(operation.get("key") or ", ".join(map(str, joined)))]
+    return shown(" ".join(filter(None, what)) + (f": {operation['text']}" if operation.get("text") else ""))
+
+
+def _accuracy(row: Mapping[str, Any]) -> str:
+    accuracy, interval = row.get("acc"), row.get("acc_interval")
+    if not isinstance(accuracy, float | int):
+        return f"{row['n']} tickets"
+    within = ""
+    if isinstance(interval, list) and len(interval) == 2 and all(isinstance(end, float | int) for end in interval):
+        within = f" (95 % interval {interval[0]:.0%}-{interval[1]:.0%})"
+    return f"{accuracy:.1%} of {row['n']} tickets{within}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -1,0 +1,121 @@
+"""A guidance file that is kept for many runs: changed one mission at a time, by agreement, and never without a way back.
+
+Nobody holds the file while a person reads what is about to change. If another process has changed the mission's guidance
+meanwhile, what would change now is shown, and asked about, anew.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stageb import disk
+from stageb.errors import InputError, JournalError, shown
+from stageb.guidance.files import history_file
+from stageb.guidance.files.guidance_file import load_seed, past, to_json
+from stageb.guidance.govern.compare import changes
+from stageb.guidance.types import Guidance
+
+Agreed = Callable[[Guidance | None, Guidance], bool]
+"""Whether what is in use (None: nothing) may become what is proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What to do with one mission's guidance in a shared file."""
+
+    action: str  # for the history: "promoted from", "rolled back"
+    source: str  # where the guidance comes from
+    guidance: Guidance
+    new: bool  # whether it is a step that the file has never held, and so is numbered by it
+
+
+def target(name: str) -> Path:
+    """The file to change. Raises ``InputError`` for one that no command may change."""
+    path = Path(name).resolve()  # what a link points to is replaced, and not the link
+    if path.is_dir() or path.suffix == ".txt":
+        what = "a folder" if path.is_dir() else "a text file, which holds no history"
+        raise InputError(shown(f"{name}: {what}; name a guidance.json of your own, such as shared.json"))
+    if any((parent / "commit.json").exists() for parent in list(path.parents)[:3]):
+        remedy = "name a file of your own: stageb guidance promote RUN@STEP --to shared.json"
+        raise InputError(shown(f"{name}: belongs to a run, whose files say what it learnt; {remedy}"))
+    return path
+
+
+def apply(path: Path, change: Change, agreed: Agreed) -> Guidance | None:
+    """Make ``change``, if it is ``agreed`` to; the guidance then in use, None where it is not.
+
+    ``agreed`` is not asked where the rules are in use already: then nothing is changed. Raises ``InputError`` where the
+    file, or its history, cannot be read, ``JournalError`` where the disk refuses.
+    """
+    while True:
+        before = _present(path).get(change.guidance.mission)
+        if before is not None and not changes(before, change.guidance) and (change.new or before == change.guidance):
+            return before
+        if not agreed(before, _versions(path, before, change)[-1]):
+            return None
+        with _reporting(path), history_file.held(path):
+            if _present(path).get(change.guidance.mission) == before:
+                return _write(path, before, change)
+
+
+def _versions(path: Path, before: Guidance | None, change: Change) -> list[Guidance]:
+    """What is to be noted: what is in use, where nothing has noted it yet, and what comes. No step is given twice."""
+    kept = past(path, change.guidance.mission)
+    found = [before] if before is not None and before not in kept.values() else []
+    newest = max([*kept, *(guidance.step for guidance in found)], default=-1)
+    if found and found[0].step in kept:  # edited by hand
+        newest += 1
+        found = [replace(found[0], step=newest)]
+    after = replace(change.guidance, step=max(change.guidance.step, newest + 1)) if change.new else change.guidance
+    return [*found, after]
+
+
+def _write(path: Path, before: Guidance | None, change: Change) -> Guidance:
+    """Note what is to be noted, then put what comes in its place. The file is held."""
+    *found, after = _versions(path, before, change)
+    for guidance in found:
+        _note(path, "found there", "", guidance)
+    _note(path, change.action, change.source, after)
+    content = {
+        name: body for each in {**_present(path), after.mission: after}.values() for name, body in to_json(each).items()
+    }
+    data = disk.encoded(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    mode = path.stat().st_mode if path.exists() else None
+
+    def write(beside: Path) -> None:
+        beside.write_bytes(data)
+        if mode is not None:
+            beside.chmod(mode & 0o777)
+
+    disk.place(path, write)
+    return after
+
+
+def _note(path: Path, action: str, source: str, guidance: Guidance) -> None:
+    try:
+        by = getpass.getuser()
+    except (OSError, KeyError):  # a container may have no name for its user
+        by = f"user {os.getuid()}"
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    row = {"mission": guidance.mission, "step": guidance.step, "action": action, "source": source, "at": at, "by": shown(by)}
+    history_file.add(path, {**row, "guidance": to_json(guidance)})
+
+
+def _present(path: Path) -> dict[str, Guidance]:
+    return load_seed(path) if path.exists() else {}
+
+
+@contextmanager
+def _reporting(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.filename or path}: {error.strerror or error}"
+        raise JournalError(shown(f"{what}; mend it and give the command again, the guidance in use is intact")) from error
