@@ -45,10 +45,10 @@ def _parser(summaries: Mapping[str, str], of_runs: Collection[str]) -> argparse.
         command = table.add_parser(name, help=summary.replace("%", "%%"))
         if name == "completion":
             command.add_argument("shell", choices=SHELLS)
-        elif name == "fit":
+        elif name in ("fit", "validate"):
             _add_keys(command, list(loops.LOOPS.values()), {LOOP: list(loops.LOOPS), "fresh": None})
         elif name in tools and tools[name].config:
-            _add_keys(command, [tools[name]], {})
+            _add_keys(command, [tools[name]], {"fresh": None} if tools[name].fresh else {})
         if name in of_runs or (name in tools and not tools[name].config):
             _files(command.add_argument("run", nargs="*"))
     return parser

@@ -18,7 +18,7 @@ from stageb.guidance.config import ColumnsConfig, LoopConfig, ManualReviewConfig
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 
 HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer
-OF_RUN = ("seed", "prompt", "model", "sampler", "manual_review")
+OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class PredictConfig:
     """Judging tickets under guidance that was learnt."""
 
     guidance: str = ""
-    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler and manual_review are the run's too,
-    unless they are given."""
+    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler, selection and manual_review are the
+    run's too, unless they are given."""
     tickets: str | list[str] = ""
     """Ticket files, JSON Lines or CSV; labels need not be there."""
     output: str = "predictions.jsonl"
@@ -43,6 +43,8 @@ class PredictConfig:
     prompt: PromptConfig = field(default_factory=PromptConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    selection: str = "majority"
+    """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
@@ -56,8 +58,8 @@ class EvaluateConfig:
     """How good guidance is on labelled tickets."""
 
     guidance: str = ""
-    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler and manual_review are the run's too,
-    unless they are given."""
+    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler, selection and manual_review are the
+    run's too, unless they are given."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
     tickets: str | list[str] = ""
@@ -75,6 +77,8 @@ class EvaluateConfig:
     prompt: PromptConfig = field(default_factory=PromptConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    selection: str = "majority"
+    """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
 

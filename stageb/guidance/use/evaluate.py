@@ -16,7 +16,7 @@ from stageb import disk, loops
 from stageb import world as worlds
 from stageb.cli import from_keywords
 from stageb.guidance.types import Guidance
-from stageb.guidance.use import report
+from stageb.guidance.use import summary
 from stageb.guidance.use.config import EvaluateConfig, ticket_files
 from stageb.guidance.use.figures import ALL, Paired, counted, is_right
 from stageb.guidance.use.judging import Judging
@@ -58,16 +58,16 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
 
 def main(config: EvaluateConfig, resolved_yaml: str, fresh: bool) -> int:
     """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
-    return _run(config, fresh, report.show_evaluation)
+    return _run(config, fresh, summary.show_evaluation)
 
 
 Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
 
 
 def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
-    guidances = {PREDICTIONS: learnt(config.guidance)}
+    guidances = {PREDICTIONS: learnt(config.guidance, config.prompt.language)}
     if config.compare is not None:
-        guidances[COMPARED] = learnt(config.compare, "compare")
+        guidances[COMPARED] = learnt(config.compare, config.prompt.language, "compare")
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([digests(guidance) for guidance in guidances.values()]))

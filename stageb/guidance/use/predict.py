@@ -17,8 +17,9 @@ from stageb import loops
 from stageb import world as worlds
 from stageb.cli import from_keywords
 from stageb.errors import ConfigError, InputError
+from stageb.guidance.selection import rule_named
 from stageb.guidance.types import Guidance
-from stageb.guidance.use import report
+from stageb.guidance.use import summary
 from stageb.guidance.use.config import HOW_ASKED, EvaluateConfig, PredictConfig, round_size, ticket_files
 from stageb.guidance.use.judging import Judged, Judging
 from stageb.guidance.use.learnt import digests, learnt
@@ -66,11 +67,11 @@ def predicted(path: Path) -> Predicted:
 
 def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
     """The command. Raises ``InputError`` before any ticket is judged where something cannot be used."""
-    return _run(config, fresh, report.show_counts)
+    return _run(config, fresh, summary.show_counts)
 
 
 def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
-    guidance = learnt(config.guidance)
+    guidance = learnt(config.guidance, config.prompt.language)
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr(digests(guidance)))
@@ -109,6 +110,7 @@ class Rounds:
         self.guidance = guidance
         self._known = guidance.keys() if known is None else known
         self._config = config
+        self._rule = rule_named(config.selection)
         self._source = source
         self._output: Output | None = None
         self._progress: Progress | None = None
@@ -150,7 +152,7 @@ class Rounds:
         """Select a verdict for every ticket of a round, and commit their rows."""
         agreement = self._config.manual_review.min_verdict_agreement
         made = [
-            row(line, answers, passes, self.guidance[line.ticket.mission].step, agreement)
+            row(line, answers, passes, self.guidance[line.ticket.mission].step, agreement, self._rule)
             for line, (answers, passes) in zip(lines, judged, strict=True)
         ]
         state = {**self._out.state, "counts": counted(self.counts, made)}

@@ -8,7 +8,7 @@ from typing import Any
 from stageb.engines.protocol import Question, Scorer
 from stageb.guidance.prompts import rollout_prompt, verdict_lines
 from stageb.guidance.rollout import sigmoid
-from stageb.guidance.selection import select
+from stageb.guidance.selection import Rule, select
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import Answers, Guidance, Ticket, Verdict
 from stageb.guidance.use.source import Line
@@ -19,10 +19,15 @@ Counts = dict[str, dict[str, int]]
 
 
 def row(
-    line: Line, answers: Answers, passes: float | None, guidance_step: int, min_verdict_agreement: float
+    line: Line,
+    answers: Answers,
+    passes: float | None,
+    guidance_step: int,
+    min_verdict_agreement: float,
+    rule: Rule,
 ) -> dict[str, Any]:
-    """The row of one ticket; ``passes`` is how probable a pass is, where the engine can tell."""
-    selection, candidates = select(line.ticket, answers, min_verdict_agreement), answers.candidates
+    """The row of one ticket; ``passes``: how probable a pass is, where the engine can tell; ``rule`` selects the verdict."""
+    selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
     why, verdict = selection.manual_review, selection.verdict
     probability = None if passes is None or verdict is None else passes if verdict == "pass" else round(1 - passes, 6)
     if verdict is None and candidates:

@@ -80,7 +80,7 @@ def test_faults_of_all_files_and_of_the_model_come_together(tmp_path: Path, caps
     assert main(["validate", *bad]) == 2
     said = capsys.readouterr().err
     assert "4 unusable places" in said
-    for place in ("in.jsonl:161: not JSON", 't.csv:2: label "OK"', "g.json: mission 'valves': no experiences", "model: "):
+    for place in ("in.jsonl:161: not JSON", 't.csv:2: label "OK"', "g.json:1: mission 'valves': no experiences", "model: "):
         assert place in said
     assert main(["validate", *bad[:1], "--columns", "passes=OK,fails=NG", "--on_bad_record=skip"]) == 0
     assert "1 unusable ticket lines would be set aside" in capsys.readouterr().out
