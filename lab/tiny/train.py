@@ -1,7 +1,8 @@
 """Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --start FOLDER`` (one GPU, minutes).
 
 What is trained is a Qwen3-shaped decoder on rows drawn without end from ``examples`` and ``lessons``, each seen a few times.
-It starts from nothing, or from a checkpoint whose tokenizer it keeps (``training.json`` keeps what that one records). Hidden
+It starts from nothing, or from a checkpoint whose tokenizer it keeps (``training.json`` keeps what that one records); that one
+may have fewer layers. Hidden
 matrices are updated by Muon, the rest by AdamW. Left out on purpose: mixed corpora, distillation from another model,
 reinforcement; the data's own teacher is exact and costs nothing.
 """
@@ -24,7 +25,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from lab.tiny.examples import Row, number_row, rollout_row
+from lab.tiny.examples import Row, drill_row, rollout_row
 from lab.tiny.lessons import lessons
 from lab.tiny.muon import Muon
 from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
@@ -34,7 +35,7 @@ from stageb import seeds
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
-NUMBERS = 0.5  # of the rollout rows of a world with numbers, how many compare nothing else
+DRILLS = 0.5  # of the rollout rows of a world that has what they need
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Rows(Dataset[Batch]):
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
             world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese)
-            drill = number_row(rng, world, self.unseen) if rng.random() < NUMBERS else None
+            drill = drill_row(rng, world, self.unseen) if rng.random() < DRILLS else None
             yield drill or rollout_row(rng, world, difficulty, self.unseen)
 
 
@@ -163,6 +164,20 @@ def new_model(recipe: Recipe, attention: str) -> Any:
     )
 
 
+def deepen(old: Any, new: Any) -> None:
+    """Give ``new`` the weights of ``old``, of which it may have more layers: those between hand on what they are given,
+    until they have learnt better, so both compute the same."""
+    layers, more = old.config.num_hidden_layers, new.config.num_hidden_layers
+    places = {(number + 1) * more // layers - 1: number for number in range(layers)}
+    state = {name: value for name, value in old.state_dict().items() if ".layers." not in name}
+    for place, layer in enumerate(new.model.layers):
+        weights = old.model.layers[places[place]].state_dict() if place in places else layer.state_dict()
+        for name, value in weights.items():
+            silent = place not in places and name in ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+            state[f"model.layers.{place}.{name}"] = torch.zeros_like(value) if silent else value
+    new.load_state_dict(state)
+
+
 def optimizers(model: torch.nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon for hidden matrices, AdamW for embeddings and norms."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
@@ -185,7 +200,7 @@ class Trainer:
         self.recipe, self.device, self.on_gpu = recipe, device, device.startswith("cuda")
         self.model = new_model(recipe, "flex_attention" if self.on_gpu else "sdpa")
         if start is not None:
-            self.model.load_state_dict(Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict())
+            deepen(Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32), self.model)
         self.model.to(device)
         self.trunk = Trunk(self.model)
         self.answer_loss: Any = answer_loss

@@ -260,7 +260,7 @@ def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), 
     attribute = rng.choice(free)
     other = rng.choice(free)
     if rng.random() < 0.25 and other != attribute and world.comparable(attribute, other):
-        return _between(world, rng, attribute, other)
+        return draw_between(world, rng, attribute, other)
     if attribute in world.numbers:
         return draw_limit(world, rng, attribute)
     values = world.values[attribute]
@@ -275,7 +275,7 @@ def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), 
     return Condition("is", attribute, (rng.choice(values),))
 
 
-def _between(world: World, rng: random.Random, one: str, other: str) -> Condition:
+def draw_between(world: World, rng: random.Random, one: str, other: str) -> Condition:
     """How two attributes compare."""
     many = one in world.numbers and world.numbers[one].high - world.numbers[one].low > 20
     kinds: tuple[Kind, ...] = ("over", "under") if many else ("equals", "equals", "differs")
