@@ -91,7 +91,8 @@ def rollout_row(
 def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
     """A row whose rules are all of one kind, of the kinds that are learnt last: so a verdict hangs on nothing else. None
     where the world has none of these."""
-    kinds = [rules for rules in (limits(rng, world), comparisons(rng, world), conjunctions(rng, world)) if rules]
+    drawn = (limits(rng, world), comparisons(rng, world), conjunctions(rng, world), conjunctions(rng, world))
+    kinds = [rules for rules in drawn if rules]
     if not kinds:
         return None
     book = Book(numbered(rng.choice(kinds), rng), "pass")
@@ -107,15 +108,15 @@ def limits(rng: random.Random, world: World) -> list[WorldRule]:
 
 
 def comparisons(rng: random.Random, world: World) -> list[WorldRule]:
-    """One to three rules that compare two attributes; some of them have one more condition."""
+    """One to four rules that compare two attributes, half of them with one more condition, of the same kind or another."""
     pairs = [(one, other) for one in world.layout for other in world.layout if world.comparable(one, other) and one != other]
     rules = []
-    for spot in range(rng.choice((1, 1, 1, 2, 2, 3)) if pairs else 0):
+    for spot in range(rng.choice((1, 1, 2, 2, 3, 4)) if pairs else 0):
         first = draw_between(world, rng, *rng.choice(pairs))
         drawn, second = rng.random(), None
-        if drawn < 0.15:
+        if drawn < 0.35:
             second = draw_between(world, rng, *rng.choice(pairs))
-        elif drawn < 0.35:
+        elif drawn < 0.55:
             second = draw_condition(world, rng, taken=first.attributes, simple=True)
         rules.append(WorldRule(_verdict(rng, spot), (first, second) if second and second != first else (first,)))
     return rules
@@ -123,14 +124,15 @@ def comparisons(rng: random.Random, world: World) -> list[WorldRule]:
 
 def conjunctions(rng: random.Random, world: World) -> list[WorldRule]:
     """Several rules of two or three conditions over attributes that share their values; often one value in all of a rule, or
-    in all of the rules."""
+    in all of the rules, and attributes that stand in several of them."""
     if not world.alike or len(world.values) < 4:
         return []
-    names, several = list(world.values), rng.choice((2, 3, 3))
-    fixed, rules = rng.choice((None, None, rng.choice(world.values[names[0]]))), []
+    names, several = list(world.values), rng.choice((2, 3, 3, 3))
+    names = rng.sample(names, min(len(names), rng.choice((4, 6, 9, 9, 16, 40))))
+    fixed, rules = rng.choice((None, rng.choice(world.values[names[0]]))), []
     for spot in range(rng.randint(2, 10)):
         chosen = rng.sample(names, several)
-        one = fixed if rng.random() < 0.9 else rng.choice(world.values[chosen[0]]) if rng.random() < 0.5 else None
+        one = fixed if rng.random() < 0.9 else rng.choice(world.values[chosen[0]])
         drawn = [one if one in world.values[name] else rng.choice(world.values[name]) for name in chosen]
         conditions = (Condition("is", name, (value,)) for name, value in zip(chosen, drawn, strict=True))
         rules.append(WorldRule("pass" if spot and rng.random() < 0.05 else "fail", tuple(conditions)))

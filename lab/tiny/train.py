@@ -1,8 +1,7 @@
 """Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --start FOLDER`` (one GPU, minutes).
 
 What is trained is a Qwen3-shaped decoder on rows drawn without end from ``examples`` and ``lessons``, each seen a few times.
-It starts from nothing, or from a checkpoint whose tokenizer it keeps (``training.json`` keeps what that one records); that one
-may have fewer layers. Hidden
+It starts from nothing, or from a checkpoint whose tokenizer it keeps (``training.json`` keeps what that one records). Hidden
 matrices are updated by Muon, the rest by AdamW. Left out on purpose: mixed corpora, distillation from another model,
 reinforcement; the data's own teacher is exact and costs nothing.
 """
@@ -35,7 +34,7 @@ from stageb import seeds
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
-DRILLS = 0.5  # of the rollout rows of a world that has what they need
+DRILLS = 0.6  # of the rollout rows of a world that has what they need
 
 
 @dataclass(frozen=True)
@@ -164,20 +163,6 @@ def new_model(recipe: Recipe, attention: str) -> Any:
     )
 
 
-def deepen(old: Any, new: Any) -> None:
-    """Give ``new`` the weights of ``old``, of which it may have more layers: those between hand on what they are given,
-    until they have learnt better, so both compute the same."""
-    layers, more = old.config.num_hidden_layers, new.config.num_hidden_layers
-    places = {(number + 1) * more // layers - 1: number for number in range(layers)}
-    state = {name: value for name, value in old.state_dict().items() if ".layers." not in name}
-    for place, layer in enumerate(new.model.layers):
-        weights = old.model.layers[places[place]].state_dict() if place in places else layer.state_dict()
-        for name, value in weights.items():
-            silent = place not in places and name in ("self_attn.o_proj.weight", "mlp.down_proj.weight")
-            state[f"model.layers.{place}.{name}"] = torch.zeros_like(value) if silent else value
-    new.load_state_dict(state)
-
-
 def optimizers(model: torch.nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon for hidden matrices, AdamW for embeddings and norms."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
@@ -200,7 +185,7 @@ class Trainer:
         self.recipe, self.device, self.on_gpu = recipe, device, device.startswith("cuda")
         self.model = new_model(recipe, "flex_attention" if self.on_gpu else "sdpa")
         if start is not None:
-            deepen(Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32), self.model)
+            self.model.load_state_dict(Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32).state_dict())
         self.model.to(device)
         self.trunk = Trunk(self.model)
         self.answer_loss: Any = answer_loss
