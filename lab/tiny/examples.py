@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.tiny import words
 from lab.tiny.rules import BETWEEN, COMPARISONS, Book, Condition, Facts, Style, WorldRule
@@ -91,8 +91,8 @@ def rollout_row(
 def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
     """A row whose rules are all of one kind, of the kinds that are learnt last: so a verdict hangs on nothing else. None
     where the world has none of these."""
-    drawn = (limits(rng, world), comparisons(rng, world), conjunctions(rng, world), conjunctions(rng, world))
-    kinds = [rules for rules in drawn if rules]
+    makers = (limits, comparisons, conjunctions, conjunctions, phrases)
+    kinds = [rules for make in makers if (rules := make(rng, world))]
     if not kinds:
         return None
     book = Book(numbered(rng.choice(kinds), rng), "pass")
@@ -137,6 +137,17 @@ def conjunctions(rng: random.Random, world: World) -> list[WorldRule]:
         conditions = (Condition("is", name, (value,)) for name, value in zip(chosen, drawn, strict=True))
         rules.append(WorldRule("pass" if spot and rng.random() < 0.05 else "fail", tuple(conditions)))
     return rules
+
+
+def phrases(rng: random.Random, world: World) -> list[WorldRule]:
+    """One to three rules about words of the notes, in all their endings, now and then with one about an attribute."""
+    rules = []
+    for spot in range(rng.choice((1, 1, 2, 3)) if world.vocabulary else 0):
+        about = draw_condition(world, rng, taken=world.layout)
+        if about is not None:
+            rules.append(WorldRule(_verdict(rng, spot), (about,)))
+    first = draw_condition(replace(world, vocabulary=()), rng, simple=True) if rules and rng.random() < 0.5 else None
+    return [*rules, WorldRule("fail", (first,))] if first else rules
 
 
 def _verdict(rng: random.Random, spot: int) -> Verdict:

@@ -138,7 +138,7 @@ def draw_world(rng: random.Random, difficulty: float = 1.0, unseen: bool = False
     draw = no_attributes if style < 0.22 else alike_attributes if alike else sundry_attributes
     attributes = draw(rng, difficulty, unseen, zh)
     vocabulary: tuple[str, ...] = ()
-    if style < 0.22 or style > 0.92:
+    if style < 0.22 or style > 0.86:
         size = rng.randint(12, 30 + round(170 * difficulty))
         vocabulary = tuple(dict.fromkeys(_note_word(rng, unseen, zh) for _ in range(size)))
     steep = rng.choice((0.0, 0.5, 0.8))  # of Zipf's law; 0: all words are equally common
