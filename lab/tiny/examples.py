@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.tiny import words
 from lab.tiny.rules import BETWEEN, COMPARISONS, Book, Condition, Facts, Style, WorldRule
-from lab.tiny.worlds import World, draw_limit, draw_rule
+from lab.tiny.worlds import World, draw_between, draw_condition, draw_limit, draw_rule
 from stageb.guidance.prompts import WORDS, answer_text, rollout_prompt
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule, Verdict
 
@@ -88,20 +88,70 @@ def rollout_row(
     return judged_row(rng, world, book, aimed, unseen)
 
 
-def number_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
-    """A row whose one to three rules all compare numbers, with limits of all lengths; None where the world has no number."""
-    names = list(world.numbers)
-    if not names:
+def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
+    """A row whose rules are all of one kind, of the kinds that are learnt last: so a verdict hangs on nothing else. None
+    where the world has none of these."""
+    makers = (limits, comparisons, conjunctions, conjunctions, phrases)
+    kinds = [rules for make in makers if (rules := make(rng, world))]
+    if not kinds:
         return None
-    rules: list[WorldRule] = []
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        one, other = rng.choice(names), rng.choice(names)
-        across = rng.random() < 0.3 and one != other and world.comparable(one, other)
-        compared = Condition(rng.choice(("over", "under")), one, (other,)) if across else draw_limit(world, rng, one)
-        rules.append(WorldRule("pass" if rules and rng.random() < 0.2 else "fail", (compared,)))
-    book = Book(numbered(rules, rng), "pass")
+    book = Book(numbered(rng.choice(kinds), rng), "pass")
     aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
     return judged_row(rng, world, book, aimed, unseen)
+
+
+def limits(rng: random.Random, world: World) -> list[WorldRule]:
+    """One to three rules that compare a number with a limit, of any length."""
+    names = list(world.numbers)
+    count = rng.choice((1, 1, 2, 3)) if names else 0
+    return [WorldRule(_verdict(rng, spot), (draw_limit(world, rng, rng.choice(names)),)) for spot in range(count)]
+
+
+def comparisons(rng: random.Random, world: World) -> list[WorldRule]:
+    """One to four rules that compare two attributes, half of them with one more condition, of the same kind or another."""
+    pairs = [(one, other) for one in world.layout for other in world.layout if world.comparable(one, other) and one != other]
+    rules = []
+    for spot in range(rng.choice((1, 1, 2, 2, 3, 4)) if pairs else 0):
+        first = draw_between(world, rng, *rng.choice(pairs))
+        drawn, second = rng.random(), None
+        if drawn < 0.35:
+            second = draw_between(world, rng, *rng.choice(pairs))
+        elif drawn < 0.55:
+            second = draw_condition(world, rng, taken=first.attributes, simple=True)
+        rules.append(WorldRule(_verdict(rng, spot), (first, second) if second and second != first else (first,)))
+    return rules
+
+
+def conjunctions(rng: random.Random, world: World) -> list[WorldRule]:
+    """Several rules of two or three conditions over attributes that share their values; often one value in all of a rule, or
+    in all of the rules, and attributes that stand in several of them."""
+    if not world.alike or len(world.values) < 4:
+        return []
+    names, several = list(world.values), rng.choice((2, 3, 3, 3))
+    names = rng.sample(names, min(len(names), rng.choice((4, 6, 9, 9, 16, 40))))
+    fixed, rules = rng.choice((None, rng.choice(world.values[names[0]]))), []
+    for spot in range(rng.randint(2, 10)):
+        chosen = rng.sample(names, several)
+        one = fixed if rng.random() < 0.9 else rng.choice(world.values[chosen[0]])
+        drawn = [one if one in world.values[name] else rng.choice(world.values[name]) for name in chosen]
+        conditions = (Condition("is", name, (value,)) for name, value in zip(chosen, drawn, strict=True))
+        rules.append(WorldRule("pass" if spot and rng.random() < 0.05 else "fail", tuple(conditions)))
+    return rules
+
+
+def phrases(rng: random.Random, world: World) -> list[WorldRule]:
+    """One to three rules about words of the notes, in all their endings, now and then with one about an attribute."""
+    rules = []
+    for spot in range(rng.choice((1, 1, 2, 3)) if world.vocabulary else 0):
+        about = draw_condition(world, rng, taken=world.layout)
+        if about is not None:
+            rules.append(WorldRule(_verdict(rng, spot), (about,)))
+    first = draw_condition(replace(world, vocabulary=()), rng, simple=True) if rules and rng.random() < 0.5 else None
+    return [*rules, WorldRule("fail", (first,))] if first else rules
+
+
+def _verdict(rng: random.Random, spot: int) -> Verdict:
+    return "pass" if spot and rng.random() < 0.2 else "fail"
 
 
 def judged_row(rng: random.Random, world: World, book: Book, tickets: Sequence[Facts], unseen: bool) -> Row:

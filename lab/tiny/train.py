@@ -24,7 +24,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.data import DataLoader, Dataset
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from lab.tiny.examples import Row, number_row, rollout_row
+from lab.tiny.examples import Row, drill_row, rollout_row
 from lab.tiny.lessons import lessons
 from lab.tiny.muon import Muon
 from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
@@ -34,7 +34,7 @@ from stageb import seeds
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
-NUMBERS = 0.5  # of the rollout rows of a world with numbers, how many compare nothing else
+DRILLS = 0.6  # of the rollout rows of a world that has what they need
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Rows(Dataset[Batch]):
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
             world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese)
-            drill = number_row(rng, world, self.unseen) if rng.random() < NUMBERS else None
+            drill = drill_row(rng, world, self.unseen) if rng.random() < DRILLS else None
             yield drill or rollout_row(rng, world, difficulty, self.unseen)
 
 

@@ -138,7 +138,7 @@ def draw_world(rng: random.Random, difficulty: float = 1.0, unseen: bool = False
     draw = no_attributes if style < 0.22 else alike_attributes if alike else sundry_attributes
     attributes = draw(rng, difficulty, unseen, zh)
     vocabulary: tuple[str, ...] = ()
-    if style < 0.22 or style > 0.92:
+    if style < 0.22 or style > 0.86:
         size = rng.randint(12, 30 + round(170 * difficulty))
         vocabulary = tuple(dict.fromkeys(_note_word(rng, unseen, zh) for _ in range(size)))
     steep = rng.choice((0.0, 0.5, 0.8))  # of Zipf's law; 0: all words are equally common
@@ -260,7 +260,7 @@ def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), 
     attribute = rng.choice(free)
     other = rng.choice(free)
     if rng.random() < 0.25 and other != attribute and world.comparable(attribute, other):
-        return _between(world, rng, attribute, other)
+        return draw_between(world, rng, attribute, other)
     if attribute in world.numbers:
         return draw_limit(world, rng, attribute)
     values = world.values[attribute]
@@ -275,7 +275,7 @@ def draw_condition(world: World, rng: random.Random, taken: Sequence[str] = (), 
     return Condition("is", attribute, (rng.choice(values),))
 
 
-def _between(world: World, rng: random.Random, one: str, other: str) -> Condition:
+def draw_between(world: World, rng: random.Random, one: str, other: str) -> Condition:
     """How two attributes compare."""
     many = one in world.numbers and world.numbers[one].high - world.numbers[one].low > 20
     kinds: tuple[Kind, ...] = ("over", "under") if many else ("equals", "equals", "differs")
