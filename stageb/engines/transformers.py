@@ -12,6 +12,7 @@ import importlib.util
 import io
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def build(model: ModelConfig, device: str) -> Engine:
             halve(loaded)
     except (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error) as error:
         raise explained(error, model, device) from error
-    eyes = lambda: eyes_of(loaded, name, model)  # noqa: E731
+    eyes = partial(eyes_of, loaded, name, model)
     return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
 
 
