@@ -219,14 +219,14 @@ def check_prompts(guidance: Guidance, tickets: Sequence[Ticket]) -> None:
         mission = words.mission.format(mission=guidance.mission)
         head = words.rollout.partition("{mission}")[0].splitlines()[:-1]
         for ticket in tickets:
-            assert rollout_prompt(ticket, guidance, language).system.splitlines() == [*head, mission, *rules]
+            assert rollout_prompt(ticket, guidance, WORDS[language]).system.splitlines() == [*head, mission, *rules]
         cases = [Case(ticket, place % 2 == 1, ticket.per_image[0][1][:50]) for place, ticket in enumerate(tickets)]
         cases = [Case(case.ticket, case.right, " ".join(case.reason.split())) for case in cases]
         counted = evidence([*tickets, *tickets], [], 12)
         made = Shown(tuple(ordered_cases(cases)), counted)
-        asked = reflection_prompt(made, guidance, language, 3).user.splitlines()
+        asked = reflection_prompt(made, guidance, WORDS[language], 3).user.splitlines()
         assert asked[: len(rules) + 1] == [mission, *rules]
-        clues = evidence_lines(made, language)
+        clues = evidence_lines(made, WORDS[language])
         assert len(clues) == (2 + len(counted.clues) if counted.clues and not all(case.right for case in cases) else 0)
         assert asked[len(rules) + 1 :][: len(clues)] == clues
         headings = [text.format(by="") for text in (*words.right.values(), *words.wrong.values())]
@@ -315,7 +315,7 @@ def meet_tickets(data: bytes) -> bool:
     path.write_bytes(b"\n".join(line for place, line in enumerate(lines, 1) if place not in bad))
     assert read([path], "error") == (kept, [])
     for ticket in kept:
-        guidance = neutral(ticket.mission, "en")
+        guidance = neutral(ticket.mission, WORDS["en"])
         check_guidance(guidance)
         check_prompts(guidance, [ticket])
     return strict is not None
@@ -559,9 +559,9 @@ def meet_answers(made: tuple[list[str], str]) -> bool:
     texts, language = made
     candidates = []
     for index, text in enumerate(texts):
-        parsed = parse_answer(text, language)
+        parsed = parse_answer(text, WORDS[language])
         assert parsed == two_lines(text, language), parsed
-        alone = parse_verdict(text, language)
+        alone = parse_verdict(text, WORDS[language])
         assert alone is None or re.fullmatch(r"\s*Verdict:\s*\S+\s*", text)
         verdict, reason = parsed or (None, "")
         candidates.append(Candidate(index, 0, 0.5, text, verdict, reason, parsed is not None, 3))
@@ -626,7 +626,7 @@ def make_reflection(rng: random.Random) -> Asked:
 
 def meet_reflection(asked: Asked) -> bool:
     cases, before = [Case(ticket, False, "") for ticket in CASES], asked.guidance
-    proposal = parse_proposal(asked.text, cases, before, asked.config, asked.language, 2)
+    proposal = parse_proposal(asked.text, cases, before, asked.config, WORDS[asked.language], 2)
     assert (proposal.index, proposal.text) == (2, asked.text)
     assert all(refusal.reason and "\n" not in refusal.reason for refusal in proposal.refusals)
     check_refusals(asked.text, len(proposal.operations), [refusal.raw for refusal in proposal.refusals])

@@ -101,8 +101,8 @@ LIGHT = {
 # Functions of their arguments: no clock, no file, no rank, no global random state.
 STAGES = {
     "guidance": (
-        "rollout selection prompts texts learning schedule splits reflection/reflect reflection/proposals reflection/edits "
-        "reflection/conditions reflection/evidence "
+        "rollout answers selection prompts texts learning schedule splits reflection/reflect reflection/proposals "
+        "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
     "snake": "game agent ppo rollout schedule picture".split(),

@@ -35,6 +35,7 @@ from stageb.guidance import loop
 from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.inputs import Inputs
+from stageb.guidance.prompts import WORDS
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
 from stageb.guidance.splits import split_tickets
@@ -179,7 +180,7 @@ def config_of(folder: Path, name: str, per_rank: int, respond: str) -> LoopConfi
 
 def inputs_of(config: LoopConfig, tickets: Sequence[Ticket]) -> Inputs:
     """What a run on these tickets starts from."""
-    return Inputs(tickets, "", [], split_tickets(tickets, config), {"m": neutral("m", "en")})
+    return Inputs(tickets, "", [], split_tickets(tickets, config), {"m": neutral("m", WORDS["en"])})
 
 
 def content(folder: Path) -> dict[str, bytes]:

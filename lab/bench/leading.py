@@ -21,7 +21,7 @@ from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.gate.judge import Ask
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Tools
-from stageb.guidance.prompts import answer_text
+from stageb.guidance.prompts import WORDS, answer_text
 from stageb.guidance.run import LOOK
 from stageb.guidance.selection import select
 from stageb.guidance.splits import split_tickets
@@ -73,12 +73,14 @@ def made(count: int, mission: str = "m") -> list[Ticket]:
 
 def respond(prompt: Prompt, decode: Decode, key: int) -> str:
     """An answer of usual length to any ticket."""
-    return answer_text("pass" if uniform(key, 0) < 0.9 else "fail", REASON, "en")
+    return answer_text("pass" if uniform(key, 0) < 0.9 else "fail", REASON, WORDS["en"])
 
 
 def recorded(tickets: Sequence[Ticket]) -> tuple[Record, ...]:
     """The tickets, each answered with pass by all samples."""
-    said = tuple(Candidate(k, 0, 0.7, answer_text("pass", REASON, "en"), "pass", REASON, True, 24) for k in range(SAMPLES))
+    said = tuple(
+        Candidate(k, 0, 0.7, answer_text("pass", REASON, WORDS["en"]), "pass", REASON, True, 24) for k in range(SAMPLES)
+    )
     answers = [Answers(ticket.key, 500, said) for ticket in tickets]
     return tuple(
         Record(ticket, 1, 0, 0, given, select(ticket, given, 0.8)) for ticket, given in zip(tickets, answers, strict=True)
@@ -129,7 +131,7 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     records = recorded([tickets[i] for i in splits.studied[: config.reflection.batch_size]])
     known = (*splits.raced, *splits.tested[: 2 * config.gate.pool_size])
     merits = {tickets[i].key: float(tickets[i].label == "pass") for i in known}
-    start = MissionState(neutral("m", "en"), config.gate.alpha, pending=records, merits=merits)
+    start = MissionState(neutral("m", WORDS["en"]), config.gate.alpha, pending=records, merits=merits)
     judged, accepted = 0, False
 
     def once() -> None:
@@ -151,7 +153,7 @@ def commit(folder: Path, missions: int, pending: int, repeats: int) -> tuple[Too
     commit.json, and of the mission's part."""
     records = recorded(made(pending))
     names = [f"mission {n}" for n in range(missions)]
-    state = State({name: MissionState(neutral(name, "en"), pending=records) for name in names})
+    state = State({name: MissionState(neutral(name, WORDS["en"]), pending=records) for name in names})
     with Journal.open(folder, f"run-{missions}-{pending}", {"made": "up"}) as journal:
         for name in names:
             for file in APPENDED:

@@ -28,9 +28,9 @@ from stageb.engines.chat import Chat
 from stageb.engines.protocol import Completion, Prompt, Question, Request
 from stageb.engines.transformers import TINY, TransformersEngine, located
 from stageb.errors import ConfigError
-from stageb.guidance.prompts import verdict_lines
+from stageb.guidance.prompts import WORDS, verdict_lines
 
-PASS_FAIL = (verdict_lines("en")["pass"], verdict_lines("en")["fail"])
+PASS_FAIL = (verdict_lines(WORDS["en"])["pass"], verdict_lines(WORDS["en"])["fail"])
 DTYPES = (torch.float32, torch.bfloat16)
 
 Way = tuple[str, torch.dtype]

@@ -27,7 +27,7 @@ from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.transformers import TINY
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.files.tickets import read
-from stageb.guidance.prompts import rollout_prompt
+from stageb.guidance.prompts import WORDS, rollout_prompt
 from stageb.guidance.rollout import group_size
 from stageb.seeds import bits, stream
 from stageb.tiny import CHECKPOINT
@@ -119,7 +119,9 @@ def prompts_of(workload: Workload) -> list[Prompt]:
     for ticket in tickets:
         by_mission.setdefault(ticket.mission, []).append(ticket)
     mixed = [ticket for alike in zip(*by_mission.values(), strict=False) for ticket in alike]
-    return [rollout_prompt(ticket, neutral(ticket.mission, "en"), "en") for ticket in mixed[: workload.tickets]]
+    return [
+        rollout_prompt(ticket, neutral(ticket.mission, WORDS["en"]), WORDS["en"]) for ticket in mixed[: workload.tickets]
+    ]
 
 
 def requests_of(workload: Workload, prompts: Sequence[Prompt], positions: Sequence[int], greedy: bool) -> list[Request]:

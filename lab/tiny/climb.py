@@ -89,9 +89,9 @@ def climb(engine: Engine, table: Table, seed: int, bundles: int) -> dict[str, An
         for sample in range(SAMPLES):
             stage, shown = fold.look(rng, 4500)
             if stage.wrong:
-                prompt = reflection_prompt(shown, guidance, "en", 1)
+                prompt = reflection_prompt(shown, guidance, WORDS["en"], 1)
                 (text,) = sampled(engine, prompt, (seed, number, sample), 1)
-                operations = parse_proposal(text, shown.cases, guidance, RULES, "en", 0).operations
+                operations = parse_proposal(text, shown.cases, guidance, RULES, WORDS["en"], 0).operations
                 books += [after for operation in operations if (after := executed(book, operation))]
         best = max(books, key=lambda after: careful_gain(train, tested, book, after), default=book)
         gained.update(usable=len(books), better=sum(net_gain(train, tested, book, after) > 1 for after in books))
@@ -106,7 +106,7 @@ def climb(engine: Engine, table: Table, seed: int, bundles: int) -> dict[str, An
 def judged(engine: Engine, table: Table, test: TicketPool, book: Book) -> dict[str, Any]:
     """How a book does on other tickets, executed and as the model follows it."""
     guidance = guidance_of(table.world, book, WORDS["en"].neutral_headline, CANONICAL)
-    requests = [Request(rollout_prompt(ticket, guidance, "en"), VERDICT, (0,)) for ticket in test.tickets]
+    requests = [Request(rollout_prompt(ticket, guidance, WORDS["en"]), VERDICT, (0,)) for ticket in test.tickets]
     said = ["fail" if completion.text.strip() == "Verdict: fail" else "pass" for (completion,) in engine.generate(requests)]
     failed = test.fail(book)
     return {

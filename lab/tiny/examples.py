@@ -161,9 +161,9 @@ def judged_row(rng: random.Random, world: World, book: Book, tickets: Sequence[F
     system = ""
     for facts in tickets:
         verdict, reason, _ = book.judge(facts, world.language)
-        prompt = rollout_prompt(world.ticket(facts, rng), guidance, world.language)
+        prompt = rollout_prompt(world.ticket(facts, rng), guidance, WORDS[world.language])
         system = prompt.system
-        segments.append((prompt.user, answer_text(verdict, reason, world.language)))
+        segments.append((prompt.user, answer_text(verdict, reason, WORDS[world.language])))
     return Row(system, tuple(segments))
 
 

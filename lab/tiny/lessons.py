@@ -85,7 +85,7 @@ def _row(
     stage: Stage, shown: Shown, guidance: Guidance, shares: Sequence[tuple[Option, float]], most_operations: int
 ) -> Row:
     """The prompt with its answers."""
-    prompt = reflection_prompt(shown, guidance, stage.pool.world.language, most_operations)
+    prompt = reflection_prompt(shown, guidance, WORDS[stage.pool.world.language], most_operations)
     answers = tuple((prompt.user, operation_json(option, stage, shown)) for option, _ in shares)
     mean = sum(share for _, share in shares) / len(shares)
     return Row(prompt.system, answers, tuple(share / mean for _, share in shares))
@@ -142,7 +142,7 @@ class Fold:
                 break
         counted = self._counted(kind, rng)
         language = self.pool.world.language
-        taken = sum(len(line) for line in evidence_lines(Shown(tuple(cases), counted, kind[1]), language))
+        taken = sum(len(line) for line in evidence_lines(Shown(tuple(cases), counted, kind[1]), WORDS[language]))
         taken += sum(len(rule.text) + 5 for rule in self.guidance.rules)
         sample = self.judged[:6]
         average = sum(len(case_text(case, WORDS[language])) for case in sample) / len(sample) + 5
@@ -230,7 +230,9 @@ def cited(grounds: Sequence[Condition], shown: Shown, language: str) -> tuple[li
             left -= said
             first = conditions[0]
             again = len(said) == 1 and last is not None and _parts(last)[0][:2] == _parts(first)[0][:2]
-            text = first.values[0] if again else clue_text(clue.conditions, language)  # the next value of the same attribute
+            text = (
+                first.values[0] if again else clue_text(clue.conditions, WORDS[language])
+            )  # the next value of the same attribute
             lines.append(WORDS[language].clue.format(wrong=clue.wrong, right=clue.right, text=text))
             last = first if len(conditions) == 1 else None
     return lines, [condition for condition in grounds if condition in unsaid or left & set(_parts(condition))]

@@ -18,6 +18,11 @@ TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+READS = {  # how servers find the answer: transformers' would take the template of its Qwen3 shape for another one
+    "defaults": {"role": "assistant"},
+    "start_anchor": ASSISTANT,
+    "fields": {"content": {"close": END, "content": "text"}},
+}
 VOCABULARY = 2048
 
 
@@ -60,6 +65,7 @@ def packaged(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer, eos_token=END, pad_token=END, model_max_length=4096
     )
     fast.chat_template = TEMPLATE
+    fast.response_template = READS
     return fast
 
 

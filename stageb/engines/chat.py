@@ -6,17 +6,21 @@ guidance have the same shared ids, so a model reads them once.
 
 Words are data. A special token spelt out in a rule or a ticket gets a space after its first character, so that no text can
 close its own turn; and a template that asks for today's date is given a fixed one, since no clock may reach a prompt.
+
+What is written in the model's place, the beginning of an answer or the whole of one, stands behind its thoughts: where the
+generation prompt has opened them, they are closed first, empty.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from stageb.engines.protocol import Prompt
+from stageb.engines.protocol import Completion, Finish, Prompt
+from stageb.engines.thinking import Thoughts, is_told, tag_in
 from stageb.errors import EngineError
 
 _MARKER = "user-words-go-here"
@@ -43,17 +47,25 @@ class Frame:
 
 
 class Chat:
-    """Encodes prompts with ``tokenizer`` (a transformers tokenizer), ``variables`` handed to its chat template.
+    """Encodes prompts with ``tokenizer`` (a transformers tokenizer), ``variables`` handed to its chat template, and reads
+    what the model writes; ``closes`` is the tag behind its thoughts where the template does not tell.
 
     A tokenizer without a template gets the plain text ``system``, blank line, ``user``, blank line. A template that refuses
     or drops a system message gets it at the head of the user's.
     """
 
-    def __init__(self, tokenizer: Any, variables: dict[str, Any]) -> None:
+    def __init__(self, tokenizer: Any, variables: dict[str, Any], closes: str | None = None) -> None:
         self._tokenizer = tokenizer
+        self._closes = closes
         self._template = _A_DAY + tokenizer.get_chat_template() if tokenizer.chat_template else ""
         self._variables = variables
         special = sorted(str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
+        tags = Thoughts(closes or tag_in(self._template))
+        self._tags = {  # of thoughts, that a decoder would leave out
+            place: str(token)
+            for place, token in tokenizer.added_tokens_decoder.items()
+            if token.special and str(token) in (tags.opens, tags.closes)
+        }
         # Where a special token begins: the lookahead finds those that overlap as well.
         begins = "|".join(f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in special if len(token) > 1)
         self._special = re.compile(begins or "(?!)")
@@ -70,8 +82,46 @@ class Chat:
         return (shared, own) if own else ((), shared)  # there must be a last token to go on from
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
-        """The ids of an answer that begins with ``text``, where a prompt ends."""
-        return self._own(self._as_data(text))
+        """The ids of an answer that begins with ``text``, where a prompt ends; none of an empty one."""
+        if not text:
+            return ()
+        closed = self._own(f"\n{self.thoughts.closes}\n\n") if self.thoughts.opened else ()
+        return closed + self._own(self._as_data(text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """What ``ids`` say, without special tokens, but with the tags of thoughts."""
+        if self._tags.keys().isdisjoint(ids):
+            return self._said(ids)
+        pieces, begun = [], 0
+        for place in (place for place, token in enumerate(ids) if token in self._tags):
+            pieces += [self._said(ids[begun:place]), self._tags[ids[place]]]
+            begun = place + 1
+        return "".join([*pieces, self._said(ids[begun:])])
+
+    def completion(self, ids: Sequence[int], finish: Finish, stop: Sequence[str], begun: bool) -> Completion:
+        """What the model wrote, ``ids``, as a completion that ends before the first of ``stop``; ``begun`` says that the
+        answer was begun in its place, so that no thoughts come before it."""
+        text = self.decode(ids)
+        ends = [end for end in map(text.find, stop) if end >= 0]
+        text = text[: min(ends)] if ends else text
+        thinking, answer = ("", text) if begun else self.thoughts.split(text)
+        return Completion(answer, len(ids), finish, thinking)
+
+    @cached_property
+    def thoughts(self) -> Thoughts:
+        """How the model thinks aloud."""
+        closes = self._closes or tag_in(self._template)
+        ends = self._frame("You judge.").closing.rstrip()
+        return Thoughts(closes, opened=ends.endswith(Thoughts(closes).opens) and not ends.endswith(closes))
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the model thinks aloud, as far as its template and the config tell."""
+        return is_told(self._closes, self._variables) or self.thoughts.opened
+
+    def _said(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
 
     def _as_data(self, text: str) -> str:
         """``text`` with spelt-out special tokens broken up."""

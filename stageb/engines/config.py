@@ -35,6 +35,9 @@ class ModelConfig:
     """Variables handed to the tokenizer's chat template."""
     image_pixels: int = 1 << 20
     """Images of more pixels are scaled down before the model is shown them; a token of Qwen3-VL is 1,024 pixels."""
+    thinking_ends: str | None = None
+    """The tag that a model which thinks aloud writes before its answer, such as </think>; null: as its chat template says.
+    Set it where a model thinks and no template tells."""
     memory_share: float = 0.9
     """vllm: the share of its GPU's memory that the engine may take, weights and cache together."""
     base_url: str | None = None
@@ -54,6 +57,8 @@ class ModelConfig:
         require(bool(self.model_name_or_path), "model.model_name_or_path", self.model_name_or_path, "name a model")
         require(1024 <= self.image_pixels <= 1 << 26, "model.image_pixels", self.image_pixels, "1024 to 67108864")
         require(0 < self.memory_share <= 1, "model.memory_share", self.memory_share, "a share above 0, at most 1")
+        tag = self.thinking_ends
+        require(tag is None or bool(tag.strip()), "model.thinking_ends", tag, "a tag, such as </think>, or null")
         hidden = "(not shown)"  # what stands in these two by mistake may be secret
         plain = "@" not in (self.base_url or "")
         require(plain, "model.base_url", hidden, "no user or password: name a key with model.api_key_env")

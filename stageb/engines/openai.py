@@ -7,6 +7,11 @@ where they are set; a server that refuses one says so in the error. There is no 
 to weigh a given answer. Special tokens spelt out in a ticket are the server's to disarm. Images go as data URLs of PNG
 files, upright, scaled down to ``model.image_pixels`` and without the metadata of their own files.
 
+What an answer shall begin with goes out as a last message of the assistant's, for the server to go on from, with the words
+by which vLLM and SGLang are told to (``continue_final_message``); a server that refuses these is asked without them, as
+llama.cpp's goes on of itself. Whether a server went on, its answers tell: one that begins anew repeats the beginning, which
+costs nothing, or ignores it.
+
 The standard library's HTTP client in a few threads, rather than a client library: a request takes seconds, so neither kept
 connections nor an event loop would show, and proxies, TLS and time-outs are all there. Redirects are not followed: the
 API key would follow them.
@@ -35,6 +40,7 @@ from typing import Any
 from stageb import pictures, pulse, seeds
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.engines.thinking import USUAL, Thoughts, is_told, of_message
 from stageb.errors import ConfigError, EngineError, shown
 
 log = logging.getLogger(__name__)
@@ -47,6 +53,7 @@ BYTES_PER_TOKEN = 3
 LOOK_S = 1.0  # between two looks at the requests under way
 FRAME_TOKENS = 16  # of a chat template around a prompt, estimated
 PIXELS_PER_TOKEN = 784  # of an image, estimated: Qwen2-VL's; most models make fewer tokens of one
+CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}  # vLLM's words, and SGLang's
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class Row:
     prompt: Prompt
     decode: Decode
     key: int
+    begin: str
 
 
 class Transient(Exception):  # noqa: N818 - it says what may pass, and never leaves this module
@@ -64,6 +72,14 @@ class Transient(Exception):  # noqa: N818 - it says what may pass, and never lea
     def __init__(self, cause: str, pause_s: float = 0.0) -> None:
         super().__init__(cause)
         self.pause_s = pause_s  # what the server asked for
+
+
+class RefusedError(EngineError):
+    """The server will not answer a request."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status  # of HTTP
 
 
 class OpenAIEngine:
@@ -81,6 +97,13 @@ class OpenAIEngine:
         self._chat = chat
         self._first_pause_s = first_pause_s
         self._opener = urllib.request.build_opener(_NoRedirects)
+        self._thoughts = Thoughts(chat.thoughts.closes if chat else model.thinking_ends or USUAL)
+        self._continues: Mapping[str, Any] = CONTINUE  # emptied where the server does not know these words
+
+    @property
+    def thinks(self) -> bool:
+        """See ``thinking.thinks``."""
+        return self._chat.thinks if self._chat else is_told(self._model.thinking_ends, self._model.chat_template_kwargs)
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``. An estimate without a tokenizer, and for images."""
@@ -122,11 +145,10 @@ class OpenAIEngine:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, row: Row, stopped: threading.Event, limits: dict[Row, float]) -> Completion:
-        body = self._body(row)
         for attempt in range(1, ATTEMPTS + 1):
             limits[row] = time.monotonic() + self._model.timeout_s
             try:
-                return self._completion(row.decode, self._post(body))
+                return self._completion(row, self._asked(row))
             except Transient as failure:
                 cause = failure
             if attempt == ATTEMPTS:
@@ -138,18 +160,32 @@ class OpenAIEngine:
                 break
         raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); see that the server is up, and not overloaded")
 
+    def _asked(self, row: Row) -> Any:
+        """What the server answers; without the words on going on from a beginning, where it refuses these."""
+        continues = self._continues if row.begin else {}
+        try:
+            return self._post(self._body(row, continues))
+        except RefusedError as refused:
+            if not continues or refused.status not in (400, 422):
+                raise
+            answer = self._post(self._body(row, {}))
+            log.info("%s: does not know %s; asked without", self._url, ", ".join(continues))
+            self._continues = {}
+            return answer
+
     def _pause_s(self, row: Row, attempt: int) -> float:
         """Exponential back-off with jitter, so that requests that failed together do not come back together."""
         longest = min(LONGEST_PAUSE_S, self._first_pause_s * float(1 << (attempt - 1)))
         return longest * (0.5 + 0.5 * seeds.uniform(seeds.stream("pause", row.key, row.prompt.user), attempt))
 
-    def _body(self, row: Row) -> bytes:
-        """The request as JSON."""
+    def _body(self, row: Row, continues: Mapping[str, Any]) -> bytes:
+        """The request as JSON; ``continues`` asks the server to go on from what the answer begins with."""
         prompt, decode = row.prompt, row.decode
         system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+        begun = [{"role": "assistant", "content": row.begin}] if row.begin else []
         body: dict[str, Any] = {
             "model": self._model.model_name_or_path,
-            "messages": [*system, {"role": "user", "content": self._content(prompt)}],
+            "messages": [*system, {"role": "user", "content": self._content(prompt)}, *begun],
             "temperature": decode.temperature,
             "top_p": decode.top_p,
             "max_tokens": decode.max_new_tokens,
@@ -161,7 +197,7 @@ class OpenAIEngine:
             "repetition_penalty": decode.repetition_penalty if decode.repetition_penalty != 1 else None,
             "chat_template_kwargs": self._model.chat_template_kwargs,
         }
-        body |= {name: value for name, value in optional.items() if value}
+        body |= {name: value for name, value in optional.items() if value} | dict(continues)
         return json.dumps(body).encode("utf-8")
 
     def _content(self, prompt: Prompt) -> str | list[dict[str, Any]]:
@@ -210,23 +246,24 @@ class OpenAIEngine:
         if error.code in TRANSIENT:
             return Transient(cause, min(LONGEST_PAUSE_S, _asked_pause_s(error.headers.get("Retry-After"))))
         remedy = _REMEDIES.get(error.code, "look at what the server says")
-        return EngineError(f"{self._url}: {cause}; {remedy}")
+        return RefusedError(f"{self._url}: {cause}; {remedy}", error.code)
 
-    def _completion(self, decode: Decode, answer: Any) -> Completion:
+    def _completion(self, row: Row, answer: Any) -> Completion:
         """What an answer's JSON says. Raises ``Transient`` where it is no completion, ``EngineError`` for a refusal."""
         try:
             choice = answer["choices"][0]
-            text, finish = choice["message"]["content"] or "", choice["finish_reason"]
+            message, finish = choice["message"], choice["finish_reason"]
+            thinking, text = of_message(message, self._thoughts)
             usage: Mapping[str, Any] = answer.get("usage") or {}
             tokens = usage.get("completion_tokens")
         except (LookupError, TypeError, AttributeError):
-            raise Transient("the answer lacks choices[0].message.content or finish_reason") from None
-        if not isinstance(text, str) or finish not in ("stop", "length"):
+            raise Transient("the answer lacks choices[0].message.content, a text, or finish_reason") from None
+        if finish not in ("stop", "length"):
             raise EngineError(f"{self._url}: an answer ended with finish_reason {finish!r}; stop and length can be used")
-        ends = [end for end in map(text.find, decode.stop) if end >= 0]
+        ends = [end for end in map(text.find, row.decode.stop) if end >= 0]
         text = text[: min(ends)] if ends else text
-        counted = tokens if isinstance(tokens, int) and tokens > 0 else min(decode.max_new_tokens, 1 + _estimated(text))
-        return Completion(text, counted, finish)
+        made = min(row.decode.max_new_tokens, 1 + _estimated(thinking) + _estimated(text))
+        return Completion(text, tokens if isinstance(tokens, int) and tokens > 0 else made, finish, thinking)
 
 
 _REMEDIES = {
@@ -284,13 +321,13 @@ def _chat(model: ModelConfig) -> Any | None:
         tokenizer = AutoTokenizer.from_pretrained(model.tokenizer, trust_remote_code=model.trust_remote_code)
     except (OSError, ValueError, ImportError, KeyError) as error:
         raise ConfigError("model.tokenizer", model.tokenizer, f"no tokenizer can be loaded from there: {error}") from error
-    return Chat(tokenizer, model.chat_template_kwargs)
+    return Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends)
 
 
 def _rows(request: Request) -> list[Row]:
     """A row per key. Greedy rows draw nothing, so they are all equal: key 0."""
     greedy = request.decode.temperature == 0
-    return [Row(request.prompt, request.decode, 0 if greedy else key) for key in request.keys]
+    return [Row(request.prompt, request.decode, 0 if greedy else key, request.begin) for key in request.keys]
 
 
 def _estimated(text: str) -> int:

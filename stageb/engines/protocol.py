@@ -47,15 +47,17 @@ class Request:
     prompt: Prompt
     decode: Decode
     keys: tuple[int, ...]
+    begin: str = ""  # words that the answer begins with; the model goes on from there, where the engine can have it do so
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """One sampled answer, without the stop string or the end-of-turn token."""
 
-    text: str
+    text: str  # without the request's ``begin``; with it from an engine that could not have the model go on
     tokens: int  # new tokens that the model made, the closing one included
     finish: Finish  # "stop": the model or a stop string ended it; "length": max_new_tokens did
+    thinking: str = ""  # what the model thought aloud before it; the text is empty where it never came to an end
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
+from stageb.engines.thinking import USUAL, Thoughts, is_told
 from stageb.functions import function_named
 
 Respond = Callable[[Prompt, Decode, int], str]
@@ -26,11 +27,14 @@ class ScriptedEngine:
     """Answers with ``respond(prompt, decode, key)``, called once per sample; it must be a function of its arguments.
 
     Greedy samples are all given the key 0, so that they are equal. ``decode.stop`` and ``decode.max_new_tokens`` are
-    honoured here, whatever ``respond`` says. An answer that leaves no token for its own closing ends by length.
+    honoured here, whatever ``respond`` says. An answer that leaves no token for its own closing ends by length. What stands
+    before the tag ``closes`` was thought aloud; what a request wants the answer to begin with is left to ``respond``.
     """
 
-    def __init__(self, respond: Respond) -> None:
+    def __init__(self, respond: Respond, closes: str = USUAL, thinks: bool = False) -> None:
         self.respond = respond
+        self.thinks = thinks  # see ``thinking.thinks``
+        self._thoughts = Thoughts(closes)
 
     def open_eyes(self) -> None:
         """See ``Sighted``: what ``respond`` makes of images is its own affair."""
@@ -49,9 +53,10 @@ class ScriptedEngine:
         ends = [end for end in map(text.find, decode.stop) if end >= 0]
         text = text[: min(ends)] if ends else text
         words = list(_TOKEN.finditer(text))
-        if len(words) >= decode.max_new_tokens:
-            return Completion(text[: words[decode.max_new_tokens - 1].end()], decode.max_new_tokens, "length")
-        return Completion(text, len(words) + 1, "stop")
+        long = len(words) >= decode.max_new_tokens
+        text = text[: words[decode.max_new_tokens - 1].end()] if long else text
+        thinking, answer = self._thoughts.split(text)
+        return Completion(answer, min(len(words) + 1, decode.max_new_tokens), "length" if long else "stop", thinking)
 
 
 def build(model: ModelConfig, device: str) -> Engine:
@@ -60,7 +65,9 @@ def build(model: ModelConfig, device: str) -> Engine:
     Raises ``ConfigError`` where there is no such function.
     """
     name = model.model_name_or_path
-    return ScriptedEngine(function_named(_KEY, DEFAULT if name == ModelConfig.model_name_or_path else name))
+    respond = function_named(_KEY, DEFAULT if name == ModelConfig.model_name_or_path else name)
+    told = is_told(model.thinking_ends, model.chat_template_kwargs)
+    return ScriptedEngine(respond, model.thinking_ends or USUAL, told)
 
 
 def _count(text: str) -> int:

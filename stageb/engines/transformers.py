@@ -7,7 +7,12 @@ of a call are sorted by what they share.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
+import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +28,39 @@ from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.products import halve
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request
+from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request
 from stageb.engines.rows import Answer, Choice, Ids, Row
 from stageb.engines.vision import Eyes, eyes_of
 from stageb.errors import ConfigError, EngineError
 from stageb.tiny import CHECKPOINT
 
 TINY = "stageb-tiny"
+GGUF = ".gguf"
 _KEY = "model.model_name_or_path"
+_INSTALL_GGUF = "pip install 'stageb[gguf]'"
 
 
 class TransformersEngine:
-    """An engine over a loaded ``model`` and ``tokenizer``; ``chat_variables`` go to the tokenizer's chat template."""
+    """An engine over a loaded ``model`` and ``tokenizer``; its other arguments are of ``ModelConfig``."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, chat_variables: dict[str, Any], eyes: Callable[[], Eyes] | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        chat_variables: dict[str, Any],
+        eyes: Callable[[], Eyes] | None = None,
+        thinking_ends: str | None = None,
     ) -> None:
         """``eyes`` is called when images are first asked for."""
-        self._tokenizer = tokenizer
         self._to_open = eyes
         self._eyes: Eyes | None = None
-        self._chat = Chat(tokenizer, chat_variables)
-        self._decoder = Decoder(model.eval(), _closing_ids(model, tokenizer), self._text_of)
+        self._chat = Chat(tokenizer, chat_variables, thinking_ends)
+        self._decoder = Decoder(model.eval(), _closing_ids(model, tokenizer), self._chat.decode)
+
+    @property
+    def thinks(self) -> bool:
+        """See ``thinking.thinks``."""
+        return self._chat.thinks
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``."""
@@ -62,14 +78,16 @@ class TransformersEngine:
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. Requests with one system text are read together; equal rows are decoded once."""
         wanted = [self._rows(request) for request in requests]
-        groups: dict[Ids, dict[Row, Completion | None]] = {}
+        groups: dict[Ids, dict[Row, None]] = {}
         for shared, rows in wanted:
             groups.setdefault(shared, {}).update(dict.fromkeys(rows))
-        done: dict[Ids, dict[Row, Completion]] = {}
+        done: dict[Ids, dict[Row, Answer]] = {}
         for shared, group in groups.items():
-            answers = self._decoder.answers(shared, list(group))
-            done[shared] = {row: self._completion(row.decode, got) for row, got in zip(group, answers, strict=True)}
-        return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
+            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group)), strict=True))
+        return [
+            tuple(self._completion(request, done[shared][row]) for row in rows)
+            for request, (shared, rows) in zip(requests, wanted, strict=True)
+        ]
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``. Questions with one system text are read together; equal ones once."""
@@ -89,6 +107,7 @@ class TransformersEngine:
     def _rows(self, request: Request) -> tuple[Ids, list[Row]]:
         """The shared ids of a request, and a row per key. Greedy rows draw nothing, so they are all equal: key 0."""
         shared, own = self._encoded(request.prompt)
+        own += self._chat.encode_answer(request.begin)
         greedy = request.decode.temperature == 0
         return shared, [Row(own, request.decode, 0 if greedy else key) for key in request.keys]
 
@@ -101,14 +120,8 @@ class TransformersEngine:
         assert self._eyes is not None
         return shared, self._eyes.ids(prompt.images) + own
 
-    def _completion(self, decode: Decode, answer: Answer) -> Completion:
-        text = self._text_of(answer.ids)
-        ends = [end for end in map(text.find, decode.stop) if end >= 0]
-        return Completion(text[: min(ends)] if ends else text, len(answer.ids), answer.finish)
-
-    def _text_of(self, ids: Sequence[int]) -> str:
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text
+    def _completion(self, request: Request, answer: Answer) -> Completion:
+        return self._chat.completion(answer.ids, answer.finish, request.decode.stop, bool(request.begin))
 
 
 def build(model: ModelConfig, device: str) -> Engine:
@@ -118,24 +131,32 @@ def build(model: ModelConfig, device: str) -> Engine:
     read.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
-    name = located(model.model_name_or_path)
-    options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
+    name, gguf = parted(located(model.model_name_or_path))
+    options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | ({"gguf_file": gguf} if gguf else {})
     weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
     if model.attn_implementation is not None:
         weights["attn_implementation"] = model.attn_implementation
     if model.device_map is not None:
         weights["device_map"] = model.device_map
+    bars = contextlib.redirect_stderr(io.StringIO()) if gguf else contextlib.nullcontext()  # that none can turn off
     try:
-        config = AutoConfig.from_pretrained(name, **options)
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        loaded = auto_class(config).from_pretrained(name, config=config, **weights)
+        with bars:
+            loaded, tokenizer, config = _loaded(name, options, weights)
         if model.device_map is None:
             loaded = loaded.to(device)
-        if _gains_by_halving(model, device, config):
+        if not gguf and _gains_by_halving(model, device, config):
             halve(loaded)
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, AssertionError) as error:
+    except (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error) as error:
         raise explained(error, model, device) from error
-    return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, lambda: eyes_of(loaded, name, model))
+    eyes = partial(eyes_of, loaded, name, model)
+    return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
+
+
+def _loaded(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Model, tokenizer and config of a checkpoint."""
+    config = AutoConfig.from_pretrained(name, **options)
+    tokenizer = AutoTokenizer.from_pretrained(name, **options)
+    return auto_class(config).from_pretrained(name, config=config, **weights), tokenizer, config
 
 
 def located(name: str) -> str:
@@ -146,12 +167,31 @@ def located(name: str) -> str:
         return str(CHECKPOINT)
     folder = Path(name).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise ConfigError(_KEY, name, "the folder holds no config.json; name a checkpoint's own folder")
+        ggufs = sorted(folder.glob(f"*{GGUF}"))
+        if (folder / "config.json").is_file():
+            return str(folder)
+        if len(ggufs) == 1:
+            return str(ggufs[0])
+        holds = f"{len(ggufs)} GGUF files; name one of them" if ggufs else "no config.json; name a checkpoint's own folder"
+        raise ConfigError(_KEY, name, f"the folder holds {holds}")
+    if folder.is_file() and folder.suffix == GGUF:
         return str(folder)
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise ConfigError(_KEY, name, f"there is no such folder (looked in {folder.absolute()})")
     return name
+
+
+def parted(path: str) -> tuple[str, str | None]:
+    """What ``located`` found, as transformers takes it: a folder or hub name, and the GGUF file in it where it is one.
+
+    Raises ``ConfigError`` where a package that reads such files is missing.
+    """
+    if not path.endswith(GGUF):
+        return path, None
+    missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(_KEY, path, f"GGUF files are read by the packages gguf and accelerate: {_INSTALL_GGUF}")
+    return str(Path(path).parent), Path(path).name
 
 
 def _dtype(model: ModelConfig, device: str) -> str:

@@ -30,7 +30,7 @@ from stageb import launching, pulse, seeds
 from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, without_images
-from stageb.engines.transformers import located
+from stageb.engines.transformers import GGUF, located
 from stageb.errors import ConfigError, EngineError
 
 MINIMUM = (0, 22)
@@ -50,13 +50,17 @@ class Row:
 
 
 class VllmEngine:
-    """An engine over ``llm`` (a ``vllm.LLM``); ``sampling_params`` is vLLM's class, ``tokenizer`` the checkpoint's own."""
+    """An engine over ``llm`` (a ``vllm.LLM``); ``sampling_params`` is vLLM's class, ``chat`` the checkpoint's."""
 
-    def __init__(self, llm: Any, sampling_params: Any, tokenizer: Any, chat_variables: dict[str, Any]) -> None:
+    def __init__(self, llm: Any, sampling_params: Any, chat: Chat) -> None:
         self.llm = llm
         self.sampling_params = sampling_params
-        self._tokenizer = tokenizer
-        self._chat = Chat(tokenizer, chat_variables)
+        self._chat = chat
+
+    @property
+    def thinks(self) -> bool:
+        """See ``thinking.thinks``."""
+        return self._chat.thinks
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``."""
@@ -67,8 +71,11 @@ class VllmEngine:
         wanted = [self._rows(request) for request in requests]
         rows = list(dict.fromkeys(row for group in wanted for row in group))
         outputs = self._asked([row.prompt for row in rows], [self._params(row) for row in rows])
-        done = {row: self._completion(row.decode, output.outputs[0]) for row, output in zip(rows, outputs, strict=True)}
-        return [tuple(done[row] for row in group) for group in wanted]
+        done = dict(zip(rows, outputs, strict=True))
+        return [
+            tuple(self._completion(request, done[row].outputs[0]) for row in group)
+            for request, group in zip(requests, wanted, strict=True)
+        ]
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``. Each answer is read behind its prompt; vLLM reads such a prompt whole, past its prefix cache."""
@@ -94,7 +101,8 @@ class VllmEngine:
 
     def _rows(self, request: Request) -> list[Row]:
         """A row per key. Greedy rows draw nothing, so they are all equal: key 0."""
-        ids, greedy = self._ids(request.prompt), request.decode.temperature == 0
+        ids = self._ids(request.prompt) + self._chat.encode_answer(request.begin)
+        greedy = request.decode.temperature == 0
         return [Row(ids, request.decode, 0 if greedy else key) for key in request.keys]
 
     def _params(self, row: Row) -> Any:
@@ -116,13 +124,11 @@ class VllmEngine:
         outputs: list[Any] = self.llm.generate(typed, list(params), use_tqdm=False)
         return outputs
 
-    def _completion(self, decode: Decode, output: Any) -> Completion:
+    def _completion(self, request: Request, output: Any) -> Completion:
         """From the ids and not from vLLM's text: the same ids then read the same as from ``transformers``."""
         if output.finish_reason not in ("stop", "length"):
             raise EngineError(f"vLLM gave up on a request ({output.finish_reason}); its own log says why")
-        text = self._tokenizer.decode(list(output.token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        ends = [end for end in map(text.find, decode.stop) if end >= 0]
-        return Completion(text[: min(ends)] if ends else text, len(output.token_ids), output.finish_reason)
+        return self._chat.completion(output.token_ids, output.finish_reason, request.decode.stop, bool(request.begin))
 
 
 class DiesWithRank:
@@ -147,8 +153,10 @@ def build(model: ModelConfig, device: str) -> Engine:
     for key in ("device_map", "attn_implementation"):
         if getattr(model, key) is not None:
             raise ConfigError(f"model.{key}", getattr(model, key), "the vllm engine decides that itself; set null")
-    vllm = imported()
-    return load(vllm, located(model.model_name_or_path), model, device)
+    folder = located(model.model_name_or_path)
+    if folder.endswith(GGUF):
+        raise ConfigError("model.model_name_or_path", folder, "a GGUF file is for model.engine transformers, or a server")
+    return load(imported(), folder, model, device)
 
 
 def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any) -> VllmEngine:
@@ -174,7 +182,7 @@ def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any
         raise EngineError(
             f"model.model_name_or_path: {model.model_name_or_path!r} could not be loaded by vLLM on {device}: {cause}"
         ) from error
-    return VllmEngine(llm, vllm.SamplingParams, tokenizer, model.chat_template_kwargs)
+    return VllmEngine(llm, vllm.SamplingParams, Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends))
 
 
 def imported() -> Any:

@@ -5,6 +5,7 @@ Nothing here is ever mutated; what changes over a run is a function of the step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,6 +69,27 @@ class PromptConfig:
 
     language: Language = "en"
     """en or zh: the language of the instructions and of the verdict words."""
+    verdict_words: dict[str, str] | None = None
+    """Words of your own for the two verdicts, such as {pass: OK, fail: NG}; null: the language's. The model reads and writes
+    them, the files of a run say pass and fail."""
+    prefill: bool = False
+    """Begin every verdict in the model's place, with Verdict:, so that a poor model keeps to the form. One that thinks aloud
+    then does not."""
+
+    def __post_init__(self) -> None:
+        if self.verdict_words is not None:
+            require(not (fault := _fault(self.verdict_words)), "prompt.verdict_words", self.verdict_words, fault)
+
+
+def _fault(words: Mapping[str, str]) -> str:
+    """What is wrong with verdict words, and what to give; empty where nothing is."""
+    if set(words) != {"pass", "fail"}:
+        return "give a word for each of pass and fail, and for nothing else: {pass: OK, fail: NG}"
+    one, other = (word.lower() for word in words.values())
+    if not all(word and word.isprintable() and word == word.strip() and len(word) <= 40 for word in words.values()):
+        return "one line each, of 1 to 40 printable characters, without white space around them"
+    same = one.startswith(other) or other.startswith(one)
+    return "neither may begin with the other: a verdict would be told by its first letters" if same else ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +173,8 @@ class RunnerConfig:
     """Train tickets drawn for each epoch and mission; null: all but those that edits are raced on."""
     log_every_s: float = 10.0
     """Seconds between two lines on how it goes, where the output is not a terminal; the end of a split has one always."""
+    max_unreadable: float = 0.5
+    """Stop, before anything is learnt, where a larger share of the first round's answers cannot be read; 1: never."""
 
     def __post_init__(self) -> None:
         require(0 <= self.epochs <= 10_000, "runner.epochs", self.epochs, "0 or more, at most 10000")
@@ -159,6 +183,8 @@ class RunnerConfig:
         drawn = self.tickets_per_epoch
         require(drawn is None or drawn >= 1, "runner.tickets_per_epoch", drawn, "at least 1, or null for all")
         require(0 <= self.log_every_s <= 1e6, "runner.log_every_s", self.log_every_s, "seconds, 0 or more")
+        share = self.max_unreadable
+        require(0 <= share <= 1, "runner.max_unreadable", share, "a share between 0 and 1")
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _judge(prompt: Prompt, language: str, slip: bool) -> str:
                 break
     if slip:
         verdict = "fail" if verdict == "pass" else "pass"
-    return answer_text(verdict, reason, language)
+    return answer_text(verdict, reason, WORDS[language])
 
 
 def _holds(term: str, facts: set[str], forms: _Forms) -> bool:

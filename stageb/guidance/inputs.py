@@ -13,6 +13,7 @@ from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import neutral, read_guidance
 from stageb.guidance.files.tickets import BadRecord, digest, read
 from stageb.guidance.gate.decide import Choose
+from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import Rule, majority, rule_named
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
 from stageb.guidance.types import Guidance, Ticket
@@ -39,8 +40,8 @@ def read_inputs(config: LoopConfig) -> Inputs:
     tickets, set_aside = read(config.stage_a_paths, config.on_bad_record, config.columns, use_images)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
-    language = config.prompt.language
-    seeds = read_guidance(config.guidance.path, language=language) if config.guidance.path else {}
+    words = words_of(config.prompt)
+    seeds = read_guidance(config.guidance.path, words=words) if config.guidance.path else {}
     missions = missions_of(tickets)
     folders = Counter(map(folder, missions))
     shared = [name for name in missions if folders[folder(name)] > 1]
@@ -55,7 +56,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
     check_sealed(config, tickets, splits, seeds)
-    first = {name: seeds.get(name) or neutral(name, language) for name in missions}
+    first = {name: seeds.get(name) or neutral(name, words) for name in missions}
     return Inputs(tickets, digest(tickets), set_aside, splits, first, rule_named(config.selection), _own_gate(config))
 
 

@@ -17,7 +17,7 @@ from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, de
 from stageb.guidance.gate.judge import Ask, Judge, digest
 from stageb.guidance.gate.pool import FOLDS, Pool
 from stageb.guidance.gate.pruning import Removal, earned, prune, traded
-from stageb.guidance.prompts import Case, rule_lines
+from stageb.guidance.prompts import Case, rule_lines, words_of
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, case_of, distinct, eligible, reflect
 from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
@@ -118,7 +118,7 @@ def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
 
 def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Reflection:
     """What the model proposes."""
-    return reflect(bundle.judged, guidance, tools.engine, tools.config.reflection, tools.config.prompt.language, bundle.key)
+    return reflect(bundle.judged, guidance, tools.engine, tools.config.reflection, words_of(tools.config.prompt), bundle.key)
 
 
 def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Learnt:

@@ -31,6 +31,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 JUDGED_BY = {
     "probability": "by the probability of its verdict, nothing decoded",
     "answer": "by its greedy verdict, a few tokens decoded",
+    "answer after thinking": "by its greedy answer, the thoughts before it decoded too",
 }
 
 
@@ -142,6 +143,8 @@ class Progress:
         figures = f"acc {tally.right / tally.n:.1%}, step {guidance_step}"
         if self._edits.tried:
             figures += f", {self._edits.accepted} of {self._edits.tried} edits accepted"
+        if tally.unreadable:
+            figures += f", {tally.unreadable / tally.rollouts:.1%} of the answers unreadable"
         figures += f", {speed:.1f} tickets/s"
         self._one_more(batch, figures)
         now, every = time.monotonic(), self._config.runner.log_every_s

@@ -13,10 +13,12 @@ from typing import Any
 from stageb import engines
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer, open_eyes
+from stageb.engines.thinking import thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig, UseImages
 from stageb.guidance.files.guidance_file import from_json, to_json
+from stageb.guidance.prompts import words_of
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
@@ -35,6 +37,7 @@ class Ranks:
         self.round_size = config.runner.per_rank_rollout_batch_size * world.world_size
         per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
         self.group_size = rollout.group_size(self.round_size, per_rank, most)
+        self.words = words_of(config.prompt)
         self._engine: Engine | None = None
         self._reflecting: Engine | None = None
 
@@ -52,7 +55,7 @@ class Ranks:
         Random streams are named by the epoch only where the round learns. What is distilled is answered once, at a
         temperature of its own. ``on_tickets`` is told on rank 0 how many tickets are answered, as far as it can tell.
         """
-        sampler, language, distills = self.config.sampler, self.config.prompt.language, batch.kind == "distill"
+        sampler, distills = self.config.sampler, batch.kind == "distill"
         names = [self.config.seed, "distill" if distills else "rollout", batch.epoch if batch.learns else 0]
         if distills:
             grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
@@ -60,7 +63,7 @@ class Ranks:
         groups, mine, world = self._groups(batch.tickets), [], self.world
 
         def answers(some: Sequence[Ticket]) -> list[Json]:
-            return [answers_to_plain(a) for a in rollout.rollout(some, guidance, self._model, sampler, language, names)]
+            return [answers_to_plain(a) for a in rollout.rollout(some, guidance, self._model, sampler, self.words, names)]
 
         for done, group in enumerate(world.share(groups)):
             with world.at(f"rollout group {world.rank + done * world.world_size} of {len(groups)}"):
@@ -76,10 +79,9 @@ class Ranks:
     def _judge(self, common: Any, item: Any) -> Any:
         (guidance,) = from_json(common["guidances"][item["guidance"]], "a request").values()
         tickets = [self.tickets[i] for i in item["tickets"]]
-        sampler, language = self.config.sampler, self.config.prompt.language
 
         def judged(some: Sequence[Ticket]) -> list[Any]:
-            found = rollout.judgements(some, guidance, self._model, sampler, language, self.judges_by)
+            found = rollout.judgements(some, guidance, self._model, self.config.sampler, self.words, self.judges_by)
             return [[each.merit, each.tokens] for each in found]
 
         return naming_tickets(tickets, judged)
@@ -90,13 +92,18 @@ class Ranks:
 
     @property
     def judges_by(self) -> str:
-        """How the gate judges a ticket: "probability" or "answer"."""
+        """How the gate judges a ticket: "probability" or "answer". Probabilities would be of verdicts without a thought."""
         asked = self.config.gate.judge_by if self.config.gate != "none" else "answer"
         able = isinstance(self._model, Scorer)
         if asked == "probability" and not able:
             remedy = f"engine {self.config.model.engine} cannot tell probabilities; set it to answer, or to auto"
             raise ConfigError("gate.judge_by", asked, remedy)
-        return asked if asked != "auto" else "probability" if able else "answer"
+        return asked if asked != "auto" else "probability" if able and not self.lets_think else "answer"
+
+    @property
+    def lets_think(self) -> bool:
+        """Whether the model thinks aloud before its answers, which are not begun for it then."""
+        return thinks(self._model) and not self.words.begin
 
     @property
     def _model(self) -> Engine:

@@ -12,11 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stageb.engines.protocol import Decode, Engine, Question, Request, Scorer
+from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, Scorer
+from stageb.engines.thinking import thinks
+from stageb.guidance.answers import read
 from stageb.guidance.config import DecodeConfig, SamplerConfig
-from stageb.guidance.prompts import parse_answer, parse_verdict, rollout_prompt, ticket_text, verdict_lines
+from stageb.guidance.prompts import REASON, Words, parse_verdict, rollout_prompt, ticket_text, verdict_lines
 from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket, Verdict
-from stageb.seeds import stream
+from stageb.seeds import stream, uniform
 
 VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
 """The verdict alone, greedily: the first line of an answer."""
@@ -50,36 +52,37 @@ def rollout(
     guidance: Guidance,
     engine: Engine,
     sampler: SamplerConfig,
-    language: str,
+    words: Words,
     names: Sequence[str | int],
 ) -> list[Answers]:
     """Candidates for every ticket, in the tickets' order: each entry of the grid, ``samples_per_decode`` times.
+
+    Where ``words`` begin answers in the model's place and the engine can weigh verdicts, a verdict is drawn by its
+    probability, the model writes the reason, and the form is met by construction.
 
     ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets
     whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
     """
     samples, limit = sampler.samples_per_decode, sampler.max_prompt_tokens
-    prompts = [rollout_prompt(ticket, guidance, language) for ticket in tickets]
+    prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
     requests = [
-        Request(prompts[i], as_decode(decode), tuple(_keys(names, tickets[i], entry, decode.seed, samples)))
+        Request(prompts[i], as_decode(decode), tuple(_keys(names, tickets[i], entry, decode.seed, samples)), words.begin)
         for i in asked
         for entry, decode in enumerate(sampler.grid)
     ]
-    completions = iter(engine.generate(requests))
+    if words.begin and isinstance(engine, Scorer):
+        completions = iter(_led(requests, engine, words))
+    else:
+        completions = iter(engine.generate(requests))
     candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
     for i in asked:
         for entry, decode in enumerate(sampler.grid):
             for completion in next(completions):
-                parsed = parse_answer(completion.text, language)
-                verdict, reason = parsed or (None, "")
-                index = len(candidates[i])
-                candidates[i].append(
-                    Candidate(
-                        index, entry, decode.temperature, completion.text, verdict, reason, bool(parsed), completion.tokens
-                    )
-                )
+                text, verdict, reason, fault = read(completion, prompts[i], words)
+                known = (len(candidates[i]), entry, decode.temperature, text, verdict, reason, fault is None)
+                candidates[i].append(Candidate(*known, completion.tokens, completion.thinking, fault))
     too_long = "prompt of {} tokens, at most {} (sampler.max_prompt_tokens)"
     return [
         Answers(ticket.key, length, tuple(candidates.get(i, ())), "" if i in candidates else too_long.format(length, limit))
@@ -88,45 +91,80 @@ def rollout(
 
 
 def judgements(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, language: str, judge_by: str
+    tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, words: Words, judge_by: str
 ) -> list[Judgement]:
     """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least cost.
 
     With ``judge_by`` "probability" (the engine must be a ``Scorer``) nothing is decoded: the two verdict lines are weighed
     at the temperature of the grid's first entry, which gives exactly the share of right answers that sampling would only
-    estimate, where answers keep their form. With "answer" the first line is decoded greedily, and the share is 0 or 1. A
-    prompt that is longer than ``max_prompt_tokens`` is never judged right.
+    estimate, where answers keep their form. With "answer" the first line is decoded greedily, and the share is 0 or 1; a
+    model that thinks aloud is let think first, with the grid's first number of tokens, unless its answers are begun for it.
+    A prompt that is longer than ``max_prompt_tokens`` is never judged right.
     """
-    if judge_by == "probability":
+    if judge_by == "probability" or (words.begin and isinstance(engine, Scorer)):
         assert isinstance(engine, Scorer)  # whoever chose the way has looked
-        return _weighed(tickets, guidance, engine, sampler, language)
-    once = replace(sampler, grid=[VERDICT_LINE], samples_per_decode=1)
-    answers = rollout(tickets, guidance, engine, once, language, ["verdict"])
+        temperature = sampler.grid[0].temperature if judge_by == "probability" else 0.0
+        return _weighed(tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature)
+    line = replace(sampler.grid[0], temperature=0.0) if thinks(engine) and not words.begin else VERDICT_LINE
+    once = replace(sampler, grid=[line], samples_per_decode=1)
+    answers = rollout(tickets, guidance, engine, once, words, ["verdict"])
     return [
         Judgement(
-            # The line alone is no whole answer, and so has no verdict as one.
-            merit=float(any((c.verdict or parse_verdict(c.text, language)) == ticket.label for c in answer.candidates)),
+            merit=float(any(_first_verdict(c, words) == ticket.label for c in answer.candidates)),
             tokens=sum(answer.prompt_tokens + c.tokens for c in answer.candidates),
         )
         for ticket, answer in zip(tickets, answers, strict=True)
     ]
 
 
+def _first_verdict(candidate: Candidate, words: Words) -> Verdict | None:
+    """The verdict of an answer's first line: that alone is no whole answer, and so has no verdict as one."""
+    return candidate.verdict or parse_verdict(candidate.text.strip().partition("\n")[0], words)
+
+
 def _weighed(
-    tickets: Sequence[Ticket], guidance: Guidance, engine: Scorer, sampler: SamplerConfig, language: str
+    tickets: Sequence[Ticket], guidance: Guidance, engine: Scorer, limit: int, words: Words, temperature: float
 ) -> list[Judgement]:
-    lines = verdict_lines(language)
-    prompts = [rollout_prompt(ticket, guidance, language) for ticket in tickets]
+    prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
-    asked = [i for i, length in enumerate(lengths) if length <= sampler.max_prompt_tokens]
-    scores = engine.score([Question(prompts[i], tuple(lines.values())) for i in asked])
+    asked = [i for i, length in enumerate(lengths) if length <= limit]
+    leads = _leads([prompts[i] for i in asked], engine, words)
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
-    for i, score in zip(asked, scores, strict=True):
-        by_verdict = dict(zip(lines, score, strict=True))
-        other: Verdict = "fail" if tickets[i].label == "pass" else "pass"
-        lead = by_verdict[tickets[i].label] - by_verdict[other]
-        judged[i] = Judgement(sigmoid(lead, sampler.grid[0].temperature), lengths[i] + 1)
+    for i, lead in zip(asked, leads, strict=True):
+        judged[i] = Judgement(sigmoid(lead if tickets[i].label == "pass" else -lead, temperature), lengths[i] + 1)
     return list(judged.values())
+
+
+def _leads(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float]:
+    """For each prompt the log-ratio of the probability of pass to that of fail."""
+    lines = verdict_lines(words)
+    scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
+    return [passes - fails for passes, fails in scores]
+
+
+def _led(requests: Sequence[Request], engine: Scorer, words: Words) -> list[tuple[Completion, ...]]:
+    """Answers whose verdicts are drawn by their probabilities at the requests' temperatures, each with a reason of the
+    model's that goes on from there."""
+    lines = verdict_lines(words)
+    prompts = list(dict.fromkeys(request.prompt for request in requests))
+    leads = dict(zip(prompts, _leads(prompts, engine, words), strict=True))
+    begun: list[Request] = []
+    drawn: list[list[int]] = []  # for each request which of ``begun`` answers each key
+    for request in requests:
+        share = sigmoid(leads[request.prompt], request.decode.temperature)
+        verdicts: list[Verdict] = ["pass" if uniform(stream("verdict", key), 0) < share else "fail" for key in request.keys]
+        places = {verdict: len(begun) + place for place, verdict in enumerate(dict.fromkeys(verdicts))}
+        drawn.append([places[verdict] for verdict in verdicts])
+        decode = replace(request.decode, stop=(*request.decode.stop, "\n"))
+        for verdict in places:
+            keys = tuple(key for key, each in zip(request.keys, verdicts, strict=True) if each == verdict)
+            begun.append(Request(request.prompt, decode, keys, f"{lines[verdict]}\n{REASON}"))
+    reasons = [iter(each) for each in engine.generate(begun)]
+    return [tuple(_whole(begun[place].begin, next(reasons[place])) for place in places) for places in drawn]
+
+
+def _whole(begin: str, reason: Completion) -> Completion:
+    return replace(reason, text=f"{begin}{reason.text}")
 
 
 def sigmoid(lead: float, temperature: float) -> float:

@@ -7,13 +7,14 @@ journal and speaks; what it decides it has decided by the functions of ``learnin
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
 from stageb import launching
 from stageb.guidance import learning, summary
+from stageb.guidance.answers import FEWEST, check_readable
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import is_finished, open_journal
@@ -37,7 +38,7 @@ from stageb.guidance.state import (
     mission_to_plain,
     to_plain,
 )
-from stageb.guidance.types import Answers, Guidance, Record
+from stageb.guidance.types import Answers, Candidate, Guidance, Record
 from stageb.journal import Journal
 from stageb.loggers import Loggers
 
@@ -61,6 +62,7 @@ class Run:
         self.schedule = Schedule(inputs.splits, config, ranks.round_size)
         self._yaml = resolved_yaml
         self._pools: dict[str, Pool] = {}  # made when a mission first needs its own
+        self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
         self._began = self._since = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -99,7 +101,8 @@ class Run:
                 edits = edits.plus(row)
         self.progress = Progress(self.config, self.schedule, self.state, edits)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.tells, level="warning"))
-        self.progress.starts(self.inputs, self.ranks.judges_by)
+        by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
+        self.progress.starts(self.inputs, by)
         launching.heed(self.progress.stops)
 
     def stop(self) -> int:
@@ -187,12 +190,21 @@ class Run:
             for ticket, given in zip(tickets, answers, strict=True)
         ]
         candidates = [candidate for given in answers for candidate in given.candidates]
+        if self.state.spent.rollouts < FEWEST:
+            self._look_at_first(candidates)
         tokens = sum(given.prompt_tokens for given in answers if given.candidates) + sum(each.tokens for each in candidates)
         mission = (
             self._distilled(batch, mission, records) if batch.kind == "distill" else self._judged(batch, mission, records)
         )
         spent = self.state.spent.plus(rollouts=len(candidates), tokens=tokens)
         self._commit(replace(self.state.with_mission(mission), spent=spent, done=batch.place))
+
+    def _look_at_first(self, candidates: Sequence[Candidate]) -> None:
+        """Whether the model answers in a way that a run can learn by. Raises ``UnreadableError`` where it does not."""
+        self._first += candidates
+        check_readable(self._first, self.config.runner.max_unreadable, self.ranks.words)
+        if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
+            self.progress.tells("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
 
     def _judged(self, batch: Round, mission: MissionState, records: list[Record]) -> MissionState:
         """The mission after a round; one of train waits to be reflected on."""
@@ -221,7 +233,7 @@ class Run:
         """The mission after right answers of a round were written as training data."""
         wanted = self.config.distill.size - mission.distilled
         right = [record for record in records if record.selection.label_match][:wanted]
-        artifacts.write_distilled(self.journal, mission.guidance, right, self.config.prompt.language)
+        artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
         self.progress.passes(batch, f"{mission.distilled + len(right)} right answers")
         return replace(mission, distilled=mission.distilled + len(right))
 

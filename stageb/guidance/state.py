@@ -26,6 +26,7 @@ class Tally:
     review_right: int = 0  # of those, right
     review_fp: int = 0
     review_fn: int = 0
+    unreadable: int = 0  # candidates that could not be parsed
     rollouts: int = 0  # candidates sampled
     tokens: int = 0  # new tokens in them
 
@@ -43,6 +44,7 @@ class Tally:
             review_right=self.review_right + (review and right),
             review_fp=self.review_fp + (review and fp),
             review_fn=self.review_fn + (review and fn),
+            unreadable=self.unreadable + sum(not candidate.format_ok for candidate in answers.candidates),
             rollouts=self.rollouts + len(answers.candidates),
             tokens=self.tokens + sum(candidate.tokens for candidate in answers.candidates),
         )
@@ -63,6 +65,7 @@ class Tally:
                 "fn": self.fn - self.review_fn,
                 "n": kept,
             },
+            "unreadable": share(self.unreadable, self.rollouts),
             "rollouts": self.rollouts,
             "tokens": self.tokens,
         }

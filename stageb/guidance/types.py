@@ -8,6 +8,9 @@ from typing import Any, Literal, cast
 
 Verdict = Literal["pass", "fail"]
 Split = Literal["train", "val", "test"]
+Fault = Literal[  # why an answer cannot be read
+    "empty", "gives its prompt back", "thinking never closed", "cut off", "refuses", "not the two-line answer"
+]
 OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
@@ -76,6 +79,8 @@ class Candidate:
     reason: str  # one line; empty where the answer could not be parsed
     format_ok: bool  # whether the strict two-line form was met
     tokens: int  # new tokens that it cost
+    thinking: str = ""  # what the model thought aloud before it
+    fault: Fault | None = None  # why it could not be parsed; None where it could
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,42 @@ def test_images_are_sent_as_they_are_shown_before_the_words(server: Server, tmp_
         asked.generate([shown])
 
 
+def test_a_server_is_asked_to_go_on_from_what_an_answer_begins_with(server: Server) -> None:
+    """In vLLM's words; where it does not know them, without, from then on."""
+    begun = replace(ASKED, begin="Verdict:")
+    built = connect(server)
+    built.generate([begun])
+    (body,) = bodies(server)
+    assert body["messages"][1:] == [
+        {"role": "user", "content": "a red valve"},
+        {"role": "assistant", "content": "Verdict:"},
+    ]
+    assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
+    server.next.append(says({"detail": "Unexpected keys: continue_final_message"}, 422))
+    built.generate([begun])
+    built.generate([begun])
+    assert ["continue_final_message" in body for body in bodies(server)] == [True, True, False, False]
+    assert all(body["messages"][-1]["role"] == "assistant" for body in bodies(server))
+
+
+def test_thoughts_are_told_from_the_answer_whether_or_not_the_server_parts_them(server: Server) -> None:
+    for message, thinking, text in (
+        ({"content": "<think>\nHm.\n</think>\n\nVerdict: pass"}, "Hm.", "Verdict: pass"),
+        ({"content": "\n\nVerdict: pass", "reasoning_content": "Hm.\n"}, "Hm.", "Verdict: pass"),
+        ({"content": "Verdict: pass", "reasoning": "Hm."}, "Hm.", "Verdict: pass"),
+        ({"content": None, "reasoning_content": "Hm, hm"}, "Hm, hm", ""),
+        ({"reasoning_content": "Hm, hm"}, "Hm, hm", ""),
+        ({"content": "Verdict: pass", "reasoning": {"effort": 1}}, "", "Verdict: pass"),
+        ({"content": "Verdict: pass", "reasoning_content": None}, "", "Verdict: pass"),
+    ):
+        server.next.append(says({"choices": [{"message": message, "finish_reason": "stop"}]}))
+        made = ask(server)
+        assert (made.thinking, made.text) == (thinking, text)
+    assert not connect(server).thinks
+    assert connect(server, thinking_ends="</think>").thinks
+    assert connect(server, chat_template_kwargs={"enable_thinking": True}).thinks
+
+
 def test_every_key_has_a_seed_of_its_own(server: Server) -> None:
     connect(server).generate([replace(ASKED, keys=tuple(range(20)))])
     assert len({body["seed"] for body in bodies(server)}) == 20

@@ -1,6 +1,6 @@
 import pytest
 
-from stageb.guidance.prompts import parse_answer, parse_verdict
+from stageb.guidance.prompts import WORDS, parse_answer, parse_verdict
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from stageb.guidance.prompts import parse_answer, parse_verdict
     ],
 )
 def test_two_lines_are_an_answer(text: str, language: str, parsed: tuple[str, str]) -> None:
-    assert parse_answer(text, language) == parsed
+    assert parse_answer(text, WORDS[language]) == parsed
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_two_lines_are_an_answer(text: str, language: str, parsed: tuple[str, st
     ],
 )
 def test_anything_else_is_none(text: str) -> None:
-    assert parse_answer(text, "en") is None
+    assert parse_answer(text, WORDS["en"]) is None
 
 
 def test_a_lone_verdict_line() -> None:
-    assert parse_verdict(" Verdict: Fail ", "en") == "fail"
-    assert parse_verdict("Verdict: pass\nReason: x", "en") is None
-    assert parse_verdict("Verdict: pass", "zh") is None
+    assert parse_verdict(" Verdict: Fail ", WORDS["en"]) == "fail"
+    assert parse_verdict("Verdict: pass\nReason: x", WORDS["en"]) is None
+    assert parse_verdict("Verdict: pass", WORDS["zh"]) is None

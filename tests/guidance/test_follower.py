@@ -8,7 +8,7 @@ from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.follower import respond
-from stageb.guidance.prompts import Case, Shown, parse_answer, reflection_prompt, rollout_prompt
+from stageb.guidance.prompts import WORDS, Case, Shown, parse_answer, reflection_prompt, rollout_prompt
 from stageb.guidance.reflection.conditions import Condition
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence
@@ -31,7 +31,9 @@ def ticket(*summaries: str, label: Verdict = "fail", group: str = "g") -> Ticket
 
 
 def verdict(rules: Sequence[str], *summaries: str, language: str = "en") -> Verdict | None:
-    parsed = parse_answer(respond(rollout_prompt(ticket(*summaries), guidance(*rules), language), GREEDY, 0), language)
+    parsed = parse_answer(
+        respond(rollout_prompt(ticket(*summaries), guidance(*rules), WORDS[language]), GREEDY, 0), WORDS[language]
+    )
     return parsed[0] if parsed else None
 
 
@@ -65,13 +67,13 @@ def test_chinese_rules_too() -> None:
 
 
 def test_the_reason_names_the_rule() -> None:
-    answer = respond(rollout_prompt(ticket("a: b"), guidance("Fail if c is d.", "Fail if a is b."), "en"), GREEDY, 0)
+    answer = respond(rollout_prompt(ticket("a: b"), guidance("Fail if c is d.", "Fail if a is b."), WORDS["en"]), GREEDY, 0)
     assert answer == "Verdict: fail\nReason: G2: a is b"
 
 
 def test_sampled_answers_slip_now_and_then_and_greedy_ones_never() -> None:
-    prompt = rollout_prompt(ticket("a: b"), guidance("Fail if a is b."), "en")
-    parsed = [parse_answer(respond(prompt, WARM, stream("slip", n)), "en") for n in range(2000)]
+    prompt = rollout_prompt(ticket("a: b"), guidance("Fail if a is b."), WORDS["en"])
+    parsed = [parse_answer(respond(prompt, WARM, stream("slip", n)), WORDS["en"]) for n in range(2000)]
     assert 0.01 < sum(answer is None for answer in parsed) / 2000 < 0.04
     assert 0.015 < sum(answer is not None and answer[0] == "pass" for answer in parsed) / 2000 < 0.05
     assert {respond(prompt, GREEDY, stream("slip", n)) for n in range(200)} == {"Verdict: fail\nReason: G1: a is b"}
@@ -79,8 +81,8 @@ def test_sampled_answers_slip_now_and_then_and_greedy_ones_never() -> None:
 
 def proposed(shown: Shown | list[Case], rules: Guidance, language: str = "en", key: int = 1) -> Any:
     shown = Shown(tuple(shown)) if isinstance(shown, list) else shown
-    text = respond(reflection_prompt(shown, rules, language, 1), GREEDY, key)
-    proposal = parse_proposal(text, shown.cases, rules, ReflectionConfig(), language, 0)
+    text = respond(reflection_prompt(shown, rules, WORDS[language], 1), GREEDY, key)
+    proposal = parse_proposal(text, shown.cases, rules, ReflectionConfig(), WORDS[language], 0)
     assert proposal.refusals == ()
     return proposal.operations[0]
 
@@ -158,7 +160,9 @@ def test_without_a_rule_to_blame_an_exception_is_added() -> None:
 
 def test_other_prompts_get_a_remark() -> None:
     assert "nothing else" in respond(Prompt("Be nice.", "Hello"), GREEDY, 0)
-    assert json.loads(respond(reflection_prompt(Shown(()), guidance(), "en", 1), GREEDY, 0))  # and no cases are no trouble
+    assert json.loads(
+        respond(reflection_prompt(Shown(()), guidance(), WORDS["en"], 1), GREEDY, 0)
+    )  # and no cases are no trouble
 
 
 class Follower:
@@ -179,8 +183,8 @@ def rolled_out(tickets: list[Ticket], rules: Guidance) -> list[Record]:
     for each in tickets:
         candidates = []
         for sample in range(4):
-            text = respond(rollout_prompt(each, rules, "en"), WARM, stream(each.key, rules.step, sample))
-            said, reason = parse_answer(text, "en") or (None, "")
+            text = respond(rollout_prompt(each, rules, WORDS["en"]), WARM, stream(each.key, rules.step, sample))
+            said, reason = parse_answer(text, WORDS["en"]) or (None, "")
             candidates.append(Candidate(sample, 0, 0.7, text, said, reason, said is not None, 9))
         answers = Answers(each.key, 50, tuple(candidates))
         records.append(Record(each, 1, 0, rules.step, answers, select(each, answers, 0.8)))
@@ -201,12 +205,12 @@ def test_the_stages_together_learn_hidden_rules() -> None:
         faulty = state == "torn" or (part == "valve" and state == "loose")
         text = (f"part: {part}", f"state: {state}; colour: {colour}")
         tickets.append(ticket(*text, label="fail" if faulty else "pass", group=f"g{n}"))
-    rules = neutral("m", "en")
+    rules = neutral("m", WORDS["en"])
     records = rolled_out(tickets, rules)
     begun = accuracy(records)
     for bundle in range(6):
         answered = reflect(
-            [case_of(each) for each in records], rules, Follower(), ReflectionConfig(), "en", stream("r", bundle)
+            [case_of(each) for each in records], rules, Follower(), ReflectionConfig(), WORDS["en"], stream("r", bundle)
         )
         for proposal, _ in distinct(answered.proposals):
             edited = apply(rules, proposal.operations, f"r{bundle}")

@@ -258,7 +258,7 @@ def test_a_bundle_that_is_all_right_is_recorded_and_asks_no_model(fit: Fit, mode
     assert all(prompt.system.startswith(beginning) for prompt, _ in asked)
     greedy = sum(decode.temperature == 0 for _, decode in asked)
     assert greedy == sum(row["judged"] for row in reflection) <= train  # to look for errors, and none twice
-    assert fit.guidance() == neutral("valves", "en")
+    assert fit.guidance() == neutral("valves", WORDS["en"])
 
 
 def test_gate_none_applies_the_first_edit_untested(fit: Fit, model: Model) -> None:
@@ -575,7 +575,7 @@ def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -
         assert [message["role"] for message in row["messages"]] == ["system", "user", "assistant"]
         system, user, assistant = (message["content"] for message in row["messages"])
         assert system.endswith("\nG1. Fail if state is torn.")
-        verdict, reason = parse_answer(assistant, "en") or ("", "")
+        verdict, reason = parse_answer(assistant, WORDS["en"]) or ("", "")
         assert verdict == tickets[user].label
         assert reason
     assert fit.state()["spent"]["rollouts"] == len(fit.rows("trajectories")) + train

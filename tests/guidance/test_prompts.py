@@ -45,7 +45,7 @@ def shown(draw: st.DrawFn) -> Shown:
 
 @given(shown(), LANGUAGES)
 def test_a_reflection_prompt_holds_each_clue_and_each_case_on_a_line_of_its_own(made: Shown, language: str) -> None:
-    user = reflection_prompt(made, GUIDANCE, language, 1).user
+    user = reflection_prompt(made, GUIDANCE, WORDS[language], 1).user
     lines, words = user.split("\n"), WORDS[language]
     assert user.splitlines() == lines
     first = made.evidence.clues[0] if made.evidence.clues else None
@@ -53,7 +53,7 @@ def test_a_reflection_prompt_holds_each_clue_and_each_case_on_a_line_of_its_own(
     assert lines[:begin] == [words.mission.format(mission="m"), *rule_lines(GUIDANCE).split("\n")]
     if first:
         counted = [
-            words.clue.format(wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, language))
+            words.clue.format(wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, WORDS[language]))
             for clue in made.evidence.clues
         ]
         start = lines.index(counted[0])
@@ -69,14 +69,14 @@ def test_a_reflection_prompt_holds_each_clue_and_each_case_on_a_line_of_its_own(
 @given(shown(), LANGUAGES)
 def test_neither_a_label_nor_a_group_leaks(made: Shown, language: str) -> None:
     """Cases stand under what they are, as headings say; beside that, other labels and groups make the same prompt."""
-    prompt = reflection_prompt(made, GUIDANCE, language, 1)
+    prompt = reflection_prompt(made, GUIDANCE, WORDS[language], 1)
     assert SECRET not in prompt.user + prompt.system
     renamed = [replace(case, ticket=replace(case.ticket, group_id=f"g{n}")) for n, case in enumerate(made.cases)]
-    assert reflection_prompt(replace(made, cases=tuple(renamed)), GUIDANCE, language, 1) == prompt
+    assert reflection_prompt(replace(made, cases=tuple(renamed)), GUIDANCE, WORDS[language], 1) == prompt
     ticket = made.cases[0].ticket
-    asked = rollout_prompt(ticket, GUIDANCE, language)
+    asked = rollout_prompt(ticket, GUIDANCE, WORDS[language])
     other: Verdict = "fail" if ticket.label == "pass" else "pass"
-    assert rollout_prompt(replace(ticket, label=other, group_id="g"), GUIDANCE, language) == asked
+    assert rollout_prompt(replace(ticket, label=other, group_id="g"), GUIDANCE, WORDS[language]) == asked
 
 
 @pytest.mark.parametrize("language", WORDS)
@@ -86,7 +86,7 @@ def test_headings_say_what_cases_are_and_name_the_rule_to_mend(language: str, ru
     labels: tuple[Verdict, Verdict] = ("pass", "fail")
     for right in (True, False):
         made += [Case(Ticket("m", f"{right}", label, (("image_1", "x"),)), right, "so") for label in labels]
-    lines = reflection_prompt(Shown(tuple(made), NOTHING, rule), GUIDANCE, language, 1).user.split("\n")
+    lines = reflection_prompt(Shown(tuple(made), NOTHING, rule), GUIDANCE, WORDS[language], 1).user.split("\n")
     above = [lines[lines.index(line) - 1] for line in lines if re.match(r"T\d\. ", line)]
     by = {"en": " by G3", "zh": "由G3"}[language] if rule else ""
     wrong = f"Wrong or unsure{by}, should"
@@ -112,28 +112,28 @@ CONDITIONS: dict[Kind, tuple[Condition, str, str]] = {
 
 def test_conditions_read_as_rules_do() -> None:
     for condition, en, zh in CONDITIONS.values():
-        assert (clue_text([condition], "en"), clue_text([condition], "zh")) == (en, zh)
+        assert (clue_text([condition], WORDS["en"]), clue_text([condition], WORDS["zh"])) == (en, zh)
     assert all(set(words.conditions) == set(CONDITIONS) for words in WORDS.values())
     three = [CONDITIONS[kind][0] for kind in ("is", "mentions", "equals")]
-    assert clue_text(three, "en") == "a is v and a summary mentions w and a equals b"
-    assert clue_text(three, "zh") == "a为v且摘要提到w且a等于b"
+    assert clue_text(three, WORDS["en"]) == "a is v and a summary mentions w and a equals b"
+    assert clue_text(three, WORDS["zh"]) == "a为v且摘要提到w且a等于b"
 
 
 @given(LANGUAGES, VERDICT, st.lists(LINE, min_size=1, max_size=3), guidances())
 def test_braces_in_texts_are_texts(language: str, label: Verdict, values: list[str], guidance: Guidance) -> None:
     clues = tuple(Clue((Condition("is", "{wrong}", f"{{text}}{value}"),), 5, 1) for value in values)
     made = Shown((Case(Ticket("m", "g", label, (("image_1", "{by} {0}"),)), False, "{reason}"),), Evidence(7, 3, clues), "")
-    lines = evidence_lines(made, language)
+    lines = evidence_lines(made, WORDS[language])
     assert all("{wrong}" in line and "{text}" in line for line in lines[2:])
     assert len(lines) == 2 + len(clues)
-    assert "{by} {0} => {reason}" in reflection_prompt(made, guidance, language, 1).user
+    assert "{by} {0} => {reason}" in reflection_prompt(made, guidance, WORDS[language], 1).user
 
 
 def test_without_errors_or_clues_nothing_is_counted() -> None:
     right = Case(Ticket("m", "g", "pass", (("image_1", "x"),)), True, None)
     wrong = replace(right, right=False)
     clue = Clue((Condition("is", "a", "b"),), 2, 0)
-    assert evidence_lines(Shown((right,), Evidence(0, 1, (clue,))), "en") == []
-    assert evidence_lines(Shown((wrong,), Evidence(1, 0, ())), "en") == []
+    assert evidence_lines(Shown((right,), Evidence(0, 1, (clue,))), WORDS["en"]) == []
+    assert evidence_lines(Shown((wrong,), Evidence(1, 0, ())), WORDS["en"]) == []
     counted = ["", "Counted in 3 wrong that should pass, 1 right to fail:", "2 to 0: a is b"]
-    assert evidence_lines(Shown((wrong,), Evidence(3, 1, (clue,))), "en") == counted
+    assert evidence_lines(Shown((wrong,), Evidence(3, 1, (clue,))), WORDS["en"]) == counted

@@ -4,21 +4,21 @@ from dataclasses import fields, replace
 
 import pytest
 from guidance.made import tickets
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.engines import build
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
-from stageb.guidance.config import DecodeConfig, SamplerConfig
+from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import neutral
-from stageb.guidance.prompts import answer_text, parse_verdict, rollout_prompt, ticket_text
+from stageb.guidance.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
 from stageb.guidance.rollout import as_decode, group_size, judgements, micro_batches, rollout, sigmoid
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
 
-GUIDANCE = neutral("m", "en")
+GUIDANCE = neutral("m", WORDS["en"])
 NAMES = (17, "rollout", 2)
 SAMPLER = SamplerConfig(samples_per_decode=2, grid=[DecodeConfig(temperature=0.9), DecodeConfig(temperature=0.3, seed=5)])
 
@@ -26,7 +26,7 @@ SAMPLER = SamplerConfig(samples_per_decode=2, grid=[DecodeConfig(temperature=0.9
 def respond(prompt: Prompt, decode: Decode, key: int) -> str:
     """Something that tells every argument: most answers are of the right form."""
     told = stream(prompt.system, prompt.user, str(decode), key)
-    return answer_text("pass" if told % 2 else "fail", f"because {told}", "en") if told % 7 else f"hm {told}"
+    return answer_text("pass" if told % 2 else "fail", f"because {told}", WORDS["en"]) if told % 7 else f"hm {told}"
 
 
 class Listening(ScriptedEngine):
@@ -39,6 +39,21 @@ class Listening(ScriptedEngine):
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         self.asked += requests
         return super().generate(requests)
+
+
+class Weighing(ScriptedEngine):
+    """Has a log-probability for each answer, drawn from the prompt, and remembers what it was asked."""
+
+    def __init__(self, lead: float | None = None) -> None:
+        super().__init__(respond)
+        self.lead = lead  # of the first answer over the second
+        self.questions: list[Question] = []
+
+    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
+        self.questions += questions
+        if self.lead is not None:
+            return [(-1.0, -1.0 - self.lead) for _ in questions]
+        return [tuple(-9 * uniform(stream(str(each.prompt), answer), 0) for answer in each.answers) for each in questions]
 
 
 def ticket(group: str = "g", *summaries: str) -> Ticket:
@@ -135,7 +150,7 @@ def test_no_rank_gets_more_than_its_share(round_: list[Ticket], per_rank: int, w
 @given(tickets(max_size=6))
 def test_candidates_come_by_grid_then_sample_each_from_its_own_stream(round_: list[Ticket]) -> None:
     engine = Listening()
-    answers = rollout(round_, GUIDANCE, engine, SAMPLER, "en", NAMES)
+    answers = rollout(round_, GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES)
     assert [each.ticket_key for each in answers] == [each.key for each in round_]
     keys = [
         [[stream(*NAMES, "m", each.key, entry, seed, sample) for sample in (0, 1)] for entry, seed in enumerate((0, 5))]
@@ -145,7 +160,7 @@ def test_candidates_come_by_grid_then_sample_each_from_its_own_stream(round_: li
         assert [candidate.index for candidate in given_.candidates] == [0, 1, 2, 3]
         assert [candidate.decode for candidate in given_.candidates] == [0, 0, 1, 1]
         assert [candidate.temperature for candidate in given_.candidates] == [0.9, 0.9, 0.3, 0.3]
-        prompt = rollout_prompt(each, GUIDANCE, "en")
+        prompt = rollout_prompt(each, GUIDANCE, WORDS["en"])
         expected = [respond(prompt, Decode(temperature=0.9), key) for key in first]
         expected += [respond(prompt, Decode(temperature=0.3, seed=5), key) for key in second]
         assert [candidate.text for candidate in given_.candidates] == expected
@@ -157,13 +172,55 @@ def test_candidates_come_by_grid_then_sample_each_from_its_own_stream(round_: li
 @given(tickets(max_size=8), st.data())
 def test_answers_do_not_depend_on_what_else_is_in_the_batch(round_: list[Ticket], data: st.DataObject) -> None:
     engine = ScriptedEngine(respond)
-    together = {each.ticket_key: each for each in rollout(round_, GUIDANCE, engine, SAMPLER, "en", NAMES)}
+    together = {each.ticket_key: each for each in rollout(round_, GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES)}
     some = data.draw(st.permutations(round_))[: data.draw(st.integers(0, len(round_)))]
-    assert rollout(some, GUIDANCE, engine, SAMPLER, "en", NAMES) == [together[each.key] for each in some]
+    assert rollout(some, GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES) == [together[each.key] for each in some]
     scorer = Weighing()
     for judge_by in ("answer", "probability"):
-        judged = dict(zip(together, judgements(round_, GUIDANCE, scorer, SAMPLER, "en", judge_by), strict=True))
-        assert judgements(some, GUIDANCE, scorer, SAMPLER, "en", judge_by) == [judged[each.key] for each in some]
+        judged = dict(zip(together, judgements(round_, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by), strict=True))
+        assert judgements(some, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by) == [judged[each.key] for each in some]
+
+
+class Reasoning(Weighing):
+    """Gives reasons, and remembers what it was asked to go on from."""
+
+    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
+        self.begun = [(request.begin, request.decode.stop, request.keys) for request in requests]
+        return [tuple(Completion(f" by {key}", 3, "stop") for key in request.keys) for request in requests]
+
+
+@settings(max_examples=30)
+@given(tickets(max_size=5), st.floats(-3, 3), st.integers(1, 9))
+def test_a_begun_verdict_is_drawn_by_its_probability_and_the_reason_goes_on_from_it(
+    round_: list[Ticket], lead: float, samples: int
+) -> None:
+    words, engine = words_of(PromptConfig(prefill=True)), Reasoning(lead)
+    sampler = replace(SAMPLER, samples_per_decode=samples)
+    given_ = rollout(round_, GUIDANCE, engine, sampler, words, NAMES)
+    asked = {key: (begin, stop) for begin, stop, keys in engine.begun for key in keys}
+    ratio = -1.0 - (-1.0 - lead)  # as the engine has it
+    for each, answers in zip(round_, given_, strict=True):
+        for candidate in answers.candidates:
+            grid, sample = divmod(candidate.index, samples)
+            key = stream(*NAMES, "m", each.key, grid, SAMPLER.grid[grid].seed, sample)
+            share = sigmoid(ratio, candidate.temperature)
+            verdict = "pass" if uniform(stream("verdict", key), 0) < share else "fail"
+            assert (candidate.verdict, candidate.reason, candidate.fault) == (verdict, f"by {key}", None)
+            assert asked[key] == (f"Verdict: {verdict}\nReason:", ("\n",))
+    assert rollout(round_[1:], GUIDANCE, engine, sampler, words, NAMES) == given_[1:]
+    for judge_by, temperature in (("answer", 0.0), ("probability", 0.9)):
+        judged = judgements(round_, GUIDANCE, engine, sampler, words, judge_by)
+        assert [each.merit for each in judged] == [
+            sigmoid(ratio if each.label == "pass" else -ratio, temperature) for each in round_
+        ]
+
+
+def test_an_engine_that_cannot_weigh_is_asked_to_go_on_from_the_first_word() -> None:
+    engine = Listening()
+    words = words_of(PromptConfig(prefill=True))
+    rollout([ticket()], GUIDANCE, engine, SAMPLER, words, NAMES)
+    judgements([ticket()], GUIDANCE, engine, SAMPLER, words, "answer")
+    assert {request.begin for request in engine.asked} == {"Verdict:"}
 
 
 def test_other_names_draw_other_answers() -> None:
@@ -172,14 +229,14 @@ def test_other_names_draw_other_answers() -> None:
     texts = {
         candidate.text
         for names in (NAMES, (18, "rollout", 2), (17, "rollout", 3))
-        for answers in rollout(others, GUIDANCE, engine, SAMPLER, "en", names)
+        for answers in rollout(others, GUIDANCE, engine, SAMPLER, WORDS["en"], names)
         for candidate in answers.candidates
     }
     assert len(texts) == 3 * 4 * 4
 
 
 def test_a_malformed_answer_stays_a_candidate_without_a_verdict() -> None:
-    answers = rollout([ticket(str(n)) for n in range(40)], GUIDANCE, Listening(), SAMPLER, "en", NAMES)
+    answers = rollout([ticket(str(n)) for n in range(40)], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES)
     candidates = [candidate for each in answers for candidate in each.candidates]
     odd = [candidate for candidate in candidates if candidate.text.startswith("hm ")]
     assert 0 < len(odd) < len(candidates)
@@ -191,27 +248,27 @@ def test_a_malformed_answer_stays_a_candidate_without_a_verdict() -> None:
 def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
     engine = Listening()
     round_ = [ticket("short"), ticket("long", "a: " + "word " * 80), ticket("other", "a: c")]
-    (length,) = engine.count_tokens([rollout_prompt(round_[1], GUIDANCE, "en")])
+    (length,) = engine.count_tokens([rollout_prompt(round_[1], GUIDANCE, WORDS["en"])])
     sampler = replace(SAMPLER, max_prompt_tokens=length - 1)
-    short, long, other = rollout(round_, GUIDANCE, engine, sampler, "en", NAMES)
+    short, long, other = rollout(round_, GUIDANCE, engine, sampler, WORDS["en"], NAMES)
     assert (long.ticket_key, long.prompt_tokens, long.candidates) == ("long::pass", length, ())
     assert long.set_aside == f"prompt of {length} tokens, at most {length - 1} (sampler.max_prompt_tokens)"
-    assert [short, other] == rollout([round_[0], round_[2]], GUIDANCE, engine, SAMPLER, "en", NAMES)
+    assert [short, other] == rollout([round_[0], round_[2]], GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES)
     assert (short.set_aside, other.set_aside) == ("", "")
-    assert {request.prompt for request in engine.asked} == {rollout_prompt(round_[i], GUIDANCE, "en") for i in (0, 2)}
+    assert {request.prompt for request in engine.asked} == {rollout_prompt(round_[i], GUIDANCE, WORDS["en"]) for i in (0, 2)}
     for judge_by in ("answer", "probability"):
-        judged = judgements(round_, GUIDANCE, Weighing(), sampler, "en", judge_by)
+        judged = judgements(round_, GUIDANCE, Weighing(), sampler, WORDS["en"], judge_by)
         assert judged[1] == Judgement(0.0, 0)  # never right, and costs nothing
-        others = judgements([round_[0], round_[2]], GUIDANCE, Weighing(), SAMPLER, "en", judge_by)
+        others = judgements([round_[0], round_[2]], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], judge_by)
         assert [judged[0], judged[2]] == others
-    fits = rollout(round_, GUIDANCE, engine, replace(SAMPLER, max_prompt_tokens=length), "en", NAMES)[1]
+    fits = rollout(round_, GUIDANCE, engine, replace(SAMPLER, max_prompt_tokens=length), WORDS["en"], NAMES)[1]
     assert len(fits.candidates) == 4
 
 
 def test_nothing_to_roll_out_is_nothing() -> None:
-    assert rollout([], GUIDANCE, Listening(), SAMPLER, "en", NAMES) == []
-    assert judgements([], GUIDANCE, Listening(), SAMPLER, "en", "answer") == []
-    assert judgements([], GUIDANCE, Weighing(), SAMPLER, "en", "probability") == []
+    assert rollout([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES) == []
+    assert judgements([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], "answer") == []
+    assert judgements([], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], "probability") == []
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -219,10 +276,10 @@ def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
     guidance = Guidance("m", 3, (Rule("G0", "x"), Rule("G4", "Fail if a is b.", {"sources": ["secret-group::fail"]})), 5)
     one = Ticket("m", "secret-group", "fail", (("image_1", "a: b"),), {"note": "secret extra"})
     engine = Listening()
-    rollout([one, replace(one, group_id="another", label="pass")], guidance, engine, SAMPLER, language, NAMES)
-    judgements([one], guidance, engine, SAMPLER, language, "answer")
+    rollout([one, replace(one, group_id="another", label="pass")], guidance, engine, SAMPLER, WORDS[language], NAMES)
+    judgements([one], guidance, engine, SAMPLER, WORDS[language], "answer")
     weighing = Weighing()
-    judgements([one], guidance, weighing, SAMPLER, language, "probability")
+    judgements([one], guidance, weighing, SAMPLER, WORDS[language], "probability")
     (prompt,) = {request.prompt for request in engine.asked} | {question.prompt for question in weighing.questions}
     assert "secret" not in prompt.system + prompt.user
     assert prompt.user == "image_1: a: b"
@@ -230,21 +287,6 @@ def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
 
 
 # Judgements
-
-
-class Weighing(ScriptedEngine):
-    """Has a log-probability for each answer, drawn from the prompt, and remembers what it was asked."""
-
-    def __init__(self, lead: float | None = None) -> None:
-        super().__init__(respond)
-        self.lead = lead  # of the first answer over the second
-        self.questions: list[Question] = []
-
-    def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
-        self.questions += questions
-        if self.lead is not None:
-            return [(-1.0, -1.0 - self.lead) for _ in questions]
-        return [tuple(-9 * uniform(stream(str(each.prompt), answer), 0) for answer in each.answers) for each in questions]
 
 
 @pytest.mark.parametrize(
@@ -266,8 +308,8 @@ def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: fl
         return answer
 
     engine = ScriptedEngine(answering)
-    (judged,) = judgements([ticket()], GUIDANCE, engine, SAMPLER, "en", "answer")
-    (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, "en")])
+    (judged,) = judgements([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
+    (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, WORDS["en"])])
     assert judged == Judgement(merit, read + len(answer.partition("\n")[0].split()) + 1)
     assert [(decode.temperature, decode.stop) for decode in seen] == [(0.0, ("\n",))]
 
@@ -276,9 +318,11 @@ def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: fl
 def test_by_probability_the_two_verdict_lines_are_weighed_at_the_grids_temperature(lead: float, temperature: float) -> None:
     engine, sampler = Weighing(lead), SamplerConfig(grid=[DecodeConfig(temperature), DecodeConfig(5.0)])
     both = [ticket(), replace(ticket(), label="fail")]
-    passes, fails = judgements(both, GUIDANCE, engine, sampler, "en", "probability")
+    passes, fails = judgements(both, GUIDANCE, engine, sampler, WORDS["en"], "probability")
     assert {question.answers for question in engine.questions} == {("Verdict: pass", "Verdict: fail")}
-    assert [question.prompt for question in engine.questions] == [rollout_prompt(each, GUIDANCE, "en") for each in both]
+    assert [question.prompt for question in engine.questions] == [
+        rollout_prompt(each, GUIDANCE, WORDS["en"]) for each in both
+    ]
     weights = [math.exp(-1 / temperature), math.exp((-1 - lead) / temperature)]
     assert passes.merit == pytest.approx(weights[0] / sum(weights), abs=1e-6)
     assert passes.merit + fails.merit == pytest.approx(1, abs=2e-6)
@@ -290,7 +334,7 @@ def test_greedily_the_more_probable_verdict_is_all_and_a_tie_is_never_right() ->
     sampler = SamplerConfig(grid=[DecodeConfig(temperature=0)])
     for lead, merits in ((0.3, [1.0, 0.0]), (-0.3, [0.0, 1.0]), (0.0, [0.0, 0.0])):
         both = [ticket(), replace(ticket(), label="fail")]
-        judged = judgements(both, GUIDANCE, Weighing(lead), sampler, "en", "probability")
+        judged = judgements(both, GUIDANCE, Weighing(lead), sampler, WORDS["en"], "probability")
         assert [each.merit for each in judged] == merits
     assert sigmoid(1e9, 0.01) == 1.0
     assert sigmoid(-1e9, 0.01) == 0.0
@@ -306,11 +350,11 @@ def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -
     round_ = [ticket(f"g{n}", text) for n, text in enumerate(texts)]
     temperature, samples = 1.5, 200
     sampler = SamplerConfig(samples, grid=[DecodeConfig(temperature, max_new_tokens=8, stop=["\n"])])
-    told = rollout(round_, guidance, engine, sampler, "en", NAMES)
-    judged = judgements(round_, guidance, engine, sampler, "en", "probability")
+    told = rollout(round_, guidance, engine, sampler, WORDS["en"], NAMES)
+    judged = judgements(round_, guidance, engine, sampler, WORDS["en"], "probability")
     unsure = 0
     for answers, judgement in zip(told, judged, strict=True):
-        verdicts = [parse_verdict(candidate.text, "en") for candidate in answers.candidates]
+        verdicts = [parse_verdict(candidate.text, WORDS["en"]) for candidate in answers.candidates]
         formed = [verdict for verdict in verdicts if verdict]
         assert len(formed) > samples / 2
         unsure += 0.05 < judgement.merit < 0.95
@@ -319,8 +363,21 @@ def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -
     assert unsure
 
 
+def test_a_begun_verdict_of_the_shipped_model_is_always_readable_and_as_the_gate_sees_it() -> None:
+    engine, words = build(ModelConfig(), "cpu"), words_of(PromptConfig(prefill=True))
+    rules = (*GUIDANCE.rules, Rule("G1", "Fail if state is torn."), Rule("G2", "Pass if colour is a shade of red."))
+    guidance, samples = replace(GUIDANCE, rules=rules, next_number=3), 100
+    sampler = SamplerConfig(samples, grid=[DecodeConfig(3.0, max_new_tokens=4)])
+    (told,) = rollout([ticket("g", "torn and red")], guidance, engine, sampler, words, NAMES)
+    (judged,) = judgements([ticket("g", "torn and red")], guidance, engine, sampler, words, "probability")
+    verdicts = [candidate.verdict for candidate in told.candidates]
+    assert None not in verdicts
+    assert 0.02 < judged.merit < 0.98
+    assert verdicts.count("pass") / samples == pytest.approx(judged.merit, abs=4 * math.sqrt(0.25 / samples))
+
+
 def test_a_rollout_wants_both_lines() -> None:
-    (answers,) = rollout([ticket()], GUIDANCE, ScriptedEngine(lambda *_: "Verdict: pass"), SAMPLER, "en", NAMES)
+    (answers,) = rollout([ticket()], GUIDANCE, ScriptedEngine(lambda *_: "Verdict: pass"), SAMPLER, WORDS["en"], NAMES)
     assert {(candidate.verdict, candidate.format_ok) for candidate in answers.candidates} == {(None, False)}
 
 
@@ -337,4 +394,4 @@ def test_what_the_engine_raises_comes_out() -> None:
         raise ZeroDivisionError("no answer")
 
     with pytest.raises(ZeroDivisionError, match="no answer"):
-        rollout([ticket()], GUIDANCE, ScriptedEngine(broken), SAMPLER, "en", NAMES)
+        rollout([ticket()], GUIDANCE, ScriptedEngine(broken), SAMPLER, WORDS["en"], NAMES)

@@ -16,7 +16,7 @@ from typing import Any
 
 from lab.bench.learning import data
 from lab.bench.learning.classic import LEARNERS
-from lab.bench.learning.method import DTYPE, LANGUAGE, Judge, Learnt, Method, Task
+from lab.bench.learning.method import DTYPE, ENGLISH, Judge, Learnt, Method, Task
 from lab.bench.learning.proposer import idle
 from stageb import disk, engines
 from stageb.engines.config import ModelConfig
@@ -127,7 +127,7 @@ def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[S
     judge = Judge(engine)
     folder = _result_path(cell, place).parent
     folder.mkdir(parents=True, exist_ok=True)
-    first = neutral(tickets[0].mission, LANGUAGE)
+    first = neutral(tickets[0].mission, ENGLISH)
     task = Task(
         tickets=tickets,
         parts=parts,

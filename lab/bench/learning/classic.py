@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf, lgamma, log, log2
 
 from lab.bench.learning.clues import meets
-from lab.bench.learning.method import LANGUAGE
+from lab.bench.learning.method import ENGLISH
 from stageb.guidance.prompts import clue_text
 from stageb.guidance.reflection.conditions import Condition, conditions, number, reading
 from stageb.guidance.types import Ticket, Verdict
@@ -60,7 +60,7 @@ def rule_list(train: Sequence[Ticket], test: Sequence[Ticket], seed: int) -> Rea
     rare, common = sorted(verdicts, key=lambda verdict: sum(ticket.label == verdict for ticket in train))
     rules = Ripper(train, rare, seed).rules()
     said = [rare if any(meets(reading(ticket), rule) for rule in rules) else common for ticket in test]
-    texts = [f"{rare.capitalize()} if {clue_text(rule, LANGUAGE)}." for rule in rules]
+    texts = [f"{rare.capitalize()} if {clue_text(rule, ENGLISH)}." for rule in rules]
     return Reached(texts, [verdict == ticket.label for verdict, ticket in zip(said, test, strict=True)])
 
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lab.bench.learning.method import LANGUAGE
-from stageb.guidance.prompts import WORDS
+from lab.bench.learning.method import ENGLISH
 from stageb.guidance.reflection.conditions import Condition, Kind, Reading, number
 
 _KINDS: Sequence[Kind] = ("mentions", "above", "below", "equals", "differs", "among", "is")  # the first that fits
@@ -23,7 +22,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+?)", re.escape(text)))
 
 
-_PATTERNS = {kind: _pattern(WORDS[LANGUAGE].conditions[kind]) for kind in _KINDS}
+_PATTERNS = {kind: _pattern(ENGLISH.conditions[kind]) for kind in _KINDS}
 
 
 def meets(read: Reading, conditions: Sequence[Condition]) -> bool:
@@ -53,7 +52,7 @@ def holds(read: Reading, condition: Condition) -> bool:
 
 def says(text: str, read: Reading) -> bool:
     """Whether a clue, as a prompt shows it, holds for a ticket."""
-    return meets(read, [_compared(condition_of(part), read) for part in text.split(WORDS[LANGUAGE].both)])
+    return meets(read, [_compared(condition_of(part), read) for part in text.split(ENGLISH.both)])
 
 
 def condition_of(text: str) -> Condition:

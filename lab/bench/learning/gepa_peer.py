@@ -19,7 +19,7 @@ from typing import Any
 
 from gepa import EvaluationBatch, optimize
 
-from lab.bench.learning.method import LANGUAGE, Learnt, Point, Task
+from lab.bench.learning.method import ENGLISH, Learnt, Point, Task
 from lab.bench.learning.proposer import parse_rules, propose
 from stageb.guidance import rollout
 from stageb.guidance.config import DecodeConfig, SamplerConfig
@@ -74,7 +74,7 @@ class Adapter:
         """The minibatch with verdicts and reasons."""
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
         tickets = eval_batch.trajectories or []
-        answers = rollout.rollout(tickets, guidance, self.task.engine, GREEDY, LANGUAGE, ["greedy"])
+        answers = rollout.rollout(tickets, guidance, self.task.engine, GREEDY, ENGLISH, ["greedy"])
         cases = [case(*pair) for pair in zip(tickets, answers, strict=True)]
         self.judged[candidate[COMPONENT]].update({each.ticket.key: each for each in cases})
         return {COMPONENT: [{"case": each} for each in cases]}

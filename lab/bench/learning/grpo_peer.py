@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lab.bench.learning.method import BATCH, LANGUAGE, Learnt, Point, Task
+from lab.bench.learning.method import BATCH, ENGLISH, Learnt, Point, Task
 from lab.bench.learning.proposer import propose, together
 from stageb.guidance import rollout
 from stageb.guidance.config import DecodeConfig, SamplerConfig
@@ -79,4 +79,4 @@ def roll_out(
     sampler = SamplerConfig(samples_per_decode=group, grid=[DecodeConfig(max_new_tokens=40)])
     for places in rollout.micro_batches(batch, BATCH):
         tickets = [batch[i] for i in places]
-        yield from zip(tickets, rollout.rollout(tickets, guidance, task.engine, sampler, LANGUAGE, [key]), strict=True)
+        yield from zip(tickets, rollout.rollout(tickets, guidance, task.engine, sampler, ENGLISH, [key]), strict=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 from stageb.engines.protocol import Engine
 from stageb.guidance import rollout
 from stageb.guidance.config import SamplerConfig
-from stageb.guidance.prompts import rule_lines
+from stageb.guidance.prompts import WORDS, rule_lines
 from stageb.guidance.types import Guidance, Split, Ticket
 
-LANGUAGE = "en"
+ENGLISH = WORDS["en"]
 DTYPE = "float32"  # of every model's weights, on every device
 BATCH = 128  # tickets that the model reads at once
 
@@ -31,7 +31,7 @@ class Judge:
         new = [ticket for name, ticket in dict(zip(names, tickets, strict=True)).items() if name not in self._known]
         for group in rollout.micro_batches(new, BATCH):
             batch = [new[i] for i in group]
-            judged = rollout.judgements(batch, guidance, self._engine, SamplerConfig(), LANGUAGE, "answer")
+            judged = rollout.judgements(batch, guidance, self._engine, SamplerConfig(), ENGLISH, "answer")
             for ticket, each in zip(batch, judged, strict=True):
                 self._known[text, ticket.mission, ticket.key] = each.merit == 1
         return [self._known[name] for name in names]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import log
 
 from lab.bench.learning.clues import says
-from lab.bench.learning.method import LANGUAGE
+from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, Shown
@@ -48,7 +48,7 @@ def propose(
         return [], 0
     shown, asked = _shown(cases, guidance, engine, answers, key, counted)
     given = [
-        parse_proposal(completion.text, each.cases, guidance, SETTINGS, LANGUAGE, index)
+        parse_proposal(completion.text, each.cases, guidance, SETTINGS, ENGLISH, index)
         for index, (each, (completion,)) in enumerate(zip(shown, engine.generate(asked), strict=True))
     ]
     return [proposal for proposal, _ in sorted(distinct(given), key=lambda pair: -pair[1])], len(given)
@@ -60,11 +60,11 @@ def _shown(
     """What each answer sees, and its request: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)
     while True:
-        shown, asked = fitting(cases, guidance, engine, config, LANGUAGE, key)
+        shown, asked = fitting(cases, guidance, engine, config, ENGLISH, key)
         if not counted:
             return shown, asked
         shown = [_with_evidence(each, counted, guidance) for each in shown]
-        asked = requests(shown, guidance, config, LANGUAGE, key)
+        asked = requests(shown, guidance, config, ENGLISH, key)
         longest = max(engine.count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or config.max_cases == 1:
             return shown, asked

@@ -11,7 +11,7 @@ from stageb.guidance.files.guidance_file import to_json
 from stageb.guidance.gate.decide import Decision, Tried
 from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.learning import Bundle, Learnt
-from stageb.guidance.prompts import Shown, answer_text, clue_text, rollout_prompt
+from stageb.guidance.prompts import WORDS, Shown, Words, answer_text, clue_text, rollout_prompt
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState, Tally
@@ -41,8 +41,7 @@ def write_round(journal: Journal, batch: Round, records: Sequence[Record], audit
         if record.selection.manual_review
     ]
     malformed = [
-        keys
-        | {"source": "rollout", "candidate_index": candidate.index, "why": "not the two-line answer", "text": candidate.text}
+        keys | {"source": "rollout", "candidate_index": candidate.index, "why": candidate.fault, "text": candidate.text}
         for keys, record in rows
         for candidate in record.answers.candidates
         if not candidate.format_ok
@@ -102,6 +101,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {
         "candidate_index": candidate.index,
         "decode": candidate.decode,
+        "thinking": candidate.thinking,
         "text": candidate.text,
         "verdict": candidate.verdict,
         "reason": candidate.reason,
@@ -161,14 +161,14 @@ def write_choice(journal: Journal, mission: str, choices: Sequence[Choice], chos
     journal.append(f"{folder(mission)}/choice.jsonl", rows)
 
 
-def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Record], language: str) -> None:
+def write_distilled(journal: Journal, guidance: Guidance, records: Sequence[Record], words: Words) -> None:
     """Right answers as chats of system, user and assistant, one a line."""
     rows = []
     for record in records:
-        prompt = rollout_prompt(record.ticket, guidance, language)
+        prompt = rollout_prompt(record.ticket, guidance, words)
         verdict = record.selection.verdict
         assert verdict is not None  # it is the label
-        said = answer_text(verdict, record.selection.reason, language)
+        said = answer_text(verdict, record.selection.reason, words)
         turns = {"system": prompt.system, "user": prompt.user, "assistant": said}
         rows.append({"messages": [{"role": role, "content": content} for role, content in turns.items()]})
     append_some(journal, f"{folder(guidance.mission)}/distill_chatml.jsonl", rows)
@@ -198,7 +198,7 @@ def evidence_row(shown: Shown) -> dict[str, Any]:
         "rule": shown.rule,
         "wrong": evidence.wrong,
         "right": evidence.right,
-        "clues": [[clue.wrong, clue.right, clue_text(clue.conditions, "en")] for clue in evidence.clues],
+        "clues": [[clue.wrong, clue.right, clue_text(clue.conditions, WORDS["en"])] for clue in evidence.clues],
     }
 
 

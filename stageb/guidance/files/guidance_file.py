@@ -16,7 +16,7 @@ from typing import Any
 from stageb import strict_json
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
-from stageb.guidance.prompts import WORDS
+from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.reflection.edits import number
 from stageb.guidance.texts import text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
@@ -26,9 +26,9 @@ MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 FIELDS = ("step", "next_number", "experiences", "metadata")
 
 
-def neutral(mission: str, language: str) -> Guidance:
+def neutral(mission: str, words: Words) -> Guidance:
     """The guidance of a mission that nothing is known of: a headline that favours no rule."""
-    return Guidance(mission, 0, (Rule(HEADLINE_KEY, WORDS[language].neutral_headline),), 1)
+    return Guidance(mission, 0, (Rule(HEADLINE_KEY, words.neutral_headline),), 1)
 
 
 def to_json(guidance: Guidance) -> dict[str, Any]:
@@ -61,10 +61,10 @@ def from_json(
     return {mission: _guidance(mission, body) for mission, body in content.items()}
 
 
-def read_guidance(source: str | Path, mission: str | None = None, language: str = "en") -> dict[str, Guidance]:
+def read_guidance(source: str | Path, mission: str | None = None, words: Words = WORDS["en"]) -> dict[str, Guidance]:
     """The guidance that ``source`` names, by mission: of ``mission`` alone where one is given, which must be there then.
 
-    A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default headline in ``language``);
+    A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default headline in ``words``);
     each may end in ``@STEP``: the guidance of that step, as the run's snapshots or the file's history keep it.
 
     Raises ``InputError`` where there is no such thing, or something in it cannot be used.
@@ -78,7 +78,7 @@ def read_guidance(source: str | Path, mission: str | None = None, language: str 
             wanted = {name: file for name, file in files.items() if mission in (None, name)}
             found = {name: _snapshot(file, name, step) for name, file in wanted.items()}
     else:
-        found = load_seed(path, language)
+        found = load_seed(path, words)
         _check_mission(path, mission, found)
         if step is not None:
             found = {name: _at_step(path, guidance, step) for name, guidance in found.items() if mission in (None, name)}
@@ -104,16 +104,16 @@ def files_of_run(folder: Path) -> dict[str, Path]:
     return files
 
 
-def load_seed(path: str | Path, language: str = "en") -> dict[str, Guidance]:
+def load_seed(path: str | Path, words: Words = WORDS["en"]) -> dict[str, Guidance]:
     """The guidance that a person wrote, or a run, by mission: rules as text where the file's name ends in ``.txt``, their
-    default headline in ``language``, JSON elsewhere.
+    default headline in ``words``, JSON elsewhere.
 
     Raises ``BadInputError`` where the file cannot be read, is not what its name says, or holds something else, numbers that
     leave a run no room included.
     """
     text, lines = _text(path), dict[tuple[str, ...], int]()
     if Path(path).suffix == ".txt":
-        content, lines = rules_file.parse(text, str(path), WORDS[language].neutral_headline)
+        content, lines = rules_file.parse(text, str(path), words.neutral_headline)
     else:
         try:
             content = strict_json.loads(text)

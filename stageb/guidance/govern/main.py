@@ -18,7 +18,7 @@ from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.govern import screens, shared
 from stageb.guidance.govern.provenance import remembering
-from stageb.guidance.prompts import rollout_prompt
+from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
@@ -144,7 +144,7 @@ def history(asked: Any) -> int:
 def export(asked: Any) -> int:
     """Print the prompt of one mission."""
     found = _read(asked.source, asked)
-    prompt = rollout_prompt(Ticket("", "", "pass", ()), _one(found, asked.source), _language(asked))
+    prompt = rollout_prompt(Ticket("", "", "pass", ()), _one(found, asked.source), _words(asked))
     if asked.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
         print(json.dumps(turns, ensure_ascii=False, indent=2))
@@ -199,7 +199,7 @@ def _change(asked: Any, path: Path, change: shared.Change) -> bool:
 
 
 def _read(source: str, asked: Any) -> dict[str, Guidance]:
-    return read_guidance(source, asked.mission, asked.language or "en")
+    return read_guidance(source, asked.mission, WORDS[asked.language or "en"])
 
 
 def _one(found: dict[str, Guidance], source: str) -> Guidance:
@@ -209,15 +209,15 @@ def _one(found: dict[str, Guidance], source: str) -> Guidance:
     return guidance
 
 
-def _language(asked: Any) -> str:
-    """The language of a prompt: the one given, or that of the run's config."""
+def _words(asked: Any) -> Words:
+    """The words of a prompt: of the language given, or of the run's config."""
     path, _ = split_step(asked.source)
     if asked.language or not path.is_dir():
-        return asked.language or "en"
+        return WORDS[asked.language or "en"]
     config = parse(["--config", str(path / "config.yaml")]).config
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
-    return config.prompt.language
+    return words_of(config.prompt)
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stageb import strict_json
+from stageb.engines.protocol import Completion
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import WORDS, Case, case_name
+from stageb.guidance.prompts import Case, Words, case_name
 from stageb.guidance.reflection.edits import named
 from stageb.guidance.texts import copied, one_line, text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
@@ -35,7 +36,7 @@ class _RefusedError(Exception):
 
 
 def parse_proposal(
-    text: str, cases: Sequence[Case], guidance: Guidance, config: ReflectionConfig, language: str, index: int
+    text: str, cases: Sequence[Case], guidance: Guidance, config: ReflectionConfig, words: Words, index: int
 ) -> Proposal:
     """Answer ``index`` of a bundle, to a prompt that showed ``cases`` in this order and ``guidance``.
 
@@ -55,11 +56,19 @@ def parse_proposal(
             operation = _operation(item, cases)
             _check_rules(operation, guidance, kept)
             if operation.op != "remove":
-                _check_text(operation, cases, guidance, kept, config, language)
+                _check_text(operation, cases, guidance, kept, config, words)
             kept.append(operation)
         except _RefusedError as refused:
             refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))
     return Proposal(index, text, tuple(kept), tuple(refusals), seen)
+
+
+def unfinished(index: int, answer: Completion) -> Proposal | None:
+    """What comes of an answer whose thoughts never came to an end; None where they did, or there were none."""
+    if answer.text or not answer.thinking:
+        return None
+    why = "thinking never closed: raise reflection.max_new_tokens"
+    return Proposal(index, answer.text, (), (Refusal(answer.thinking, why),))
 
 
 def _items(text: str) -> list[Any]:
@@ -153,13 +162,13 @@ def _check_text(
     guidance: Guidance,
     kept: Sequence[Operation],
     config: ReflectionConfig,
-    language: str,
+    words: Words,
 ) -> None:
     """Refuse an operation whose text may not become a rule."""
     text = operation.text
     if len(text) > config.max_rule_chars:
         raise _RefusedError(f"text of {len(text)} characters, at most {config.max_rule_chars}")
-    if not WORDS[language].verdict_wording.search(text):
+    if not words.verdict_wording.search(text):
         raise _RefusedError("text without a verdict")
     run = copied(text, (summary for case in cases for _, summary in case.ticket.per_image))
     if run:

@@ -14,9 +14,9 @@ from functools import cache
 
 from stageb.engines.protocol import Decode, Engine, Request
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case, Shown, ordered_cases, reflection_prompt
+from stageb.guidance.prompts import Case, Shown, Words, ordered_cases, reflection_prompt
 from stageb.guidance.reflection.evidence import Evidence, evidence
-from stageb.guidance.reflection.proposals import parse_proposal
+from stageb.guidance.reflection.proposals import parse_proposal, unfinished
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
@@ -56,7 +56,7 @@ class Reflection:
 
 
 def reflect(
-    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
+    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, words: Words, key: int
 ) -> Reflection:
     """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
     streams. ``judged`` holds a ticket once.
@@ -65,10 +65,10 @@ def reflect(
     """
     if eligible(judged):
         return Reflection()
-    shown, asked = fitting(judged, guidance, engine, config, language, key)
+    shown, asked = fitting(judged, guidance, engine, config, words, key)
     answers = [completion for (completion,) in engine.generate(asked)]
     proposals = tuple(
-        parse_proposal(answer.text, each.cases, guidance, config, language, index)
+        unfinished(index, answer) or parse_proposal(answer.text, each.cases, guidance, config, words, index)
         for index, (each, answer) in enumerate(zip(shown, answers, strict=True))
     )
     read = sum(engine.count_tokens([request.prompt for request in asked]))
@@ -76,7 +76,7 @@ def reflect(
 
 
 def fitting(
-    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, language: str, key: int
+    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, words: Words, key: int
 ) -> tuple[list[Shown], list[Request]]:
     """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
     ``max_prompt_tokens``."""
@@ -90,18 +90,18 @@ def fitting(
     while True:
         shown = [look(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
         sights = [Shown(tuple(cases), count(kind), kind[1]) for kind, cases in shown]
-        asked = requests(sights, guidance, config, language, key)
+        asked = requests(sights, guidance, config, words, key)
         longest = max(engine.count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or most == 1:
             return sights, asked
         most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))
 
 
-def requests(shown: Sequence[Shown], guidance: Guidance, config: ReflectionConfig, language: str, key: int) -> list[Request]:
+def requests(shown: Sequence[Shown], guidance: Guidance, config: ReflectionConfig, words: Words, key: int) -> list[Request]:
     """One request with one sample for each answer."""
     decode = Decode(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     return [
-        Request(reflection_prompt(each, guidance, language, config.max_operations), decode, (stream(key, "answer", index),))
+        Request(reflection_prompt(each, guidance, words, config.max_operations), decode, (stream(key, "answer", index),))
         for index, each in enumerate(shown)
     ]
 

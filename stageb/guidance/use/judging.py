@@ -12,6 +12,7 @@ from typing import Any
 
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance import rollout
+from stageb.guidance.prompts import words_of
 from stageb.guidance.ranks import in_order, load, naming_tickets
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
@@ -66,9 +67,9 @@ class Judging:
 
     def _judged(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Any]:
         assert self._engine is not None  # ``judge`` has loaded it
-        config, language = self._config, self._config.prompt.language
-        answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, language, [config.seed, "predict"])
+        config, words = self._config, words_of(self._config.prompt)
+        answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
         weighed: list[float | None] = [None] * len(tickets)
         if config.probability and isinstance(self._engine, Scorer):
-            weighed = probabilities(tickets, answers, guidance, self._engine, language)
+            weighed = probabilities(tickets, answers, guidance, self._engine, words)
         return [[answers_to_plain(each), probability] for each, probability in zip(answers, weighed, strict=True)]

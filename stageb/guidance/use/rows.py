@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stageb.engines.protocol import Question, Scorer
-from stageb.guidance.prompts import rollout_prompt, verdict_lines
+from stageb.guidance.prompts import Words, rollout_prompt, verdict_lines
 from stageb.guidance.rollout import sigmoid
 from stageb.guidance.selection import Rule, select
 from stageb.guidance.texts import one_line
@@ -51,12 +51,12 @@ def row(
 
 
 def probabilities(
-    tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, language: str
+    tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
 ) -> list[float | None]:
     """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
-    lines = verdict_lines(language)
+    lines = verdict_lines(words)
     asked = [i for i, given in enumerate(answers) if given.candidates]
-    questions = [Question(rollout_prompt(tickets[i], guidance, language), tuple(lines.values())) for i in asked]
+    questions = [Question(rollout_prompt(tickets[i], guidance, words), tuple(lines.values())) for i in asked]
     found: list[float | None] = [None] * len(tickets)
     for i, score in zip(asked, engine.score(questions), strict=True):
         weighed: Mapping[Verdict, float] = dict(zip(lines, score, strict=True))

@@ -22,7 +22,7 @@ from stageb.errors import BadInputError, BadLine, StagebError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.inputs import Inputs, read_inputs
-from stageb.guidance.prompts import rollout_prompt
+from stageb.guidance.prompts import rollout_prompt, words_of
 from stageb.guidance.schedule import Schedule
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.use.config import HOW_ASKED
@@ -194,7 +194,7 @@ def _lengths(config: LoopConfig, inputs: Inputs, model: Outline) -> list[int]:
     lengths: list[int] = []
     for start in range(0, len(inputs.tickets), AT_ONCE):
         some = inputs.tickets[start : start + AT_ONCE]
-        prompts = [rollout_prompt(ticket, inputs.guidance[ticket.mission], config.prompt.language) for ticket in some]
+        prompts = [rollout_prompt(ticket, inputs.guidance[ticket.mission], words_of(config.prompt)) for ticket in some]
         lengths += model.count_tokens(prompts)
     return lengths
 
@@ -230,7 +230,7 @@ def _caches(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequenc
     most = 0
     for mission, splits in inputs.splits.items():
         places = [*splits.train, *splits.val, *splits.test]
-        system = rollout_prompt(inputs.tickets[places[0]], inputs.guidance[mission], config.prompt.language).system
+        system = rollout_prompt(inputs.tickets[places[0]], inputs.guidance[mission], words_of(config.prompt)).system
         (shared,) = model.count_tokens([Prompt(system, "")])
         fitting = (lengths[i] for i in places if lengths[i] <= config.sampler.max_prompt_tokens)
         longest = sorted(fitting, reverse=True)[:size]

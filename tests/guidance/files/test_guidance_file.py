@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stageb import strict_json
 from stageb.errors import BadInputError
 from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, to_json
+from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import Guidance, Operation
 
@@ -137,6 +138,6 @@ def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
 
 def test_the_neutral_guidance_is_a_headline() -> None:
     for language in ("en", "zh"):
-        guidance = neutral("m", language)
+        guidance = neutral("m", WORDS[language])
         assert [rule.key for rule in guidance.rules] == ["G0"]
         assert (guidance.step, guidance.next_number) == (0, 1)

@@ -12,7 +12,7 @@ from PIL import Image
 from stageb.errors import BadInputError
 from stageb.guidance.config import UseImages
 from stageb.guidance.files.tickets import digest, read
-from stageb.guidance.prompts import rollout_prompt
+from stageb.guidance.prompts import WORDS, rollout_prompt
 from stageb.guidance.types import Guidance, Rule, Ticket
 
 GUIDANCE = Guidance("m", 0, (Rule("G0", "A ticket passes."),), 1)
@@ -41,7 +41,7 @@ def test_images_are_shown_beside_summaries_or_instead_of_them_and_otherwise_not_
     path = written(tmp_path, {"image_3": "a/3.png", "1": "a/1.png"}, per_image=texts)
     Image.new("RGB", (9, 9)).save(tmp_path / "a" / "3.png")
     beside, instead, plain = (one(path, how) for how in (True, "instead", False))
-    asked = [rollout_prompt(ticket, GUIDANCE, "en") for ticket in (beside, instead, plain)]
+    asked = [rollout_prompt(ticket, GUIDANCE, WORDS["en"]) for ticket in (beside, instead, plain)]
     files = tuple(str(tmp_path / "a" / name) for name in ("1.png", "3.png"))
     assert [prompt.images for prompt in asked] == [files, files, ()]
     assert asked[0].user == asked[2].user == "image_1: a door\nimage_3: a lock"

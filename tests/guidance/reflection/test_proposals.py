@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case
+from stageb.guidance.prompts import WORDS, Case
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
@@ -35,7 +35,7 @@ REMOVE = {"op": "remove", "key": "G3", "evidence": ["T2"]}
 
 
 def parse(text: str, config: ReflectionConfig = CONFIG, language: str = "en") -> Proposal:
-    return parse_proposal(text, CASES, GUIDANCE, config, language, 0)
+    return parse_proposal(text, CASES, GUIDANCE, config, WORDS[language], 0)
 
 
 def answer(*operations: object) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from lab.bench.learning import cells, data, etgpo_peer, grpo_peer, learn, missions, noise, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
-from lab.bench.learning.method import LANGUAGE, Judge, Task
+from lab.bench.learning.method import ENGLISH, Judge, Task
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
@@ -52,7 +52,7 @@ def task(tmp_path: Path) -> Task:
     return Task(
         tickets=tickets,
         parts=cells.split(tickets, 1),
-        first=neutral(tickets[0].mission, LANGUAGE),
+        first=neutral(tickets[0].mission, ENGLISH),
         model="stageb-tiny",
         engine=engine,
         reflector=engine,
@@ -118,7 +118,7 @@ def test_idle_edits_are_taken_by_the_loop_and_change_no_verdict(task: Task) -> N
     texts = set()
     for key in range(5):
         answer = proposer.idle(Prompt("", ""), Decode(), key)
-        proposal = parse_proposal(answer, cases, task.first, proposer.SETTINGS, LANGUAGE, 0)
+        proposal = parse_proposal(answer, cases, task.first, proposer.SETTINGS, ENGLISH, 0)
         assert not proposal.refusals
         edited = apply(task.first, proposal.operations)
         texts.add(edited.rules[-1].text)
@@ -160,7 +160,7 @@ def test_statistics_makes_rules_of_the_evidence_the_first_ranks_most_often(task:
     texts: Count[str] = Count()
     for key in range(60):
         answer = proposer.statistics(prompt, Decode(), key)
-        proposal = parse_proposal(answer, leaking(label), task.first, proposer.SETTINGS, LANGUAGE, 0)
+        proposal = parse_proposal(answer, leaking(label), task.first, proposer.SETTINGS, ENGLISH, 0)
         (operation,) = proposal.operations
         texts[operation.text] += 1
     assert texts.most_common(1)[0][0] == f"{label.capitalize()} if hue is red."

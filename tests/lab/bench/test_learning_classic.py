@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lab.bench.learning import cells, classic, clues, missions
 from lab.bench.learning.cells import Cell, Place
-from lab.bench.learning.method import LANGUAGE
+from lab.bench.learning.method import ENGLISH
 from stageb.guidance.prompts import clue_text
 from stageb.guidance.reflection.conditions import conditions, reading
 from stageb.guidance.types import Ticket, Verdict
@@ -44,7 +44,7 @@ def test_a_clue_as_a_prompt_shows_it_holds_where_its_conditions_do(texts: Sequen
     readings = [reading(ticket(n, text)) for n, text in enumerate(texts)]
     found = list(conditions(readings).items())
     for (one, mask), (other, mask_too) in pairwise(found):
-        said = [clues.says(clue_text([one, other], LANGUAGE), read) for read in readings]
+        said = [clues.says(clue_text([one, other], ENGLISH), read) for read in readings]
         assert said == [bool((mask & mask_too) >> n & 1) for n in range(len(texts))]
 
 

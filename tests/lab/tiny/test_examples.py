@@ -19,7 +19,7 @@ def test_rollout_answers_are_strict_two_line_answers_in_both_verdicts(chinese, l
         assert row.system.startswith(WORDS[language].rollout.partition("{")[0])
         for user, answer in row.segments:
             assert user.startswith("image_1: ")
-            parsed = parse_answer(answer, language)
+            parsed = parse_answer(answer, WORDS[language])
             assert parsed is not None, answer
             verdicts.append(parsed[0])
     assert 0.3 < verdicts.count("pass") / len(verdicts) < 0.7

@@ -22,7 +22,7 @@ def test_answers_are_operations_that_the_loop_accepts(chinese, language):
         assert lesson.row.system.startswith(WORDS[language].reflection.partition("{")[0])
         assert sum(lesson.row.shares) == pytest.approx(len(lesson.row.shares))
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), language, 0)
+            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), WORDS[language], 0)
             total += 1
             accepted += len(proposal.operations)
     # the rest repeat a rule that is there already, or state it at more length than a rule may have
@@ -88,7 +88,7 @@ def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
     for lesson in islice(lessons(random.Random(6), 1.0, chinese=0.0), 60):
         pool, book = lesson.stage.pool, lesson.stage.book
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), "en", 0)
+            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), WORDS["en"], 0)
             for operation in proposal.operations:
                 after = executed(book, operation)
                 assert after is not None

@@ -103,7 +103,7 @@ def test_a_few_steps_leave_a_checkpoint_that_the_engine_loads(tmp_path):
     engine = build(ModelConfig(model_name_or_path=str(further)), "cpu")
     ticket = Ticket("m", "g", "fail", (("image_1", "a: b"),))
     guidance = Guidance("m", 0, (Rule("G0", WORDS["en"].neutral_headline),), 1)
-    request = Request(rollout_prompt(ticket, guidance, "en"), Decode(temperature=0, max_new_tokens=4), (0,))
+    request = Request(rollout_prompt(ticket, guidance, WORDS["en"]), Decode(temperature=0, max_new_tokens=4), (0,))
     assert engine.generate([request])[0][0].tokens <= 4
 
 
@@ -132,8 +132,8 @@ def test_the_shipped_checkpoint_keeps_within_its_size():
 def test_the_shipped_model_follows_rules_it_has_never_seen(shipped, rule, summary, verdict):
     ticket = Ticket("door checks", "g", "pass", (("image_1", summary),))
     guidance = Guidance("door checks", 1, (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", rule)), 2)
-    request = Request(rollout_prompt(ticket, guidance, "en"), Decode(temperature=0, max_new_tokens=32), (0,))
-    parsed = parse_answer(shipped.generate([request])[0][0].text, "en")
+    request = Request(rollout_prompt(ticket, guidance, WORDS["en"]), Decode(temperature=0, max_new_tokens=32), (0,))
+    parsed = parse_answer(shipped.generate([request])[0][0].text, WORDS["en"])
     assert parsed is not None
     assert parsed[0] == verdict
 
