@@ -65,9 +65,9 @@ Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
 
 
 def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
-    guidances = {PREDICTIONS: learnt(config.guidance, config.prompt.language)}
+    guidances = {PREDICTIONS: learnt(config.guidance, config.prompt)}
     if config.compare is not None:
-        guidances[COMPARED] = learnt(config.compare, config.prompt.language, "compare")
+        guidances[COMPARED] = learnt(config.compare, config.prompt, "compare")
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([digests(guidance) for guidance in guidances.values()]))

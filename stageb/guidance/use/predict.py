@@ -71,7 +71,7 @@ def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
 
 
 def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
-    guidance = learnt(config.guidance, config.prompt.language)
+    guidance = learnt(config.guidance, config.prompt)
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr(digests(guidance)))
