@@ -15,6 +15,7 @@ from typing import Any
 from stageb import disk, loops
 from stageb import world as worlds
 from stageb.cli import from_keywords
+from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
 from stageb.guidance.use.config import EvaluateConfig, ticket_files
@@ -65,9 +66,9 @@ Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
 
 
 def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
-    guidances = {PREDICTIONS: learnt(config.guidance, config.prompt.language)}
+    guidances = {PREDICTIONS: learnt(config.guidance, words_of(config.prompt))}
     if config.compare is not None:
-        guidances[COMPARED] = learnt(config.compare, config.prompt.language, "compare")
+        guidances[COMPARED] = learnt(config.compare, words_of(config.prompt), "compare")
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([digests(guidance) for guidance in guidances.values()]))

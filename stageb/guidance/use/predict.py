@@ -17,6 +17,7 @@ from stageb import loops
 from stageb import world as worlds
 from stageb.cli import from_keywords
 from stageb.errors import ConfigError, InputError
+from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
@@ -71,7 +72,7 @@ def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
 
 
 def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
-    guidance = learnt(config.guidance, config.prompt.language)
+    guidance = learnt(config.guidance, words_of(config.prompt))
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr(digests(guidance)))
