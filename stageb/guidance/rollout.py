@@ -58,7 +58,8 @@ def rollout(
     """Candidates for every ticket, in the tickets' order: each entry of the grid, ``samples_per_decode`` times.
 
     Where ``words`` begin answers in the model's place and the engine can weigh verdicts, a verdict is drawn by its
-    probability, the model writes the reason, and the form is met by construction.
+    probability, the model writes the reason, and the form is met unless that reason is empty or holds control
+    characters.
 
     ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets
     whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
