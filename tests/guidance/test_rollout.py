@@ -346,7 +346,7 @@ def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -
     assert isinstance(engine, Scorer)
     rules = (*GUIDANCE.rules, Rule("G1", "Fail if state is torn."), Rule("G2", "Pass if colour is a shade of red."))
     guidance = replace(GUIDANCE, rules=rules, next_number=3)
-    texts = ["torn", "torn and red"]
+    texts = ["state torn or not", "state: torn, colour: rose red"]
     round_ = [ticket(f"g{n}", text) for n, text in enumerate(texts)]
     temperature, samples = 1.5, 200
     sampler = SamplerConfig(samples, grid=[DecodeConfig(temperature, max_new_tokens=8, stop=["\n"])])
