@@ -116,9 +116,10 @@ COMMANDS = {
 
 
 def summaries() -> dict[str, str]:
-    """Every command's name, and what it does."""
+    """Every command's name, and what it does; those that every loop has come first."""
+    table = {name: entry.summary for name, entry in COMMANDS.items()}
     tools = {name: tool.summary for name, tool in loops.tools().items()}
-    return tools | {name: entry.summary for name, entry in COMMANDS.items()}
+    return {name: table[name] for name in ("fit", "validate")} | tools | table
 
 
 def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
