@@ -1,6 +1,7 @@
 """For all tests: temporary folders in memory, one thread a process, and a busy machine is no failure."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -27,3 +28,7 @@ def usable(folder: Path) -> bool:
 if "TMPDIR" not in os.environ and usable(MEMORY):
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: tests run side by side
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and every process that a test starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -193,7 +193,6 @@ def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monke
     ("line", "told"),
     [
         (["play"], "no run was named"),
-        (["evaluate", "--episodes", "3"], "no run was named"),
         (["play", "nowhere"], "nowhere: no run lies there"),
         (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: snake"),
         (["play", "young"], "young: its run has committed no agent yet"),

@@ -132,9 +132,9 @@ def nothing(*_: object) -> None:
         ("selection", "own_selection:none", 2, "PYTHONPATH=. has it look into this folder"),
         ("gate.choose", "no_such_module:best", 2, "PYTHONPATH=. has it look into this folder"),
         ("model.engine", "llama", 2, "or name one of your own"),
-        ("selection", "test_examples:nonsense", 1, "returned 'nonsense'; return one of the candidates"),
-        ("gate.choose", "test_examples:nonsense", 1, "returned 'nonsense'; return one of the edits"),
-        ("selection", "test_examples:nothing", 0, ""),
+        ("selection", "test_own_examples:nonsense", 1, "returned 'nonsense'; return one of the candidates"),
+        ("gate.choose", "test_own_examples:nonsense", 1, "returned 'nonsense'; return one of the edits"),
+        ("selection", "test_own_examples:nothing", 0, ""),
     ],
 )
 def test_what_a_function_must_not_do_is_said(
