@@ -6,6 +6,7 @@ any work starts, 1 for a run that broke.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class BadInputError(InputError):
 
     def __init__(self, kind: str, bad: Sequence[BadLine]) -> None:
         more = len(bad) - self.shown
+        if len(bad) == 1:
+            kind = re.sub(r"^((ticket )?\w+?)s\b", r"\1", kind)  # one place, not places
         lines = [f"{len(bad)} unusable {kind}:", *(f"  {line}" for line in bad[: self.shown])]
         if more > 0:
             lines.append(f"  ... and {more} more")

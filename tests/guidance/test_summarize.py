@@ -83,7 +83,7 @@ def test_what_cannot_be_shown_ends_a_run_before_it_starts(tmp_path: Path, capsys
     whole = tiny_models.draw(broken, 3)
     broken.write_bytes(Path(whole).read_bytes()[:150])
     said = told(with_images, seen)
-    assert f"1 unusable images:\n  {broken}: broken: " in said
+    assert f"1 unusable image:\n  {broken}: broken: " in said
     assert "of mission valves); save it anew from its source" in said
 
 
