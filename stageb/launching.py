@@ -36,6 +36,7 @@ _launcher: int | None = None  # the process that this one must not outlive
 _heeds: Callable[[], None] | None = None  # called at the first SIGINT, where a loop will stop for it
 _asked_at: float | None = None  # when that was
 
+INTERRUPTED = 130  # the exit code of a job that a heeded SIGINT has ended
 ONE_PRESS_S = 0.3  # a terminal and a wrapper may each pass on the same Ctrl-C
 
 

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from stageb.config import require
 
+HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer
+
 
 @dataclass(frozen=True)
 class ModelConfig:

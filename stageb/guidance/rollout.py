@@ -129,14 +129,14 @@ def _weighed(
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
-    leads = _leads([prompts[i] for i in asked], engine, words)
+    weighed = leads([prompts[i] for i in asked], engine, words)
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
-    for i, lead in zip(asked, leads, strict=True):
+    for i, lead in zip(asked, weighed, strict=True):
         judged[i] = Judgement(sigmoid(lead if tickets[i].label == "pass" else -lead, temperature), lengths[i] + 1)
     return list(judged.values())
 
 
-def _leads(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float]:
+def leads(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float]:
     """For each prompt the log-ratio of the probability of pass to that of fail."""
     lines = verdict_lines(words)
     scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
@@ -148,11 +148,11 @@ def _led(requests: Sequence[Request], engine: Scorer, words: Words) -> list[tupl
     model's that goes on from there."""
     lines = verdict_lines(words)
     prompts = list(dict.fromkeys(request.prompt for request in requests))
-    leads = dict(zip(prompts, _leads(prompts, engine, words), strict=True))
+    lead_of = dict(zip(prompts, leads(prompts, engine, words), strict=True))
     begun: list[Request] = []
     drawn: list[list[int]] = []  # for each request which of ``begun`` answers each key
     for request in requests:
-        share = sigmoid(leads[request.prompt], request.decode.temperature)
+        share = sigmoid(lead_of[request.prompt], request.decode.temperature)
         verdicts: list[Verdict] = ["pass" if uniform(stream("verdict", key), 0) < share else "fail" for key in request.keys]
         places = {verdict: len(begun) + place for place, verdict in enumerate(dict.fromkeys(verdicts))}
         drawn.append([places[verdict] for verdict in verdicts])

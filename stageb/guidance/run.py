@@ -43,7 +43,6 @@ from stageb.journal import Journal
 from stageb.loggers import Loggers
 
 UNCHANGED = "unchanged"
-INTERRUPTED = 130  # the exit code
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 
 
@@ -109,7 +108,7 @@ class Run:
         """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
         self.progress.close()
         self.progress.stopped("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")
-        return INTERRUPTED
+        return launching.INTERRUPTED
 
     def end(self) -> None:
         """Nothing is left to do: say what came of it."""

@@ -33,7 +33,6 @@ from stageb.snake.types import Played
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
-INTERRUPTED = 130  # the exit code
 NOT_SHAPING = (
     "output.",
     "fabric.",
@@ -112,7 +111,7 @@ class Run:
         """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
         self.progress.close()
         self.progress.stopped(self.journal.state["update"])
-        return INTERRUPTED
+        return launching.INTERRUPTED
 
     def end(self) -> None:
         """Nothing is left to do: draw, and say what came of it."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import stageb
 from stageb.commits import committed
+from stageb.engines.config import HOW_ASKED
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import append_some
 from stageb.guidance.files.guidance_file import to_json
@@ -23,10 +24,7 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
     "fabric.",
     "stage_a_paths",
     "columns.",
-    "model.api_key_env",
-    "model.concurrency",
-    "model.memory_share",
-    "model.timeout_s",
+    *HOW_ASKED,
     "guidance.path",
     "guidance.reset_on_rerun",
     "log_level",

@@ -17,6 +17,7 @@ from typing import Any
 from stageb import loops, pictures
 from stageb import world as worlds
 from stageb.cli import from_keywords
+from stageb.engines.config import HOW_ASKED
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.errors import InputError
 from stageb.guidance.config import ColumnsConfig
@@ -33,15 +34,8 @@ from stageb.seeds import stream
 from stageb.world import World, decode, encode
 
 LONGEST = 4000  # characters of a summary
-NOT_SHAPING = (  # keys that change no line, or do so through what is compared beside them
-    "tickets",
-    "output",
-    "fabric.",
-    "model.api_key_env",
-    "model.concurrency",
-    "model.memory_share",
-    "model.timeout_s",
-)
+NOT_SHAPING = ("tickets", "output", "fabric.", *HOW_ASKED)
+"""Keys that change no line, or do so through what is compared beside them."""
 
 
 def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) -> Iterator[dict[str, Any]]:

@@ -17,7 +17,6 @@ from stageb.guidance.config import ColumnsConfig, LoopConfig, ManualReviewConfig
 
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 
-HOW_ASKED = ("model.api_key_env", "model.concurrency", "model.memory_share", "model.timeout_s")  # keys that change no answer
 OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
 
 

@@ -16,11 +16,12 @@ from typing import Any
 from stageb import loops
 from stageb import world as worlds
 from stageb.cli import from_keywords
+from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, InputError
 from stageb.guidance.selection import rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.config import HOW_ASKED, EvaluateConfig, PredictConfig, round_size, ticket_files
+from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size, ticket_files
 from stageb.guidance.use.judging import Judged, Judging
 from stageb.guidance.use.learnt import digests, learnt
 from stageb.guidance.use.output import Output, committed, rows, set_aside

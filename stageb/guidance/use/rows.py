@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.engines.protocol import Question, Scorer
-from stageb.guidance.prompts import Words, rollout_prompt, verdict_lines
-from stageb.guidance.rollout import sigmoid
+from stageb.engines.protocol import Scorer
+from stageb.guidance.prompts import Words, rollout_prompt
+from stageb.guidance.rollout import leads, sigmoid
 from stageb.guidance.selection import Rule, select
 from stageb.guidance.texts import one_line
-from stageb.guidance.types import Answers, Guidance, Ticket, Verdict
+from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.source import Line
 
 ANSWER = 200  # characters, at most, of an answer that could not be used
@@ -54,13 +54,11 @@ def probabilities(
     tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
 ) -> list[float | None]:
     """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
-    lines = verdict_lines(words)
     asked = [i for i, given in enumerate(answers) if given.candidates]
-    questions = [Question(rollout_prompt(tickets[i], guidance, words), tuple(lines.values())) for i in asked]
+    prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
     found: list[float | None] = [None] * len(tickets)
-    for i, score in zip(asked, engine.score(questions), strict=True):
-        weighed: Mapping[Verdict, float] = dict(zip(lines, score, strict=True))
-        found[i] = sigmoid(weighed["pass"] - weighed["fail"], 1.0)
+    for i, lead in zip(asked, leads(prompts, engine, words), strict=True):
+        found[i] = sigmoid(lead, 1.0)
     return found
 
 

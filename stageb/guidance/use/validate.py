@@ -16,6 +16,7 @@ from typing import Any
 from stageb import loops
 from stageb.cli import from_keywords
 from stageb.commits import COMMIT, committed
+from stageb.engines.config import HOW_ASKED
 from stageb.engines.outline import Outline, outline
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
@@ -25,7 +26,6 @@ from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.prompts import rollout_prompt, words_of
 from stageb.guidance.schedule import Schedule
 from stageb.guidance.splits import SPLITS
-from stageb.guidance.use.config import HOW_ASKED
 from stageb.journal import flatten
 
 AT_ONCE = 1024  # prompts whose tokens are counted at once
