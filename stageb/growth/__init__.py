@@ -1,0 +1,1 @@
+"""PPO that grows networks slot by slot: ``loop.py`` is the table of contents."""

@@ -1,0 +1,79 @@
+"""The words of the growth loop and its records, as they pass between its stages. Standard library alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+SLOTS = ("early", "mid", "late")  # everywhere in this order
+
+
+class Stage(IntEnum):
+    """Where a slot's seed is in its life."""
+
+    DORMANT = 0  # the slot is empty
+    GERMINATED = 1  # made, not yet trained
+    TRAINING = 2  # trains beside the host; the host does not see it
+    BLENDING = 3  # its alpha rises from 0 to 1
+    PROBATIONARY = 4  # at alpha 1, on trial
+    FOSSILIZED = 5  # stays for good: terminal
+    CULLED = 6  # taken out
+    EMBARGOED = 7  # the slot dwells before it may be used again
+    RESETTING = 8  # on its way back to dormant
+
+
+class Op(IntEnum):
+    """What a controller may do in an epoch; one operation an epoch."""
+
+    WAIT = 0
+    GERMINATE = 1  # names a slot and a blueprint
+    FOSSILIZE = 2  # names a slot
+    CULL = 3  # names a slot
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A controller's choice for one environment and epoch."""
+
+    op: Op = Op.WAIT
+    slot: int | None = None  # index into SLOTS; None for WAIT
+    blueprint: int | None = None  # index into the plan's blueprints; of GERMINATE alone
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """What is known of one slot at the end of an epoch. An empty slot has the defaults."""
+
+    stage: Stage = Stage.DORMANT
+    blueprint: int = -1  # index; -1: none
+    seed_id: int = -1  # unique in its environment: counts up from 0 with every germination
+    alpha: float = 0.0  # weight of the seed in the host's forward, 0 to 1
+    epochs_in_stage: int = 0
+    age: int = 0  # epochs since it germinated
+    contribution: float = 0.0  # validation accuracy with it less that with its alpha at 0, -1 to 1
+    improvement: float = 0.0  # validation accuracy now less that when it entered its stage
+    gradient_norm: float = 0.0  # of its parameters, mean over the epoch's steps; 0 where nothing trains
+    vanishing: bool = False  # that norm is below the config's threshold though it trains
+    exploding: bool = False  # above it, or not finite
+    dwell: int = 0  # epochs that the embargo still lasts
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a controller may know of one environment at the end of an epoch: fit and validation figures, never test."""
+
+    epoch: int  # done so far, from 1
+    epochs: int  # of the episode
+    steps: int  # of the host's optimiser so far
+    train_loss: float
+    train_accuracy: float
+    loss: float  # on the validation set
+    accuracy: float
+    loss_history: tuple[float, ...]  # validation, newest last, at most five
+    accuracy_history: tuple[float, ...]
+    best_loss: float
+    best_accuracy: float
+    plateau: int  # epochs since the best validation loss got better
+    host_parameters: int
+    extra_parameters: int  # of active seeds and their gates; fossils once
+    slots: tuple[SlotView, SlotView, SlotView]
