@@ -53,6 +53,11 @@ THIRD_PARTY = {
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
+    "stageb/growth/__init__": set[str](),
+    "stageb/growth/config": set[str](),
+    "stageb/growth/types": set[str](),
+    "stageb/growth/data": {"mlxtend", "mnist1d", "numpy", "sklearn", "torch"},
+    "stageb/growth/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
@@ -106,8 +111,9 @@ STAGES = {
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
     "snake": "game agent ppo rollout schedule picture".split(),
+    "growth": "layers blueprints kinds hosts bank blends training counterfactual tasks flops".split(),
 }
-TENSORS = ("snake",)  # loops that learn weights: their stages are functions of tensors
+TENSORS = ("snake", "growth")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {
     "datetime",
     "os",
