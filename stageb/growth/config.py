@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
 
 Blend = Literal["linear", "sigmoid", "gated"]
 Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "static-final"]
@@ -61,12 +61,36 @@ class GrowthSection:
 
     controller: Controller = "ppo"
     """Who decides."""
+    updates: int = 60
+    """Rounds of a run: in each, episodes are played, and the controller learns from them once."""
     environments: int = 64
     """Episodes between two updates of the controller."""
     block: int = 16
     """Environments that are trained as one batch; a result depends on it in its last bits, never on the world size."""
     ddp: bool = False
     """Train every host on all ranks together, its batches shared out, instead of different hosts on different ranks."""
+    commit_every: int = 5
+    """Updates from one commit to the next."""
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "block", "commit_every"):
+            require(getattr(self, name) >= 1, f"growth.{name}", getattr(self, name), "at least 1")
+        whole = self.environments >= 1 and self.environments % self.block == 0
+        require(whole, "growth.environments", self.environments, f"a multiple of growth.block, {self.block}")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Episodes with the most probable actions, of environments that are never learnt from."""
+
+    every: int = 0
+    """Updates between two evaluations; 0: at the end alone."""
+    environments: int = 64
+    """Environments of an evaluation, shared out over ranks."""
+
+    def __post_init__(self) -> None:
+        require(self.every >= 0, "evaluation.every", self.every, "0 or more")
+        require(self.environments >= 1, "evaluation.environments", self.environments, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -82,6 +106,8 @@ class GrowthConfig:
     gates: GatesConfig = field(default_factory=GatesConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     growth: GrowthSection = field(default_factory=GrowthSection)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
@@ -90,7 +116,6 @@ class GrowthConfig:
     """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
 
     def __post_init__(self) -> None:
-        growth = self.growth
-        require(growth.block >= 1, "growth.block", growth.block, "at least 1")
-        whole = growth.environments >= 1 and growth.environments % growth.block == 0
-        require(whole, "growth.environments", growth.environments, "a multiple of growth.block")
+        precisions = (None, "32-true", "32", "bf16-mixed", "16-mixed")
+        precision = self.fabric.precision
+        require(precision in precisions, "fabric.precision", precision, "32-true, bf16-mixed or 16-mixed for this loop, or null")
