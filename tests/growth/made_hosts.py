@@ -1,8 +1,8 @@
 """A caricature of hosts, for tests of controllers: no tensor is trained, accuracies follow curves that are known.
 
-An environment has a hidden answer: the slot and the blueprint that pay, or none. A host climbs to its ceiling; the right seed
-lifts it once the host sees it, one that has the slot or the blueprint alone a little; what a seed adds grows with the epochs
-that it has learnt. All figures carry noise, as those of a validation set do.
+An environment has a hidden answer: the slot and the blueprint that pay, or none. A host climbs to its ceiling; the
+right seed lifts it once the host sees it, one that has the slot or the blueprint alone a little; what a seed adds grows with
+the epochs that it has learnt. All figures carry noise, as those of a validation set do.
 """
 
 from __future__ import annotations
