@@ -32,6 +32,7 @@ THIRD_PARTY = {
     "stageb/progress": {"rich"},
     "stageb/placing": {"lightning", "torch"},
     "stageb/draws": {"torch"},
+    "stageb/ppo": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/*/progress": {"rich"},
     "stageb/*/summary": {"rich"},
@@ -54,6 +55,12 @@ THIRD_PARTY = {
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
+    "stageb/growth/__init__": set[str](),
+    "stageb/growth/config": set[str](),
+    "stageb/growth/lifecycle": set[str](),
+    "stageb/growth/reward": set[str](),
+    "stageb/growth/types": set[str](),
+    "stageb/growth/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
@@ -106,9 +113,10 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
-    "snake": "game agent ppo rollout schedule picture".split(),
+    "snake": "game agent rollout schedule picture".split(),
+    "growth": "lifecycle observation memory reward policy".split(),
 }
-TENSORS = ("snake",)  # loops that learn weights: their stages are functions of tensors
+TENSORS = ("snake", "growth")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {
     "datetime",
     "os",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 
 Blend = Literal["linear", "sigmoid", "gated"]
 Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "static-final"]
@@ -43,16 +43,77 @@ class HostConfig:
     """Examples of such a step."""
     learning_rate: float = 0.01
     """Of the host's optimiser, Adam."""
+    slots: list[str] = field(default_factory=lambda: ["early", "mid", "late"])
+    """Where seeds may germinate, of early, mid and late."""
 
 
 @dataclass(frozen=True)
 class GatesConfig:
-    """When a seed may go on: thresholds of the gates G0 to G5."""
+    """When a seed may go on: thresholds of the gates G0 to G5 (stageb/growth/lifecycle.py)."""
+
+    training_epochs: int = 2
+    """Epochs that a seed trains beside the host before it blends in: gate G2."""
+    blending_epochs: int = 3
+    """Epochs in which its weight in the host rises from 0 to 1: gate G3."""
+    probation_epochs: int = 1
+    """Epochs at full weight before it may stay for good: gate G4."""
+    least_contribution: float = 0.0
+    """What it must add to the validation accuracy, above this, to stay for good: gate G5."""
+    embargo_epochs: int = 1
+    """Epochs that a slot stays shut after a cull."""
+
+    def __post_init__(self) -> None:
+        for name in ("training_epochs", "blending_epochs", "probation_epochs", "embargo_epochs"):
+            require(getattr(self, name) >= 1, f"gates.{name}", getattr(self, name), "at least 1")
+        least = self.least_contribution
+        require(-1 <= least < 1, "gates.least_contribution", least, "-1 to below 1, a share of the examples")
+
+    @property
+    def shortest_life(self) -> int:
+        """Epochs from germination to the first in whose end the seed may be kept."""
+        return self.training_epochs + self.blending_epochs + self.probation_epochs
 
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What the controller is paid for."""
+    """What the controller is paid for (stageb/growth/reward.py). In units of accuracy, 0 to 1."""
+
+    size_price: float = 0.05
+    """Lambda of the objective at an episode's end, accuracy - lambda x ln(1 + extra / host parameters)."""
+    rent: float = 0.0
+    """Price of ln(1 + extra / host parameters), spread over the epochs of an episode, beside that of the objective."""
+    contribution: float = 0.0
+    """Pay for what seeds add to the accuracy, spread over the epochs: never more than came of it since they germinated."""
+    shaping: float = 1.0
+    """Share of the objective that is paid as it comes, epoch by epoch; it moves no optimum."""
+    scale: float = 10.0
+    """Of all of this, so that rewards are near 1 in size."""
+
+    def __post_init__(self) -> None:
+        for name in ("size_price", "rent", "contribution", "shaping"):
+            require(getattr(self, name) >= 0, f"reward.{name}", getattr(self, name), "0 or more")
+        require(self.scale > 0, "reward.scale", self.scale, "above 0")
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The network that decides."""
+
+    hidden: int = 64
+    """Width of its layers."""
+    minibatches: int = 4
+    """Steps of its optimiser in a pass over a round."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "minibatches"):
+            require(getattr(self, name) >= 1, f"policy.{name}", getattr(self, name), "at least 1")
+
+
+def growth_ppo() -> PpoConfig:
+    """Of this loop. Episodes are short and of a known length, so that nothing in them is discounted."""
+    return PpoConfig(
+        gamma=1.0, epochs=4, entropy_weight=0.02, entropy_weight_end=0.002, learning_rate=0.003, learning_rate_end=0.0003
+    )
 
 
 @dataclass(frozen=True)
@@ -105,6 +166,8 @@ class GrowthConfig:
     host: HostConfig = field(default_factory=HostConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     log: LogConfig = field(default_factory=LogConfig)
