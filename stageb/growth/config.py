@@ -8,7 +8,7 @@ from typing import Literal
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 
 Blend = Literal["linear", "sigmoid", "gated"]
-Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "static-final"]
+Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "oracle"]
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,16 @@ class GatesConfig:
     """What it must add to the validation accuracy, above this, to stay for good: gate G5."""
     embargo_epochs: int = 1
     """Epochs that a slot stays shut after a cull."""
+    vanishing: float = 1e-6
+    """Length of a seed's gradient, the mean of an epoch, below which it is taken for vanishing."""
+    exploding: float = 100.0
+    """And above which for exploding: gates G1 to G4 are shut then."""
 
     def __post_init__(self) -> None:
         for name in ("training_epochs", "blending_epochs", "probation_epochs", "embargo_epochs"):
             require(getattr(self, name) >= 1, f"gates.{name}", getattr(self, name), "at least 1")
+        lengths = 0 <= self.vanishing < self.exploding
+        require(lengths, "gates.vanishing", self.vanishing, f"0 or more, and below gates.exploding, {self.exploding}")
         least = self.least_contribution
         require(-1 <= least < 1, "gates.least_contribution", least, "-1 to below 1, a share of the examples")
 
@@ -179,6 +185,6 @@ class GrowthConfig:
     """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
 
     def __post_init__(self) -> None:
-        precisions = (None, "32-true", "32", "bf16-mixed", "16-mixed")
         precision = self.fabric.precision
-        require(precision in precisions, "fabric.precision", precision, "32-true, bf16-mixed or 16-mixed for this loop, or null")
+        require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
+        require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")

@@ -214,9 +214,9 @@ class Block:
         self.slots[member] = cast(Slots, tuple(slots))
 
 
-def play(setting: Setting, places: Places, controller: Controller) -> Episodes:
-    """Whole episodes of a block."""
-    block, config = Block(setting, places), setting.config
+def play(block: Block, controller: Controller) -> Episodes:
+    """Whole episodes of a block that has just begun."""
+    setting, config = block.setting, block.setting.config
     controller.begin(len(block.keys))
     seen: list[tuple[View, ...]] = []
     decided: list[tuple[Action, ...]] = []

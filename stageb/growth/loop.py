@@ -12,6 +12,7 @@ from stageb import loggers, speaking
 from stageb import world as worlds
 from stageb.growth import devices
 from stageb.growth.config import GrowthConfig
+from stageb.growth.deciding import Snapshot
 from stageb.growth.ranks import Ranks
 from stageb.growth.run import Run
 from stageb.growth.schedule import Schedule
@@ -37,3 +38,19 @@ def main(world: World, config: GrowthConfig, resolved_yaml: str, fresh: bool) ->
             return world.lead(run.stop)
         world.lead(run.end)
     return 0
+
+
+def updates(world: World, run: Run, ranks: Ranks, begun: int, snapshot: Snapshot) -> bool:
+    """The updates from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit that is
+    due: one in between would leave other files than a run that nothing disturbed."""
+    schedule = ranks.schedule
+    for update in range(begun, schedule.updates):
+        played = ranks.play(update, snapshot)
+        snapshot = world.lead(run.learn, update, played)
+        tested = ranks.evaluate(update, snapshot) if schedule.evaluates(update) else None
+        world.lead(run.record, update, played, tested)
+        if schedule.commits(update):
+            world.lead(run.commit, update)
+            if world.stopping and update + 1 < schedule.updates:
+                return False
+    return True

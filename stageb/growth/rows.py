@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from stageb.figures import rounded
+from stageb.growth.learner import Figures
 from stageb.growth.types import SLOTS, Ended
 
 MEANS = ("objective", "accuracy", "test_accuracy", "reward", "extra", "germinated", "fossilized", "culled")
 GROUPS = {  # how TensorBoard groups what rows call plainly
     **dict.fromkeys((*MEANS, "right", "none"), "episodes"),
-    **dict.fromkeys(("flops", "flops_so_far", "skipped_so_far"), "hosts"),
+    **dict.fromkeys(("flops", "flops_so_far", "host_skipped_so_far"), "hosts"),
     **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
     **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
     **dict.fromkeys(("skipped", "learning_rate", "entropy_weight"), "ppo"),
@@ -42,9 +43,9 @@ def of_episode(update: int, ended: Ended, blueprints: Sequence[str]) -> dict[str
     return {"update": update + 1, **plain, **named, **truth}
 
 
-def of_learning(figures: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, Any]:
-    """What the controller learnt; no figures where it does not."""
-    return {name: rounded(figures[name]) if figures else None for name in names}
+def of_learning(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """What the controller learnt; no figures where it does not learn."""
+    return {each.name: rounded(figures[each.name]) if figures else None for each in fields(Figures)}
 
 
 def _named(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, str]:

@@ -16,20 +16,18 @@ from typing import Any, Self
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
-
 import stageb
 from stageb import launching
 from stageb.commits import committed
 from stageb.figures import rounded, short
 from stageb.growth import devices, progress, rows
 from stageb.growth.config import GrowthConfig
-from stageb.growth.environment import Played
-from stageb.growth.learner import Figures, Learner
+from stageb.growth.deciding import Snapshot, snapshot_of
+from stageb.growth.learner import Figures, Learner, Played, between
 from stageb.growth.plot import draw
+from stageb.growth.ranks import Round
 from stageb.growth.schedule import Schedule, assignment
 from stageb.growth.stored import WEIGHTS
-from stageb.growth.types import Ended
 from stageb.journal import Journal
 from stageb.loggers import Loggers
 from stageb.logs import Logs, View
@@ -39,7 +37,6 @@ METRICS, EPISODES, TIMINGS = "metrics.jsonl", "episodes.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that change no result
 VIEW = View("episodes", draw, rows.GROUPS)
-Snapshot = dict[str, Tensor]  # what decides: the policy and its normaliser, by name; empty where nothing learns
 
 
 class Run:
@@ -56,7 +53,8 @@ class Run:
         self.learner = Learner(config) if config.growth.controller == "ppo" else None
         self._yaml, self._facts = resolved_yaml, facts
         self._so_far = {"flops": 0.0, "skipped": 0}  # since the run began
-        self._since, self._figures = time.monotonic(), None  # when the last update ended, and what it came to
+        self._since = time.monotonic()  # when the last update ended
+        self._figures: Figures | None = None  # what was learnt in it
 
     def __enter__(self) -> Self:
         return self
@@ -143,27 +141,52 @@ class Run:
 
     # Updates
 
-    def learn(self, played: Sequence[Played], update: int) -> Snapshot:
+    def learn(self, update: int, played: Round) -> Snapshot:
         """Learn from an update's episodes, if anything learns; what decides in the next."""
         if self.learner:
-            steps = [each.steps for each in played if each.steps is not None]
-            self._figures = self.learner.learn(steps, update)
+            self._figures = self.learner.learn(Played.joined(played.played), update, self.schedule.done(update))
         return self._snapshot()
 
-    def record(self, update: int, played: Sequence[Played], tested: Sequence[Ended] | None) -> None:
+    def record(self, update: int, played: Round, tested: Round | None) -> None:
         """Write down what an update came to, episode by episode and on average."""
-        ended = [each for block in played for each in block.ended]
-        ...
+        done, growth, ppo = self.schedule.done(update), self.config.growth, self.config.ppo
+        flops, skipped = sum(each.flops for each in played.ended), sum(each.skipped for each in played.ended)
+        self._so_far = {"flops": self._so_far["flops"] + flops, "skipped": self._so_far["skipped"] + skipped}
+        row = {
+            "update": update + 1,
+            "episodes": (update + 1) * growth.environments,
+            **rows.averages(played.ended),
+            "flops": rounded(flops),
+            "flops_so_far": rounded(self._so_far["flops"]),
+            "host_skipped_so_far": self._so_far["skipped"],
+            **rows.of_learning(asdict(self._figures) if self._figures else None),
+            "learning_rate": rounded(between(ppo.learning_rate, ppo.learning_rate_end, done)) if self.learner else None,
+            "entropy_weight": rounded(between(ppo.entropy_weight, ppo.entropy_weight_end, done)) if self.learner else None,
+            "eval/episodes": len(tested.ended) if tested else 0,
+            **rows.averages(tested.ended if tested else (), "eval/"),
+        }
+        blueprints = self.config.host.blueprints
+        self.journal.append(EPISODES, [rows.of_episode(update, each, blueprints) for each in played.ended])
+        self.journal.append(METRICS, [row])
+        now = time.monotonic()
+        seconds = max(1e-9, now - self._since)
+        times = {"time/episodes_per_s": round(growth.environments / seconds, 2)}
+        self.journal.note(TIMINGS, [{"update": update + 1, "seconds": round(seconds, 3), **times, "ranks": played.ranks}])
+        self._since = now
+        self.logs.add(row, times)
+        self.loggers.log({**row, **times}, row["episodes"])
+        said = f"{progress.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
+        self.progress.recorded(update + 1, said, worth_a_line=tested is not None)
 
     def commit(self, update: int) -> None:
         """Make this the point to go on from."""
         if self.learner:
             learner = self.learner
-            self.journal.put(WEIGHTS, lambda path: save_file(learner.snapshot(), path))
+            self.journal.put(WEIGHTS, lambda path: save_file(snapshot_of(learner), path))
             self.journal.put(CHECKPOINT, lambda path: torch.save(learner.state(), path))
         self.logs.save()
         self.loggers.save()
         self.journal.commit({"update": update + 1, "so_far": self._so_far, "finished": False})
 
     def _snapshot(self) -> Snapshot:
-        return self.learner.snapshot() if self.learner else {}
+        return snapshot_of(self.learner) if self.learner else {}

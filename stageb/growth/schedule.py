@@ -23,17 +23,9 @@ class Schedule:
         first, count = update * self.config.growth.environments, self.config.growth.environments
         return cut(range(first, first + count), self.config.growth.block)
 
-    def held_out(self) -> list[range]:
-        """The environments of an evaluation; their streams have names of their own, so none is ever learnt from."""
-        return cut(range(self.config.evaluation.environments), self.config.growth.block)
-
-    def learning_rate(self, update: int) -> float:
-        """At an update, from 0."""
-        return self._between(update, self.config.ppo.learning_rate, self.config.ppo.learning_rate_end)
-
-    def entropy_weight(self, update: int) -> float:
-        """At an update, from 0."""
-        return self._between(update, self.config.ppo.entropy_weight, self.config.ppo.entropy_weight_end)
+    def done(self, update: int) -> float:
+        """How much of the run lies before an update, from 0 at the first to 1 at the last: what annealing goes by."""
+        return update / max(1, self.updates - 1)
 
     def commits(self, update: int) -> bool:
         """Whether a commit follows an update."""
@@ -43,9 +35,6 @@ class Schedule:
         """Whether an evaluation follows an update."""
         every = self.config.evaluation.every
         return update + 1 == self.updates or (every > 0 and (update + 1) % every == 0)
-
-    def _between(self, update: int, first: float, last: float) -> float:
-        return first + (last - first) * update / max(1, self.updates - 1)
 
 
 def cut(numbers: range, block: int) -> list[range]:

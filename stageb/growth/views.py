@@ -60,6 +60,8 @@ def after_epoch(before: View | None, slots: Slots, measured: Measured, sizes: Si
         extra_parameters=sizes.extra_parameters,
         slots=cast(Slots, tuple(_slot(place, slot, measured, gates) for place, slot in enumerate(slots))),
         germinated=max(germinated, before.germinated if before else 0),
+        train_loss_delta=measured.train_loss - before.train_loss if before else 0.0,
+        train_accuracy_delta=measured.train_accuracy - before.train_accuracy if before else 0.0,
     )
 
 
@@ -73,13 +75,14 @@ def _slot(place: int, slot: SlotView, measured: Measured, gates: GatesConfig) ->
     """A slot that went through the epoch."""
     if slot.stage not in SEEDED:
         return slot
-    sign = 1.0 if slot.stage in VISIBLE else -1.0
-    norm = measured.gradient_norms[place]
+    sees = slot.stage in VISIBLE
+    norm, gain = measured.gradient_norms[place], measured.accuracy - measured.changed[place]
     return replace(
         slot,
         epochs_in_stage=slot.epochs_in_stage + 1,
         age=slot.age + 1,
-        contribution=sign * (measured.accuracy - measured.changed[place]),
+        contribution=gain if sees else -gain,
+        accuracy_without=measured.changed[place] if sees else measured.accuracy,
         improvement=measured.accuracy - slot.accuracy_at_entry,
         gradient_norm=norm,
         vanishing=norm < gates.vanishing,
