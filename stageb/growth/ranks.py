@@ -59,7 +59,7 @@ class Ranks:
         """This rank's share of the blocks played, and all of them brought to rank 0."""
         mine = []
         for numbers in self.world.share(blocks):
-            with self.world.at(f"{label}, environments {numbers[0]} to {numbers[-1]}"):
+            with self.world.at(f"{label}, {named(numbers)}"):
                 block = Block(self.setting, Places(tuple(numbers), held_out))
                 episodes = play(block, decider.of(block))
                 mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
@@ -77,6 +77,11 @@ class Ranks:
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
         environments = sum(len(block["ended"]) for block in blocks)
         return {"rank": self.world.rank, "device": str(device), "environments": environments, "peak_bytes": peak}
+
+
+def named(numbers: range) -> str:
+    """The environments of a block, for errors."""
+    return f"environment{f's {numbers[0]} to' * (len(numbers) > 1)} {numbers[-1]}"
 
 
 def _tensors(played: Played) -> dict[str, torch.Tensor]:
