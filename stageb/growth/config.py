@@ -46,6 +46,8 @@ class HostConfig:
     """Of the host's optimiser, Adam."""
     slots: list[str] = field(default_factory=lambda: ["early", "mid", "late"])
     """Where seeds may germinate, of early, mid and late."""
+    seed_learning_rate: float | None = None
+    """Of the same optimiser, for seeds; null: the host's."""
     precision: Precision = "32-true"
     """In which hosts are trained and judged; the mixed ones keep weights in float32, and 16-mixed scales losses."""
 
@@ -58,6 +60,8 @@ class HostConfig:
         for key in ("epochs", "steps_per_epoch", "batch_size"):
             require(getattr(self, key) >= 1, f"host.{key}", getattr(self, key), "at least 1")
         require(self.learning_rate > 0, "host.learning_rate", self.learning_rate, "above 0")
+        rate = self.seed_learning_rate
+        require(rate is None or rate > 0, "host.seed_learning_rate", rate, "above 0, or null")
 
 
 @dataclass(frozen=True)
