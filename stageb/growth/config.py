@@ -112,7 +112,13 @@ class PolicyConfig:
 def growth_ppo() -> PpoConfig:
     """Of this loop. Episodes are short and of a known length, so that nothing in them is discounted."""
     return PpoConfig(
-        gamma=1.0, epochs=4, entropy_weight=0.02, entropy_weight_end=0.002, learning_rate=0.003, learning_rate_end=0.0003
+        gamma=1.0,
+        epochs=8,
+        entropy_weight=0.05,
+        entropy_weight_end=0.005,
+        learning_rate=0.003,
+        learning_rate_end=0.0003,
+        max_grad_norm=5.0,
     )
 
 
