@@ -44,6 +44,18 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 @dataclass(frozen=True)
+class LogConfig:
+    """What is written beside metrics.jsonl."""
+
+    csv: bool = True
+    """csv/metrics.csv."""
+    tensorboard: bool = True
+    """Event files under tensorboard/."""
+    curves: bool = True
+    """curves.png, at the end."""
+
+
+@dataclass(frozen=True)
 class LoggerConfig:
     """A logger of Lightning's."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 from stageb.growth.types import SLOTS
 
 Blend = Literal["linear", "sigmoid", "gated"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
-Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "static-final"]
+Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "oracle"]
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,16 @@ class GatesConfig:
     """What it must add to the validation accuracy, above this, to stay for good: gate G5."""
     embargo_epochs: int = 1
     """Epochs that a slot stays shut after a cull."""
+    vanishing: float = 1e-6
+    """Length of a seed's gradient, the mean of an epoch, below which it is taken for vanishing."""
+    exploding: float = 100.0
+    """And above which for exploding: gates G1 to G4 are shut then."""
 
     def __post_init__(self) -> None:
         for name in ("training_epochs", "blending_epochs", "probation_epochs", "embargo_epochs"):
             require(getattr(self, name) >= 1, f"gates.{name}", getattr(self, name), "at least 1")
+        lengths = 0 <= self.vanishing < self.exploding
+        require(lengths, "gates.vanishing", self.vanishing, f"0 or more, and below gates.exploding, {self.exploding}")
         least = self.least_contribution
         require(-1 <= least < 1, "gates.least_contribution", least, "-1 to below 1, a share of the examples")
 
@@ -143,12 +149,36 @@ class GrowthSection:
 
     controller: Controller = "ppo"
     """Who decides."""
+    updates: int = 60
+    """Rounds of a run: in each, episodes are played, and the controller learns from them once."""
     environments: int = 64
     """Episodes between two updates of the controller."""
     block: int = 16
     """Environments that are trained as one batch; a result depends on it in its last bits, never on the world size."""
     ddp: bool = False
     """Train every host on all ranks together, its batches shared out, instead of different hosts on different ranks."""
+    commit_every: int = 5
+    """Updates from one commit to the next."""
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "block", "commit_every"):
+            require(getattr(self, name) >= 1, f"growth.{name}", getattr(self, name), "at least 1")
+        whole = self.environments >= 1 and self.environments % self.block == 0
+        require(whole, "growth.environments", self.environments, f"a multiple of growth.block, {self.block}")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Episodes with the most probable actions, of environments that are never learnt from."""
+
+    every: int = 0
+    """Updates between two evaluations; 0: at the end alone."""
+    environments: int = 64
+    """Environments of an evaluation, shared out over ranks."""
+
+    def __post_init__(self) -> None:
+        require(self.every >= 0, "evaluation.every", self.every, "0 or more")
+        require(self.environments >= 1, "evaluation.environments", self.environments, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -166,6 +196,8 @@ class GrowthConfig:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
@@ -174,7 +206,6 @@ class GrowthConfig:
     """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
 
     def __post_init__(self) -> None:
-        growth = self.growth
-        require(growth.block >= 1, "growth.block", growth.block, "at least 1")
-        whole = growth.environments >= 1 and growth.environments % growth.block == 0
-        require(whole, "growth.environments", growth.environments, "a multiple of growth.block")
+        precision = self.fabric.precision
+        require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
+        require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")

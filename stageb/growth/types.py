@@ -88,3 +88,31 @@ class View:
     germinated: int = 0  # seeds so far: the next one's id
     train_loss_delta: float = 0.0  # less that of the epoch before
     train_accuracy_delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one episode came to, after all that was not kept for good was taken out."""
+
+    environment: int  # its number
+    epochs: int
+    loss: float  # on the validation set
+    accuracy: float
+    test_loss: float  # on the test set, judged this once
+    test_accuracy: float
+    objective: float  # J: validation accuracy less the price of the parameters
+    reward: float  # sum over the episode
+    host_parameters: int
+    extra_parameters: int  # of seeds that were kept, and their gates
+    germinated: int  # seeds
+    fossilized: int
+    culled: int  # by the controller
+    skipped: int  # steps of the host's optimiser whose gradient was not finite
+    flops: float  # forward and backward, counterfactuals too, the one test not
+    kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
+    truth: tuple[int, int] | None = None  # the right ones, where the task knows: a teacher's
+
+    @property
+    def extra(self) -> float:
+        """Parameters that were added, as a share of the host's."""
+        return self.extra_parameters / self.host_parameters

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 
 SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
 FOOD = 255  # that mark, in a grid
@@ -111,18 +111,6 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         require(self.every >= 0, "evaluation.every", self.every, "0 or more")
         require(self.episodes >= 1, "evaluation.episodes", self.episodes, "at least 1")
-
-
-@dataclass(frozen=True)
-class LogConfig:
-    """What is written beside metrics.jsonl."""
-
-    csv: bool = True
-    """csv/metrics.csv."""
-    tensorboard: bool = True
-    """Event files under tensorboard/."""
-    curves: bool = True
-    """curves.png, at the end."""
 
 
 @dataclass(frozen=True)
