@@ -22,14 +22,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from lab.bench.growth_conv import FORMS, stepper
 from stageb.config import require
 from stageb.errors import InputError
+from stageb.growth import bank, hosts, tasks, training
+from stageb.growth.config import HostConfig, TaskConfig
+from stageb.growth.data import Split
+from stageb.growth.hosts import Plan
+from stageb.growth.types import SLOTS
 
 PASS_S = 1.0  # that a measurement of one contestant takes, at least
 
@@ -90,6 +98,90 @@ def timed(contestants: dict[str, Callable[[], object]], device: str, repeats: in
     return found
 
 
+# Blocks beside one after another
+
+STEPS, EXAMPLES = 4, 512  # of an epoch; in a made-up set
+TASKS = {"mlp": "digits", "conv1d": "mnist1d", "conv2d": "digits", "transformer": "mnist1d"}  # whose examples' shape each reads
+
+
+def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Training steps a second, of all hosts together."""
+    whole = given.environments % given.block == 0
+    require(whole, "--environments", given.environments, f"a multiple of --block, {given.block}")
+    found = []
+    for kind in given.hosts.split(","):
+        require(kind in TASKS, "--hosts", kind, f"of {', '.join(TASKS)}")
+        for grown in (False, True):
+            made = Made.of(given, kind, grown)
+            contestants = {"one after another": one_after_another(made), "in blocks": in_blocks(made, given.block)}
+            seconds = timed(contestants, given.device, given.repeats)
+            what = {"hosts": kind, "grown": grown, "width": made.plan.width, "networks": given.environments, "block": given.block}
+            found += _beside(seconds, what, "one after another", STEPS)
+    return found
+
+
+@dataclass(frozen=True)
+class Made:
+    """Hosts to train, and what they learn from."""
+
+    plan: Plan
+    fit: Split
+    batches: Tensor  # int64 (networks, steps, examples of a step)
+    active: Tensor  # int64 (networks, 3)
+    device: str
+
+    @classmethod
+    def of(cls, given: argparse.Namespace, kind: str, grown: bool) -> Made:
+        """``grown``: every slot holds a seed, one blueprint or another."""
+        config = HostConfig(**{"kind": kind, **given.host})
+        form = tasks.form(TaskConfig(TASKS[kind]), config)
+        plan, count = hosts.plan(config, form), given.environments
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(EXAMPLES, *form.shape, generator=generator)
+        targets = torch.randint(0, form.classes, (EXAMPLES,), generator=generator)
+        fit = Split(inputs, targets).stacked(count).to(given.device)
+        batches = torch.randint(0, EXAMPLES, (count, STEPS, config.batch_size), generator=generator)
+        seeds_of = torch.randint(0, len(plan.blueprints), (count, len(SLOTS)), generator=generator)
+        active = seeds_of if grown else torch.full_like(seeds_of, -1)
+        return cls(plan, fit, batches, active, given.device)
+
+
+def in_blocks(made: Made, block: int) -> Callable[[], object]:
+    """An epoch of all hosts, as the loop trains them."""
+    blocks = []
+    for first in range(0, len(made.batches), block):
+        members = slice(first, first + block)
+        state = training.begin(made.plan, range(first, first + block), made.device)
+        active = made.active[members]
+        for member, slot in active.ge(0).nonzero().tolist():
+            training.germinate(state, member, slot, int(active[member, slot]), member)
+        fit = Split(made.fit.inputs, made.fit.targets[members])
+        blocks.append((state, active, torch.ones(active.shape), active >= 0, fit, made.batches[members]))
+    return lambda: [training.epoch(*each) for each in blocks]
+
+
+def one_after_another(made: Made) -> Callable[[], object]:
+    """The same epochs by a plain training loop, one host after another: parameters with gradients, autograd, fused Adam."""
+    alphas, networks = torch.ones(len(SLOTS), device=made.device), []
+    batches, active = made.batches.to(made.device), made.active.to(made.device)
+    for number in range(len(batches)):
+        names = hosts.used(made.plan, made.active[number : number + 1].tolist())
+        drawn = {name: bank.drawn(made.plan, name, [number])[0].float().to(made.device) for name in names}
+        params = {name: each.requires_grad_() for name, each in drawn.items()}
+        networks.append((params, torch.optim.Adam(params.values(), made.plan.learning_rate, fused=True)))
+
+    def train(number: int) -> None:
+        params, optimizer = networks[number]
+        for chosen in batches[number]:
+            logits = hosts.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
+            loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return lambda: [train(number) for number in range(len(networks))]
+
+
 # Convolutions
 
 
@@ -100,13 +192,14 @@ def conv(given: argparse.Namespace) -> list[dict[str, Any]]:
         ways = {"one by one": None, **FORMS}
         contestants = {name: stepper(form, given.environments, examples, shape, given.device) for name, form in ways.items()}
         seconds = timed(contestants, given.device, given.repeats)
-        found += _beside(seconds, {"shape": "x".join(map(str, shape)), "networks": given.environments}, "one by one")
+        found += _beside(seconds, {"shape": "x".join(map(str, shape)), "networks": given.environments}, "one by one", 1)
     return found
 
 
-def _beside(seconds: dict[str, list[float]], what: dict[str, Any], first: str) -> list[dict[str, Any]]:
-    """Rows: steps a second of each contestant, and how many times as fast as ``first`` it is."""
-    count, alone = what["networks"], statistics.median(seconds[first])
+def _beside(seconds: dict[str, list[float]], what: dict[str, Any], first: str, steps: int) -> list[dict[str, Any]]:
+    """Rows: steps a second of each contestant, whose calls make so many of each network, and how many times as fast as
+    ``first`` it is."""
+    count, alone = what["networks"] * steps, statistics.median(seconds[first])
     return [
         {**what, "way": name, **_spread([count / each for each in taken]), "times": alone / statistics.median(taken)}
         for name, taken in seconds.items()
@@ -121,4 +214,4 @@ def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-ACTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"conv": conv}
+ACTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"batch": batch, "conv": conv}
