@@ -133,7 +133,8 @@ class Made:
     @classmethod
     def of(cls, given: argparse.Namespace, kind: str, grown: bool) -> Made:
         """``grown``: every slot holds a seed, one blueprint or another."""
-        config = HostConfig(**{"kind": kind, **given.host})
+        keys = {key.removeprefix("host."): json.loads(value) for key, value in _pairs(given).items() if key.startswith("host.")}
+        config = HostConfig(**{"kind": kind, **keys})
         form = tasks.form(TaskConfig(TASKS[kind]), config)
         plan, count = hosts.plan(config, form), given.environments
         generator = torch.Generator().manual_seed(0)
@@ -150,8 +151,8 @@ def in_blocks(made: Made, block: int) -> Callable[[], object]:
     """An epoch of all hosts, as the loop trains them."""
     blocks = []
     for first in range(0, len(made.batches), block):
-        members = slice(first, first + block)
-        state = training.begin(made.plan, range(first, first + block), made.device)
+        members = range(first, first + block)
+        state = training.begin(made.plan, bank.drawn(made.plan, hosts.HOST, members), made.device)
         active = made.active[members]
         for member, slot in active.ge(0).nonzero().tolist():
             training.germinate(state, member, slot, int(active[member, slot]), member)
@@ -194,6 +195,11 @@ def conv(given: argparse.Namespace) -> list[dict[str, Any]]:
         seconds = timed(contestants, given.device, given.repeats)
         found += _beside(seconds, {"shape": "x".join(map(str, shape)), "networks": given.environments}, "one by one", 1)
     return found
+
+
+def _pairs(given: argparse.Namespace) -> dict[str, str]:
+    """What ``--set`` says."""
+    return dict(each.partition("=")[::2] for each in given.set)
 
 
 def _beside(seconds: dict[str, list[float]], what: dict[str, Any], first: str, steps: int) -> list[dict[str, Any]]:

@@ -3,13 +3,13 @@
 Every rank holds the whole block and does all that one rank alone would do, in the same order. Four things make it one
 training:
 
-- ``part``: each rank takes its part of every minibatch;
-- ``mean``: one flat all-reduce a step, of the gradients in the order host, early, mid, late, zeros where nothing is active or
-  learns, and of the step's figures behind them. What is reduced has one length for the whole run, whatever grows;
-- ``decide``: rank 0 alone decides; what reaches the others is (step, actions). New seeds are drawn from streams that their
-  names name, so no weights travel;
-- ``agree``: at the end of every epoch each rank tells a digest of its lifecycle and of its parameters, part by part; where
-  two differ the run ends, and the error says who parted, and in what.
+- each rank takes its part of every minibatch, and of every set that hosts are judged on;
+- one flat all-reduce a step brings gradients to their mean, in the order host, early, mid, late, zeros where nothing is active
+  or learns, and the step's loss and accuracy behind them. It has one length for the whole run, whatever grows;
+- rank 0 alone decides; what reaches the others is (step, actions). New seeds are drawn from streams that their names name, so
+  no weights travel;
+- after every epoch each rank tells a digest of its lifecycle and of its parameters, part by part; where two differ the run
+  ends, and the error says who parted, and in what.
 
 Reduced numbers are the same bytes on every rank, and what every rank computes of them is the same arithmetic: replicas are
 equal to the bit, and no tolerance hides a fault. Against one rank a sum rounds in another order, as everywhere where
@@ -21,21 +21,25 @@ Why torch's DistributedDataParallel is not what does it: docs/growth-ddp.md.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
 from stageb.config import require
 from stageb.errors import StagebError
+from stageb.growth import bank, counterfactual, training
+from stageb.growth.bank import PARTS
 from stageb.growth.config import GrowthConfig
-from stageb.growth.types import SLOTS
+from stageb.growth.controllers import Controller
+from stageb.growth.counterfactual import Judged
+from stageb.growth.data import Split
+from stageb.growth.training import EpochFigures, Hosts
+from stageb.growth.types import Action, Op, View
 from stageb.world import Json, World, decode, encode
 
-T = TypeVar("T")
-
-PARTS = ("host", *SLOTS)  # in this order wherever tensors follow one another
+FIGURES = ("loss", "accuracy")  # what is reduced behind the gradients
 
 
 class DivergedError(StagebError):
@@ -50,59 +54,106 @@ def check(config: GrowthConfig, world_size: int) -> None:
 
 
 class Together:
-    """The ranks of a job as trainers of one block. Every method is for all ranks, in the same order."""
+    """All ranks as the trainer of one block. Every method is for all of them, in the same order."""
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.step = 0  # epochs of the block so far
 
-    def part(self, rows: Tensor) -> Tensor:
-        """This rank's part of ``rows``, (..., N) to (..., about N / ranks): equal parts where N is a multiple of the ranks."""
-        return rows[..., self.world.rank :: self.world.world_size]
+    def epoch(
+        self, hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Split, batches: Tensor
+    ) -> EpochFigures:
+        """``training.epoch``, each rank on its part of every minibatch. Raises DivergedError, and what that raises."""
+        self.step += 1
+        hosts.over_ranks = lambda found: self.mean(filled(hosts, found))
+        figures = training.epoch(hosts, active, alphas, learns, fit, self._part(batches))
+        lifecycle = [active.tolist(), alphas.tolist(), learns.tolist()]
+        self.agree({"lifecycle": digest(encode(lifecycle)), **digests(hosts.state())})
+        return figures
+
+    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
+        """``counterfactual.judge``, each rank on its part of ``split``."""
+        part = slice(self.world.rank, None, self.world.world_size)
+        mine = Split(split.inputs[part], split.targets[:, part])
+        found = counterfactual.judge(hosts, mine, active, alphas)
+        share = len(mine) * self.world.world_size / len(split)
+        means = self.mean({"loss": found.loss * share, "accuracy": found.accuracy * share})
+        return Judged(means["loss"].cpu(), means["accuracy"].cpu())
+
+    def led(self, controller: Controller) -> Controller:
+        """``controller``, as rank 0 alone asks it."""
+        return _Led(controller, self)
 
     def mean(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The mean over ranks of each of ``tensors``, by name and of one shape on all ranks, in one all-reduce."""
+        """The mean over ranks of each of ``tensors``, of the same names and shapes on all, in one all-reduce in their order."""
         if self.world.world_size == 1:
             return dict(tensors)
-        names = sorted(tensors, key=lambda name: (_part(name), name))
-        flat = torch.cat([tensors[name].reshape(-1) for name in names])
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors.values()])
         with self.world.together("gradients of the hosts"):
             total = torch.as_tensor(self.world.fabric.all_reduce(flat, reduce_op="sum"))
-        pieces = (total / self.world.world_size).split([tensors[name].numel() for name in names])
-        return {name: piece.view(tensors[name].shape) for name, piece in zip(names, pieces, strict=True)}
+        pieces = (total / self.world.world_size).split([tensor.numel() for tensor in tensors.values()])
+        return {name: piece.view(tensor.shape) for (name, tensor), piece in zip(tensors.items(), pieces, strict=True)}
 
-    def decide(self, step: int, act: Callable[[], T]) -> T:
-        """What rank 0's ``act`` returns, on every rank. Raises DivergedError where this rank is not at rank 0's ``step``."""
-        told, actions = self.world.broadcast((step, act() if self.world.is_global_zero else None))
-        if told != step:
-            raise DivergedError(f"rank {self.world.rank} is at step {step} of its hosts, rank 0 at step {told}")
-        return actions  # type: ignore[return-value]  # rank 0's
+    def decide(self, actions: Sequence[Action]) -> list[Action]:
+        """Rank 0's ``actions``, on every rank. Raises DivergedError where this rank is not at rank 0's step."""
+        plain = [(action.op.value, action.slot, action.blueprint) for action in actions]
+        step, told = self.world.broadcast((self.step, plain))
+        if step != self.step:
+            raise DivergedError(f"rank {self.world.rank} has trained its hosts for {self.step} epochs, rank 0 for {step}")
+        return [Action(Op(op), slot, blueprint) for op, slot, blueprint in told]
 
-    def agree(self, when: str, lifecycle: Json, tensors: Mapping[str, Tensor]) -> None:
-        """Raise DivergedError, the same on every rank, unless all hold an equal ``lifecycle`` and equal bytes in ``tensors``."""
-        mine = {"lifecycle": hashlib.sha256(encode(lifecycle)).hexdigest(), **digests(tensors)}
+    def agree(self, mine: Mapping[str, str]) -> None:
+        """Raise DivergedError, the same on every rank, unless all hold equal digests."""
         first, *others = (decode(each) for each in self.world.gather(encode(mine)))
         for rank, held in enumerate(others, start=1):
             apart = [name for name in first if held.get(name) != first[name]]
             if apart:
                 raise DivergedError(
-                    f"{when}: rank {rank} parted from rank 0 in {', '.join(apart)}; the last commit is intact: give the "
-                    "command again, and see to that rank's device if it parts again"
+                    f"epoch {self.step}: rank {rank} parted from rank 0 in {', '.join(apart)}; the last commit is intact: give "
+                    "the command again, and see to that rank's device if it parts again"
                 )
 
-
-def digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """A digest of each part of ``tensors``, whose names begin with a part's: of names, shapes and bytes."""
-    found = {part: hashlib.sha256() for part in PARTS}
-    for name in sorted(tensors):
-        held = tensors[name].detach().cpu().contiguous()
-        digest = found[PARTS[_part(name)]]
-        digest.update(f"{name} {held.dtype} {tuple(held.shape)} ".encode())
-        digest.update(held.reshape(-1).view(torch.uint8).numpy())
-    return {part: digest.hexdigest() for part, digest in found.items()}
+    def _part(self, batches: Tensor) -> Tensor:
+        """This rank's examples of every minibatch: (B, S, N) to (B, S, N / ranks)."""
+        return batches[..., self.world.rank :: self.world.world_size]
 
 
-def _part(name: str) -> int:
-    """The place of a tensor's part in the order; behind all parts where it is of none."""
-    part = name.partition(".")[0]
-    return PARTS.index(part) if part in PARTS else len(PARTS)
+class _Led:
+    """A controller whose answers are rank 0's on every rank, given to equal views."""
+
+    def __init__(self, controller: Controller, together: Together) -> None:
+        self._controller, self._together = controller, together
+
+    def begin(self, count: int) -> None:
+        """As many episodes begin."""
+        self._controller.begin(count)
+
+    def act(self, views: Sequence[View], observations: Tensor, keys: Sequence[int]) -> list[Action]:
+        """One action for each view. Raises DivergedError."""
+        self._together.agree({"views": digest(encode([asdict(view) for view in views]))})
+        leads = self._together.world.is_global_zero
+        return self._together.decide(self._controller.act(views, observations, keys) if leads else [])
+
+
+def filled(hosts: Hosts, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A step's gradients by segment, zeros for those that are not in use, in the plan's order; its figures behind them."""
+    weights = hosts.weights
+    gradients = {name: found[name] if name in found else torch.zeros_like(weights[name]) for name in hosts.plan.segments}
+    return {**gradients, **{name: found[name] for name in FIGURES}}
+
+
+def digests(state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Digests of a ``Hosts.state()``, one for each part and one for the counts: of names, shapes and bytes."""
+    held: dict[str, list[bytes]] = {part: [] for part in (*PARTS, "counts")}
+    for name, tensor in state.items():
+        _, _, segment = name.partition(".")
+        place = held[PARTS[bank.part(segment)] if segment else "counts"]
+        plain = tensor.detach().cpu().contiguous()
+        place += [f"{name} {plain.dtype} {tuple(plain.shape)} ".encode(), plain.reshape(-1).view(torch.uint8).numpy().tobytes()]
+    return {part: digest(b"".join(pieces)) for part, pieces in held.items()}
+
+
+def digest(data: bytes) -> str:
+    """Of ``data``."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 

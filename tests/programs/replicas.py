@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from stageb import seeds
-from stageb.growth import hosts, training
+from stageb.growth import bank, hosts, training
 from stageb.growth.config import HostConfig
 from stageb.growth.ddp import Together, digests
 from stageb.growth.kinds import Form
@@ -21,7 +21,7 @@ NEXT = {"beside": "blending", "blending": "kept", "kept": "kept"}
 def operate(world: World, count: int) -> list[tuple[str, dict[str, str]]]:
     """Do ``count`` operations, each drawn by rank 0; after each, what was done, and digests of all that this rank holds."""
     plan = hosts.plan(CONFIG, Form((FEATURES,), CLASSES))
-    state = training.begin(plan, range(MEMBERS), world.device)
+    state = training.begin(plan, bank.drawn(plan, hosts.HOST, range(MEMBERS)), world.device)
     together = Together(world)
     slots = {(member, slot): ("none", -1) for member in range(MEMBERS) for slot in range(3)}
     found = []
