@@ -28,8 +28,11 @@ THIRD_PARTY = {
     "stageb/world": {"lightning", "torch"},
     "stageb/pictures": {"PIL"},
     "stageb/loggers": {"lightning"},
+    "stageb/logs": {"lightning"},
+    "stageb/progress": {"rich"},
     "stageb/placing": {"lightning", "torch"},
     "stageb/draws": {"torch"},
+    "stageb/ppo": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/*/progress": {"rich"},
     "stageb/*/summary": {"rich"},
@@ -48,11 +51,16 @@ THIRD_PARTY = {
     "stageb/snake/config": set[str](),
     "stageb/snake/schedule": set[str](),
     "stageb/snake/env": {"gymnasium", "numpy", "torch"},
-    "stageb/snake/logs": {"lightning"},
     "stageb/snake/picture": {"PIL"},
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
+    "stageb/growth/__init__": set[str](),
+    "stageb/growth/config": set[str](),
+    "stageb/growth/lifecycle": set[str](),
+    "stageb/growth/reward": set[str](),
+    "stageb/growth/types": set[str](),
+    "stageb/growth/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
@@ -105,9 +113,10 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
-    "snake": "game agent ppo rollout schedule picture".split(),
+    "snake": "game agent rollout schedule picture".split(),
+    "growth": "lifecycle observation memory reward policy".split(),
 }
-TENSORS = ("snake",)  # loops that learn weights: their stages are functions of tensors
+TENSORS = ("snake", "growth")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {
     "datetime",
     "os",
