@@ -50,12 +50,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("parts", nargs="+", choices=tuple(ACTS))
     parser.add_argument("--hosts", default="mlp,conv1d", help="kinds, for batch (default mlp,conv1d)")
     parser.add_argument("--environments", type=int, default=64, help="at a time; a device, for ranks (default 64)")
-    parser.add_argument("--block", type=int, default=64, help="environments that are one batch, for batch and ranks (default 64)")
+    parser.add_argument("--block", type=int, default=64, help="environments that are one batch (default 64)")
     parser.add_argument("--device", default="cpu", help="for batch and conv: cpu or cuda (default cpu)")
-    parser.add_argument("--config", default="configs/growth/digits.yaml", help="for ranks (default configs/growth/digits.yaml)")
+    parser.add_argument("--config", default="configs/growth/teacher.yaml", help="for ranks (default configs/growth/teacher.yaml)")
     parser.add_argument("--devices", default="1", help="how many, one after the other, for ranks (default 1)")
     parser.add_argument("--updates", type=int, default=5, help="of each run, for ranks (default 5)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the config, for batch and ranks")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key, for batch of the host alone")
     parser.add_argument("--repeats", type=int, default=5, help="for batch and conv (default 5)")
     parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
     given = parser.parse_args(arguments)
@@ -101,7 +101,7 @@ def timed(contestants: dict[str, Callable[[], object]], device: str, repeats: in
 # Blocks beside one after another
 
 STEPS, EXAMPLES = 4, 512  # of an epoch; in a made-up set
-TASKS = {"mlp": "digits", "conv1d": "mnist1d", "conv2d": "digits", "transformer": "mnist1d"}  # whose examples' shape each reads
+TASKS = {"mlp": "digits", "conv1d": "mnist1d", "conv2d": "digits", "transformer": "mnist1d"}  # whose examples' shape is read
 
 
 def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
             made = Made.of(given, kind, grown)
             contestants = {"one after another": one_after_another(made), "in blocks": in_blocks(made, given.block)}
             seconds = timed(contestants, given.device, given.repeats)
-            what = {"hosts": kind, "grown": grown, "width": made.plan.width, "networks": given.environments, "block": given.block}
+            what = {"hosts": kind, "grown": grown, "networks": given.environments, "block": given.block}
             found += _beside(seconds, what, "one after another", STEPS)
     return found
 
@@ -133,7 +133,7 @@ class Made:
     @classmethod
     def of(cls, given: argparse.Namespace, kind: str, grown: bool) -> Made:
         """``grown``: every slot holds a seed, one blueprint or another."""
-        keys = {key.removeprefix("host."): json.loads(value) for key, value in _pairs(given).items() if key.startswith("host.")}
+        keys = {key.removeprefix("host."): json.loads(value) for key, value in _pairs(given).items()}
         config = HostConfig(**{"kind": kind, **keys})
         form = tasks.form(TaskConfig(TASKS[kind]), config)
         plan, count = hosts.plan(config, form), given.environments

@@ -4,10 +4,10 @@ Every rank holds the whole block and does all that one rank alone would do, in t
 training:
 
 - each rank takes its part of every minibatch, and of every set that hosts are judged on;
-- one flat all-reduce a step brings gradients to their mean, in the order host, early, mid, late, zeros where nothing is active
-  or learns, and the step's loss and accuracy behind them. It has one length for the whole run, whatever grows;
-- rank 0 alone decides; what reaches the others is (step, actions). New seeds are drawn from streams that their names name, so
-  no weights travel;
+- one flat all-reduce a step brings gradients to their mean, in the order host, early, mid, late, zeros where nothing is in use,
+  and the step's loss and accuracy behind them. It has one length for the whole run, whatever grows;
+- rank 0 alone decides; what reaches the others is (step, actions). New seeds are drawn from named streams, so no weights
+  travel;
 - after every epoch each rank tells a digest of its lifecycle and of its parameters, part by part; where two differ the run
   ends, and the error says who parted, and in what.
 
@@ -37,7 +37,7 @@ from stageb.growth.counterfactual import Judged
 from stageb.growth.data import Split
 from stageb.growth.training import EpochFigures, Hosts
 from stageb.growth.types import Action, Op, View
-from stageb.world import Json, World, decode, encode
+from stageb.world import World, decode, encode
 
 FIGURES = ("loss", "accuracy")  # what is reduced behind the gradients
 
@@ -85,7 +85,7 @@ class Together:
         return _Led(controller, self)
 
     def mean(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The mean over ranks of each of ``tensors``, of the same names and shapes on all, in one all-reduce in their order."""
+        """The mean over ranks of each of ``tensors``, of equal names and shapes on all, in one all-reduce in their order."""
         if self.world.world_size == 1:
             return dict(tensors)
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors.values()])
@@ -109,8 +109,8 @@ class Together:
             apart = [name for name in first if held.get(name) != first[name]]
             if apart:
                 raise DivergedError(
-                    f"epoch {self.step}: rank {rank} parted from rank 0 in {', '.join(apart)}; the last commit is intact: give "
-                    "the command again, and see to that rank's device if it parts again"
+                    f"epoch {self.step}: rank {rank} parted from rank 0 in {', '.join(apart)}; the last commit is intact: "
+                    "give the command again, and see to that rank's device if it parts again"
                 )
 
     def _part(self, batches: Tensor) -> Tensor:
@@ -148,8 +148,8 @@ def digests(state: Mapping[str, Tensor]) -> dict[str, str]:
     for name, tensor in state.items():
         _, _, segment = name.partition(".")
         place = held[PARTS[bank.part(segment)] if segment else "counts"]
-        plain = tensor.detach().cpu().contiguous()
-        place += [f"{name} {plain.dtype} {tuple(plain.shape)} ".encode(), plain.reshape(-1).view(torch.uint8).numpy().tobytes()]
+        plain = tensor.detach().cpu().contiguous().reshape(-1)
+        place += [f"{name} {plain.dtype} {tuple(tensor.shape)} ".encode(), plain.view(torch.uint8).numpy().tobytes()]
     return {part: digest(b"".join(pieces)) for part, pieces in held.items()}
 
 
