@@ -60,6 +60,7 @@ THIRD_PARTY = {
     "stageb/growth/lifecycle": set[str](),
     "stageb/growth/reward": set[str](),
     "stageb/growth/types": set[str](),
+    "stageb/growth/data": {"mlxtend", "mnist1d", "numpy", "sklearn", "torch"},
     "stageb/growth/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
@@ -114,7 +115,10 @@ STAGES = {
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
     "snake": "game agent rollout schedule picture".split(),
-    "growth": "lifecycle observation memory reward policy".split(),
+    "growth": (
+        "lifecycle observation memory reward policy "
+        "layers blueprints kinds hosts bank blends training counterfactual tasks flops"
+    ).split(),
 }
 TENSORS = ("snake", "growth")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {

@@ -8,6 +8,7 @@ from typing import Literal
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 
 Blend = Literal["linear", "sigmoid", "gated"]
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "oracle"]
 
 
@@ -45,6 +46,16 @@ class HostConfig:
     """Of the host's optimiser, Adam."""
     slots: list[str] = field(default_factory=lambda: ["early", "mid", "late"])
     """Where seeds may germinate, of early, mid and late."""
+    precision: Precision = "32-true"
+    """In which hosts are trained and judged; the mixed ones keep weights in float32, and 16-mixed scales losses."""
+
+    def __post_init__(self) -> None:
+        require(2 <= self.width <= 1024 and self.width % 2 == 0, "host.width", self.width, "an even number, 2 to 1024")
+        names = self.blueprints
+        require(0 < len(names) == len(set(names)), "host.blueprints", names, "at least one, none twice")
+        for key in ("epochs", "steps_per_epoch", "batch_size"):
+            require(getattr(self, key) >= 1, f"host.{key}", getattr(self, key), "at least 1")
+        require(self.learning_rate > 0, "host.learning_rate", self.learning_rate, "above 0")
 
 
 @dataclass(frozen=True)

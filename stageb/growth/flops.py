@@ -1,0 +1,40 @@
+"""Floating-point operations, counted from the plan: two for every multiplication of a layer, as is usual.
+
+Norms, activations and the optimiser are left out: they are far less. A backward pass takes two forward passes. What a member
+of a block costs is what it would cost alone: that others of its block have other seeds, for which it is computed in vain, is
+not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from stageb.growth.blueprints import BLUEPRINTS
+from stageb.growth.hosts import Plan
+from stageb.growth.kinds import KINDS
+
+
+def forward(plan: Plan, active: Sequence[int]) -> int:
+    """Of one example through one network whose slots hold the blueprints ``active``, -1 for none."""
+    return 2 * (sum(KINDS[plan.kind].products(plan.form, plan.width)) + _seeds(plan, active))
+
+
+def training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
+    """Of one example in a step of training: forward and backward, and both again where a seed trains ``beside`` the host."""
+    return forward(plan, active) * (6 if any(beside) else 3)
+
+
+def judging(plan: Plan, active: Sequence[int], settings: int) -> int:
+    """Of one example judged in as many settings: what comes before the first slot is computed once."""
+    stem, later = KINDS[plan.kind].products(plan.form, plan.width)
+    return 2 * (stem + settings * (later + _seeds(plan, active)))
+
+
+def _seeds(plan: Plan, active: Sequence[int]) -> int:
+    products = 0
+    for index, at in zip(active, plan.slots, strict=True):
+        if index >= 0:
+            gate = plan.width * prod(at.places) if plan.gated else 0
+            products += BLUEPRINTS[plan.blueprints[index]].products(at) + gate
+    return products

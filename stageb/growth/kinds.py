@@ -1,0 +1,227 @@
+"""The four kinds of hosts: a stem, two bodies and a head, with a slot after the stem and after each body.
+
+Hidden states are (N, C, *places). Convolutional hosts normalise by groups: the running statistics of batch normalisation are
+buffers, which do not survive ``vmap``. They halve their places at every convolution, so that most work lies in the stem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor
+from torch.nn import functional
+
+from stageb.growth.blueprints import Place, Spec, weight
+from stageb.growth.layers import attend, convolve, group_norm, layer_norm, mix
+
+Params = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the examples of a task look like, and what is said of them."""
+
+    shape: tuple[int, ...]  # of one example: (features,), (places, features), (rows, columns, channels), or (tokens,)
+    classes: int
+    vocabulary: int = 0  # where examples are tokens: how many there are; every place is then to tell the next one
+    kinds: tuple[str, ...] = ("mlp", "conv1d", "conv2d", "transformer")  # the hosts that can read them
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a host of one kind is built. ``widths`` below is C."""
+
+    places: Callable[[Form, int], tuple[int, ...]]  # at a slot, 0 to 2
+    specs: Callable[[Form, int], list[Spec]]  # of stem, bodies and head, from the width
+    stem: Callable[[Form, Params, Tensor], Tensor]
+    body: Callable[[Form, Params, Tensor, int], Tensor]  # the number of the body: 1 or 2
+    head: Callable[[Form, Params, Tensor], Tensor]  # to logits, (N, classes) or (N, T, classes)
+    products: Callable[[Form, int], tuple[int, int]]  # multiplications for one example: of the stem, of all that comes later
+
+
+def _affine(name: str, shape: tuple[int, ...], gain: float = 2.0) -> list[Spec]:
+    return [weight(name, shape, gain), Spec(f"{name}_bias", shape[:1])]
+
+
+def _normed(name: str, width: int) -> list[Spec]:
+    return [Spec(f"{name}_gain", (width,), fill=1.0), Spec(f"{name}_shift", (width,))]
+
+
+def _mix(params: Params, name: str, x: Tensor) -> Tensor:
+    return mix(x, params[name], params[f"{name}_bias"])
+
+
+# Dense layers. An example is read flat.
+
+
+def _dense_specs(form: Form, width: int) -> list[Spec]:
+    bodies = [spec for body in ("body1", "body2") for spec in _affine(body, (width, width))]
+    return [*_affine("stem", (width, prod(form.shape))), *bodies, *_affine("head", (form.classes, width), 1.0)]
+
+
+def _dense_stem(form: Form, params: Params, x: Tensor) -> Tensor:
+    return functional.relu(_mix(params, "stem", x.flatten(1)))
+
+
+def _dense_body(form: Form, params: Params, h: Tensor, number: int) -> Tensor:
+    return functional.relu(_mix(params, f"body{number}", h))
+
+
+def _dense_products(form: Form, width: int) -> tuple[int, int]:
+    return prod(form.shape) * width, 2 * width * width + width * form.classes
+
+
+# Convolutions of stride 2, group norm, ReLU; the head reads every place for itself. A sequence has one axis, an image two;
+# read by a host of one axis, an image is the sequence of its rows.
+
+KERNEL, STRIDE = 3, 2
+
+
+def _rows(form: Form) -> tuple[int, int]:
+    """Places and features of an example, read as a sequence."""
+    return form.shape[0], prod(form.shape[1:])
+
+
+def _halved(places: int, times: int) -> int:
+    for _ in range(times):
+        places = -(-places // STRIDE)
+    return places
+
+
+def _places_1d(form: Form, slot: int) -> tuple[int, ...]:
+    return (_halved(_rows(form)[0], slot + 1),)
+
+
+def _places_2d(form: Form, slot: int) -> tuple[int, ...]:
+    return tuple(_halved(side, slot + 1) for side in form.shape[:2])
+
+
+def _conv_specs(form: Form, width: int, axes: int) -> list[Spec]:
+    read = _rows(form)[1] if axes == 1 else form.shape[2]
+    places = _places_1d(form, 2) if axes == 1 else _places_2d(form, 2)
+    specs = []
+    for name, before in (("stem", read), ("body1", width), ("body2", width)):
+        specs += [weight(name, (width, before, *(KERNEL,) * axes)), *_normed(name, width)]
+    return [*specs, *_affine("head", (form.classes, width * prod(places)), 1.0)]
+
+
+def _conv(params: Params, name: str, x: Tensor) -> Tensor:
+    convolved = convolve(x, params[name], stride=STRIDE)
+    return functional.relu(group_norm(convolved, params[f"{name}_gain"], params[f"{name}_shift"]))
+
+
+def _conv_body(form: Form, params: Params, h: Tensor, number: int) -> Tensor:
+    return _conv(params, f"body{number}", h)
+
+
+def _stem_1d(form: Form, params: Params, x: Tensor) -> Tensor:
+    return _conv(params, "stem", x.flatten(2).transpose(1, 2))
+
+
+def _stem_2d(form: Form, params: Params, x: Tensor) -> Tensor:
+    return _conv(params, "stem", x.movedim(3, 1))
+
+
+def _flat_head(form: Form, params: Params, h: Tensor) -> Tensor:
+    return _mix(params, "head", h.flatten(1))
+
+
+def _conv_products(form: Form, width: int, axes: int) -> tuple[int, int]:
+    places = [_places_1d(form, slot) if axes == 1 else _places_2d(form, slot) for slot in range(3)]
+    read = _rows(form)[1] if axes == 1 else form.shape[2]
+    taps = KERNEL**axes * width
+    later = taps * width * (prod(places[1]) + prod(places[2])) + width * prod(places[2]) * form.classes
+    return taps * read * prod(places[0]), later
+
+
+# A transformer (Vaswani et al. 2017) of two blocks, norms first (Xiong et al. 2020). Of numbers it reads a sequence and says
+# one thing of it; of tokens it tells the next one at every place, and no place sees a later one.
+
+HEADS = 2
+
+
+def _tokens(form: Form) -> int:
+    return form.shape[0]
+
+
+def _block_specs(name: str, width: int) -> list[Spec]:
+    norms = [*_normed(f"{name}_first", width), *_normed(f"{name}_second", width)]
+    square = [weight(f"{name}_{part}", (width, width), 1.0) for part in ("queries", "keys", "values", "mixed")]
+    return [*norms, *square, *_affine(f"{name}_in", (2 * width, width)), *_affine(f"{name}_out", (width, 2 * width), 1.0)]
+
+
+def _transformer_specs(form: Form, width: int) -> list[Spec]:
+    if form.vocabulary:
+        stem = [Spec("stem", (form.vocabulary, width), 1.0)]
+    else:
+        stem = _affine("stem", (width, _rows(form)[1]), 1.0)
+    blocks = [spec for name in ("body1", "body2") for spec in _block_specs(name, width)]
+    ends = [*_normed("end", width), *_affine("head", (form.classes, width), 1.0)]
+    return [*stem, Spec("positions", (width, _tokens(form)), 0.5), *blocks, *ends]
+
+
+def _transformer_stem(form: Form, params: Params, x: Tensor) -> Tensor:
+    if form.vocabulary:
+        read = functional.embedding(x, params["stem"]).transpose(1, 2)
+    else:
+        read = _mix(params, "stem", x.flatten(2).transpose(1, 2))
+    return read + params["positions"][:, : x.shape[1]]
+
+
+def _transformer_body(form: Form, params: Params, h: Tensor, number: int) -> Tensor:
+    name, causal = f"body{number}", form.vocabulary > 0
+    normed = layer_norm(h, params[f"{name}_first_gain"], params[f"{name}_first_shift"])
+    queries, keys, values = (mix(normed, params[f"{name}_{part}"]) for part in ("queries", "keys", "values"))
+    h = h + mix(attend(queries, keys, values, HEADS, causal), params[f"{name}_mixed"])
+    normed = layer_norm(h, params[f"{name}_second_gain"], params[f"{name}_second_shift"])
+    return h + _mix(params, f"{name}_out", functional.relu(_mix(params, f"{name}_in", normed)))
+
+
+def _transformer_head(form: Form, params: Params, h: Tensor) -> Tensor:
+    h = layer_norm(h, params["end_gain"], params["end_shift"])
+    if form.vocabulary:
+        return _mix(params, "head", h).transpose(1, 2)
+    return _mix(params, "head", h.mean(2))
+
+
+def _transformer_products(form: Form, width: int) -> tuple[int, int]:
+    places = _tokens(form)
+    block = places * 8 * width * width + 2 * places * places * width
+    stem = 0 if form.vocabulary else places * _rows(form)[1] * width
+    return stem, 2 * block + width * form.classes * (places if form.vocabulary else 1)
+
+
+KINDS: Mapping[str, Kind] = {
+    "mlp": Kind(lambda form, slot: (), _dense_specs, _dense_stem, _dense_body, _flat_head, _dense_products),
+    "conv1d": Kind(
+        _places_1d,
+        lambda form, width: _conv_specs(form, width, 1),
+        _stem_1d,
+        _conv_body,
+        _flat_head,
+        lambda form, width: _conv_products(form, width, 1),
+    ),
+    "conv2d": Kind(
+        _places_2d,
+        lambda form, width: _conv_specs(form, width, 2),
+        _stem_2d,
+        _conv_body,
+        _flat_head,
+        lambda form, width: _conv_products(form, width, 2),
+    ),
+    "transformer": Kind(
+        lambda form, slot: (_tokens(form),),
+        _transformer_specs,
+        _transformer_stem,
+        _transformer_body,
+        _transformer_head,
+        _transformer_products,
+    ),
+}
+
+
+def place(kind: str, form: Form, width: int, slot: int) -> Place:
+    """What a seed must know of ``slot`` of such a host."""
+    return Place(width, KINDS[kind].places(form, slot), causal=form.vocabulary > 0)
