@@ -39,8 +39,6 @@ from stageb.growth.training import EpochFigures, Hosts
 from stageb.growth.types import Action, Op, View
 from stageb.world import World, decode, encode
 
-FIGURES = ("loss", "accuracy")  # what is reduced behind the gradients
-
 
 class DivergedError(StagebError):
     """Ranks that were to hold one network hold two."""
@@ -65,7 +63,7 @@ class Together:
     ) -> EpochFigures:
         """``training.epoch``, each rank on its part of every minibatch. Raises DivergedError, and what that raises."""
         self.step += 1
-        hosts.over_ranks = lambda found: self.mean(filled(hosts, found))
+        hosts.mean = self.mean
         figures = training.epoch(hosts, active, alphas, learns, fit, self._part(batches))
         lifecycle = [active.tolist(), alphas.tolist(), learns.tolist()]
         self.agree({"lifecycle": digest(encode(lifecycle)), **digests(hosts.state())})
@@ -133,13 +131,6 @@ class _Led:
         self._together.agree({"views": digest(encode([asdict(view) for view in views]))})
         leads = self._together.world.is_global_zero
         return self._together.decide(self._controller.act(views, observations, keys) if leads else [])
-
-
-def filled(hosts: Hosts, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A step's gradients by segment, zeros for those that are not in use, in the plan's order; its figures behind them."""
-    weights = hosts.weights
-    gradients = {name: found[name] if name in found else torch.zeros_like(weights[name]) for name in hosts.plan.segments}
-    return {**gradients, **{name: found[name] for name in FIGURES}}
 
 
 def digests(state: Mapping[str, Tensor]) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from programs.ranks import Raised, on_ranks
+from programs import replicas
+from programs.ranks import on_ranks
 from torch import Tensor, nn
 
 from stageb.growth.ddp import Together
@@ -30,7 +32,7 @@ def test_the_wrapper_does_not_reduce_what_was_added_after_it_was_wrapped() -> No
 
 
 def test_means_are_over_ranks_by_name_in_one_reduction() -> None:
-    def act(world: World) -> tuple[dict[str, list[float]], int]:
+    def act(world: World) -> tuple[dict[str, list[float]], list[list[float]]]:
         calls, reduce = [], world.fabric.all_reduce
 
         def counted(tensor: Tensor, **keywords: object) -> object:
@@ -38,41 +40,32 @@ def test_means_are_over_ranks_by_name_in_one_reduction() -> None:
             return reduce(tensor, **keywords)  # type: ignore[arg-type]
 
         world.fabric.all_reduce = counted  # type: ignore[method-assign]
-        held = {"loss": [5.0], "late.norm": [4.0], "mid.mlp": [0.0, 0.0], "early.mlp": [3.0], "host.stem": [1.0, 2.0]}
-        scaled = {name: torch.tensor(values) * (1 + world.rank) for name, values in held.items()}
-        means = Together(world).mean(scaled)
+        held = {"host": [[1.0, 2.0]], "early.mlp": [[3.0]], "mid.mlp": [[0.0]], "late.norm": [[4.0]], "figures": [[5.0, 0.0]]}
+        means = Together(world).mean({name: torch.tensor(values) * (1 + world.rank) for name, values in held.items()})
         return {name: mean.tolist() for name, mean in means.items()}, calls
 
-    for means, calls in on_ranks(2, act):
-        assert means == {"host.stem": [1.5, 3.0], "early.mlp": [4.5], "mid.mlp": [0.0, 0.0], "late.norm": [6.0], "loss": [7.5]}
-        assert len(calls) == 1
-        assert calls[0][:2] in ([1.0, 2.0], [2.0, 4.0])
+    for rank, (means, calls) in enumerate(on_ranks(2, act)):
+        assert means == {
+            "host": [[1.5, 3.0]],
+            "early.mlp": [[4.5]],
+            "mid.mlp": [[0.0]],
+            "late.norm": [[6.0]],
+            "figures": [[7.5, 0.0]],
+        }
+        assert calls == [[each * (1 + rank) for each in (1.0, 2.0, 3.0, 0.0, 4.0, 5.0, 0.0)]]
 
 
-def test_a_rank_that_parted_is_named_with_the_part_in_which_it_did() -> None:
-    def act(world: World) -> list[str]:
-        together, said = Together(world), []
-        tensors = {"host.stem": torch.ones(3), "mid.mlp": torch.zeros(2, 2)}
-        together.agree("epoch 1", [0, 1], tensors)
-        for lifecycle, part, change in (([0, 1], "mid.mlp", 1e-30), ([0, 2], "host.stem", 0.0)):
-            spoilt = {**tensors, part: tensors[part] + change * (world.rank == 1)}
-            try:
-                together.agree("epoch 2", lifecycle if world.rank == 1 else [0, 1], spoilt)
-            except Exception as error:
-                said.append(f"{type(error).__name__}: {error}")
-        try:
-            together.decide(3 + (world.rank == 1), lambda: "wait")
-        except Exception as error:
-            said.append(str(error))
-        return said
-
-    zero, one = on_ranks(2, act)
-    assert zero == one[:2]
-    assert zero[0].startswith("DivergedError: epoch 2: rank 1 parted from rank 0 in mid;")
-    assert zero[1].startswith("DivergedError: epoch 2: rank 1 parted from rank 0 in lifecycle;")
-    assert one[2] == "rank 1 is at step 4 of its hosts, rank 0 at step 3"
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_replicas_are_equal_to_the_bit_after_each_of_a_hundred_lifecycle_operations(world_size: int) -> None:
+    first, *others = on_ranks(world_size, lambda world: replicas.operate(world, 100))
+    assert all(other == first for other in others)
+    assert {what for what, _ in first} == {"germinate", "advance", "cull"}
+    for part in ("host", "early", "mid", "late"):
+        assert len({digests[part] for _, digests in first}) > 50  # all of it is trained
 
 
-def test_decisions_are_rank_0s() -> None:
-    assert on_ranks(2, lambda world: Together(world).decide(7, lambda: f"rank {world.rank} says")) == ["rank 0 says"] * 2
-    assert not isinstance(on_ranks(1, lambda world: Together(world).decide(7, lambda: "wait"))[0], Raised)
+def test_ranks_together_train_as_one_alone_does() -> None:
+    [[(_, alone)]] = on_ranks(1, lambda world: replicas.operate(world, 12, torch.float64)[-1:])
+    for world_size in (2, 3):
+        for [(_, together)] in on_ranks(world_size, lambda world: replicas.operate(world, 12, torch.float64)[-1:]):
+            assert together == alone
