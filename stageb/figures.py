@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 
 def rounded(value: float | None) -> float | None:
@@ -32,3 +33,20 @@ def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
     middle = (share + z**2 / (2 * trials)) / scale
     half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2)) / scale
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean of independent values, and half the width of its 95 % interval by Student's distribution.
+
+    Its quantile by the expansion of Abramowitz & Stegun 1964, 26.7.5: good to 0.2 % from five values on. Of one value nothing
+    is known: half is infinite.
+    """
+    count = len(values)
+    mean = sum(values) / count
+    if count < 2:
+        return mean, math.inf
+    z, freedom = 1.959964, count - 1
+    quantile = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+    quantile += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    variance = sum((value - mean) ** 2 for value in values) / freedom
+    return mean, quantile * math.sqrt(variance / count)

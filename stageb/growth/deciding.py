@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from torch import Tensor
 
 from stageb.errors import ConfigError
+from stageb.growth.config import Controller as Name
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller, Heuristic, Learnt, Oracle, Periodic, Random, Static
 from stageb.growth.environment import Block
@@ -16,6 +18,7 @@ from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
 
+CONTROLLERS: tuple[str, ...] = get_args(Name)
 Snapshot = Mapping[str, Tensor]  # the policy and its normaliser, by name; empty for controllers that do not learn
 
 

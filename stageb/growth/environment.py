@@ -112,7 +112,7 @@ class Block:
         self.setting, self.places, self.trainer = setting, places, trainer or Alone()
         self.keys = places.keys(setting.config.seed)
         self.lessons = _on(tasks.lessons(setting.task, setting.plan, self.keys), setting.device)
-        self.hosts = training.begin(setting.plan, self.keys, setting.device)
+        self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
         self.slots: list[Slots] = [EMPTY] * len(self.keys)
         self.views: list[View | None] = [None] * len(self.keys)
         self.flops = [0.0] * len(self.keys)

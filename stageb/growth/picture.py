@@ -31,6 +31,7 @@ class Episode:
     views: tuple[View, ...]  # at each epoch's end, before the action
     actions: tuple[Action, ...]  # what was decided then
     test_accuracy: float  # at the end
+    kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
 
 
 def text(episode: Episode) -> list[str]:
@@ -102,6 +103,5 @@ def _decisions(axes: Any, episode: Episode) -> None:
 
 
 def _grown(episode: Episode, place: int) -> str:
-    """What stands in a slot at the end."""
-    slot = episode.views[-1].slots[place]
-    return f"  {episode.blueprints[slot.blueprint]}" if slot.blueprint >= 0 else ""
+    """What a slot keeps."""
+    return "".join(f"  {episode.blueprints[blueprint]}" for slot, blueprint in episode.kept if slot == place)

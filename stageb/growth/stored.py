@@ -7,10 +7,11 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 from stageb.commits import committed
 from stageb.errors import InputError
+from stageb.growth.config import GrowthConfig
+from stageb.growth.deciding import Snapshot, taken_up
 
 WEIGHTS = "weights/policy.safetensors"
 
@@ -19,20 +20,24 @@ WEIGHTS = "weights/policy.safetensors"
 class Stored:
     """What a run's folder holds."""
 
-    snapshot: dict[str, Tensor]  # the policy and its normaliser; empty for a controller that does not learn
+    snapshot: Snapshot  # the policy and its normaliser; empty for a controller that does not learn
     updates: int  # that it learnt from
 
 
-def stored(folder: Path, learns: bool) -> Stored:
-    """The controller as last committed. Raises ``InputError`` where there is none yet."""
+def stored(folder: Path, config: GrowthConfig, controller: str) -> Stored:
+    """What a controller needs, as last committed. Raises ``InputError`` where there is none yet, or of another shape."""
     last = committed(folder)
     if not last["state"]:
         raise InputError(f"{folder}: its run has committed nothing yet; wait for its first commit")
     updates = last["state"]["update"]
-    if not learns:
+    if controller != "ppo":
         return Stored({}, updates)
+    if WEIGHTS not in last["versions"]:
+        raise InputError(f"{folder}: its controller is {config.growth.controller}, which learns nothing; name another one")
     path = folder / last["versions"][WEIGHTS][0].name
     try:
-        return Stored(load_file(path), updates)
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not the weights of a policy: {error}") from error
+        snapshot = load_file(path)
+        taken_up(snapshot, config)
+    except (OSError, RuntimeError, KeyError, SafetensorError) as error:
+        raise InputError(f"{path}: not the weights of the policy that config.yaml tells of: {error}") from error
+    return Stored(snapshot, updates)
