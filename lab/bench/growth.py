@@ -1,14 +1,13 @@
 """Growth, in steps a second: ``bin/bench growth batch conv ranks``, any of the three, one after the other.
 
-- ``batch``: training steps of hosts on one device, as blocks of many beside one after another. Who trains one after another is
-  a plain loop of autograd and torch's fused Adam over the same functions. Both with hosts alone, and with hosts in which each
-  slot holds a seed, drawn for each host.
-- ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one after another.
+- ``batch``: training steps of hosts on one device, in blocks of many, one by one in blocks of one, and one by one in a plain
+  loop of autograd and torch's fused Adam over the same functions. Hosts alone, and hosts in which each slot holds a seed.
+- ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one by one.
 - ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with
-  ``--environments`` environments in blocks of ``--block``, and the same on all devices together where ``--set growth.ddp=true``.
+  ``--environments`` environments in blocks of ``--block``; with ``--set growth.ddp=true`` all devices share those.
 
-A step is one of one host's optimiser. Figures are medians over ``--repeats``, or over a run's updates but the first, with the
-lowest and the highest.
+A step is one of one host's optimiser. Figures are medians over ``--repeats``, or over a run's updates but the first, with
+the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -52,7 +51,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--environments", type=int, default=64, help="at a time; a device, for ranks (default 64)")
     parser.add_argument("--block", type=int, default=64, help="environments that are one batch (default 64)")
     parser.add_argument("--device", default="cpu", help="for batch and conv: cpu or cuda (default cpu)")
-    parser.add_argument("--config", default="configs/growth/teacher.yaml", help="for ranks (default configs/growth/teacher.yaml)")
+    parser.add_argument(
+        "--config", default="configs/growth/teacher.yaml", help="for ranks (default configs/growth/teacher.yaml)"
+    )
     parser.add_argument("--devices", default="1", help="how many, one after the other, for ranks (default 1)")
     parser.add_argument("--updates", type=int, default=5, help="of each run, for ranks (default 5)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key, for batch of the host alone")

@@ -1,4 +1,4 @@
-"""Convolutions of many networks at once: what ``torch.func.vmap`` makes of torch's own, beside three ways to unfold and multiply.
+"""Convolutions of many networks at once: what ``torch.func.vmap`` makes of torch's own, beside ways to unfold and multiply.
 
 ``stageb/growth/layers.py`` takes the first; ``bin/bench growth conv`` measures them all on the device at hand.
 """

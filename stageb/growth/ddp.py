@@ -4,8 +4,8 @@ Every rank holds the whole block and does all that one rank alone would do, in t
 training:
 
 - each rank takes its part of every minibatch, and of every set that hosts are judged on;
-- one flat all-reduce a step brings gradients to their mean, in the order host, early, mid, late, zeros where nothing is in use,
-  and the step's loss and accuracy behind them. It has one length for the whole run, whatever grows;
+- one flat all-reduce a step brings gradients to their mean, in the order host, early, mid, late, zeros where nothing is in
+  use, and the step's loss and accuracy behind them. It has one length for the whole run, whatever grows;
 - rank 0 alone decides; what reaches the others is (step, actions). New seeds are drawn from named streams, so no weights
   travel;
 - after every epoch each rank tells a digest of its lifecycle and of its parameters, part by part; where two differ the run
@@ -147,4 +147,3 @@ def digests(state: Mapping[str, Tensor]) -> dict[str, str]:
 def digest(data: bytes) -> str:
     """Of ``data``."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-

@@ -1,69 +1,73 @@
-"""A block of hosts that all ranks train together while it grows: random lifecycle operations, an epoch after each."""
+"""A block of hosts that all ranks train together while they grow, by random actions; and what must come of it.
+
+    python -m programs.replicas cuda 2
+
+does so on two GPUs, and prints what each rank did as JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
 import torch
 
-from stageb import seeds
-from stageb.growth import bank, hosts, training
-from stageb.growth.config import HostConfig
+from stageb.config import FabricConfig
+from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, TaskConfig
+from stageb.growth.controllers import Random
 from stageb.growth.ddp import Together, digests
-from stageb.growth.kinds import Form
-from stageb.growth.data import Split
-from stageb.world import World
+from stageb.growth.environment import Block, Places, Setting, play
+from stageb.growth.training import EpochFigures
+from stageb.growth.types import Op
+from stageb.world import World, decode, encode, run
 
-MEMBERS, FEATURES, CLASSES, EXAMPLES, STEPS, BATCH = 2, 6, 3, 64, 2, 12
-CONFIG = HostConfig(kind="mlp", width=8, blueprints=["norm", "mlp", "low_rank"], blend="gated", batch_size=BATCH)
-PHASES = {"none": None, "beside": (0.0, True), "blending": (0.4, True), "kept": (1.0, True)}  # alpha, whether it learns
-NEXT = {"beside": "blending", "blending": "kept", "kept": "kept"}
-
-
-def operate(world: World, count: int) -> list[tuple[str, dict[str, str]]]:
-    """Do ``count`` operations, each drawn by rank 0; after each, what was done, and digests of all that this rank holds."""
-    plan = hosts.plan(CONFIG, Form((FEATURES,), CLASSES))
-    state = training.begin(plan, bank.drawn(plan, hosts.HOST, range(MEMBERS)), world.device)
-    together = Together(world)
-    slots = {(member, slot): ("none", -1) for member in range(MEMBERS) for slot in range(3)}
-    found = []
-    for step in range(count):
-        done = together.decide(step, lambda step=step: drawn(slots, step, len(plan.blueprints)))
-        apply(state, slots, done, step)
-        phases = [[slots[member, slot] for slot in range(3)] for member in range(MEMBERS)]
-        active = torch.tensor([[index for _, index in row] for row in phases])
-        alphas = torch.tensor([[(PHASES[phase] or (0.0, False))[0] for phase, _ in row] for row in phases])
-        generator = torch.Generator().manual_seed(step)
-        batches = torch.randint(0, EXAMPLES, (MEMBERS, STEPS, BATCH), generator=generator)
-        part = together.part(batches)
-        training.epoch(state, active, alphas, active >= 0, fit_set(world), part, together.mean)
-        together.agree(f"operation {step}", [list(map(list, row)) for row in phases], state.state())
-        found.append((done[0], digests(state.state())))
-    return found
+CONFIG = GrowthConfig(
+    task=TaskConfig("teacher"),
+    host=HostConfig(width=8, blend="gated", epochs=60, steps_per_epoch=1, batch_size=24),
+    growth=GrowthSection(ddp=True, environments=6, block=6),
+)
 
 
-def drawn(slots: dict[tuple[int, int], tuple[str, int]], step: int, blueprints: int) -> tuple[str, int, int, int]:
-    """An operation that the slots allow: what, member, slot, blueprint."""
-    key = seeds.stream("replicas", step)
-    member, slot = seeds.bits(key, 0) % MEMBERS, seeds.bits(key, 1) % 3
-    if slots[member, slot][0] == "none":
-        return "germinate", member, slot, seeds.bits(key, 2) % blueprints
-    return ("cull" if seeds.uniform(key, 3) < 0.4 else "advance"), member, slot, -1
+@dataclass
+class Noting(Together):
+    """Notes what this rank holds after every epoch."""
+
+    world: World
+    step: int = 0
+    held: list[dict[str, str]] = field(default_factory=list)
+
+    def epoch(self, *given: Any) -> EpochFigures:
+        """Train, and note."""
+        figures = super().epoch(*given)
+        self.held.append(digests(given[0].state()))
+        return figures
 
 
-def apply(state: training.Hosts, slots: dict[tuple[int, int], tuple[str, int]], done: tuple[str, int, int, int], step: int) -> None:
-    """Do an operation, as every rank does."""
-    what, member, slot, blueprint = done
-    if what == "germinate":
-        training.germinate(state, member, slot, blueprint, seeds.stream("seed", step))
-        slots[member, slot] = "beside", blueprint
-    elif what == "cull":
-        training.cull(state, member, slot)
-        slots[member, slot] = "none", -1
-    else:
-        phase, index = slots[member, slot]
-        slots[member, slot] = NEXT[phase], index
+def operate(world: World, config: GrowthConfig = CONFIG) -> tuple[list[str], list[dict[str, str]]]:
+    """Whole episodes of a block: the operations that were done, and digests of all that this rank held after each epoch."""
+    setting = Setting.of(config, world.device)
+    together = Noting(world)
+    block = Block(setting, Places(tuple(range(config.growth.block))), trainer=together)
+    episodes = play(block, together.led(Random(setting.rules)))
+    done = [action.op.name for actions in episodes.actions for action in actions if action.op is not Op.WAIT]
+    return done, together.held
 
 
-def fit_set(world: World) -> Split:
-    """Made-up examples, the same on every rank."""
-    x = torch.randn(EXAMPLES, FEATURES, generator=torch.Generator().manual_seed(1))
-    return Split(x, x[:, :CLASSES].argmax(1)).stacked(MEMBERS).to(world.device)
+def main(world: World) -> int:
+    """On every rank; rank 0 prints."""
+    torch.backends.cudnn.deterministic = True
+    done, held = operate(world)
+    cuda = torch.device(world.device).type == "cuda"
+    peak = torch.cuda.max_memory_allocated(world.device) if cuda else 0
+    mine = {"device": world.device, "peak_bytes": peak, "operations": done, "held": held}
+    ranks = [decode(each) for each in world.gather(encode(mine))]
+    if world.is_global_zero:
+        print(json.dumps(ranks))
+    return 0
+
+
+if __name__ == "__main__":
+    accelerator, devices = sys.argv[1:]
+    sys.exit(run(FabricConfig(accelerator=accelerator, devices=int(devices), timeout_s=60), main))
