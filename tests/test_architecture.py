@@ -61,6 +61,11 @@ THIRD_PARTY = {
     "stageb/growth/reward": set[str](),
     "stageb/growth/types": set[str](),
     "stageb/growth/data": {"mlxtend", "mnist1d", "numpy", "sklearn", "torch"},
+    "stageb/growth/picture": {"matplotlib"},
+    "stageb/growth/plot": {"matplotlib"},
+    "stageb/growth/progress": set[str](),
+    "stageb/growth/schedule": set[str](),
+    "stageb/growth/views": set[str](),
     "stageb/growth/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
@@ -116,8 +121,8 @@ STAGES = {
     ).split(),
     "snake": "game agent rollout schedule picture".split(),
     "growth": (
-        "lifecycle observation memory reward policy "
-        "layers blueprints kinds hosts bank blends training counterfactual tasks flops"
+        "layers blueprints kinds hosts bank blends training counterfactual tasks flops "
+        "lifecycle observation memory reward policy views schedule rows"
     ).split(),
 }
 TENSORS = ("snake", "growth")  # loops that learn weights: their stages are functions of tensors

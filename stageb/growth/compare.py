@@ -1,9 +1,9 @@
 """Controllers side by side on the same environments, at equal FLOPs.
 
-The controller that is asked about plays its episodes as it learnt to. What it spent in an environment, counterfactuals counted,
-is the budget of every other there. One whose episode comes to its end before its budget does goes on training the network that
-it has, with nothing more to decide; one that cannot pay for another epoch ends there. Networks that do not change are trained
-alone, and pay for no counterfactual: nobody looks at them.
+The controller that is asked about plays its episodes as it learnt to. What it spent in an environment, counterfactuals
+counted, is the budget of every other there. One whose episode comes to its end before its budget does goes on training the
+network that it has, with nothing more to decide; one that cannot pay for another epoch ends there. Networks that do not
+change are trained alone, and pay for no counterfactual: nobody looks at them.
 
 All start from the same weights, and read the same examples in the same order.
 """

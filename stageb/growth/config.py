@@ -53,6 +53,8 @@ class HostConfig:
         require(2 <= self.width <= 1024 and self.width % 2 == 0, "host.width", self.width, "an even number, 2 to 1024")
         names = self.blueprints
         require(0 < len(names) == len(set(names)), "host.blueprints", names, "at least one, none twice")
+        fits = 0 < len(self.slots) == len(set(self.slots)) and set(self.slots) <= {"early", "mid", "late"}
+        require(fits, "host.slots", self.slots, "at least one of early, mid and late, none twice")
         for key in ("epochs", "steps_per_epoch", "batch_size"):
             require(getattr(self, key) >= 1, f"host.{key}", getattr(self, key), "at least 1")
         require(self.learning_rate > 0, "host.learning_rate", self.learning_rate, "above 0")

@@ -11,7 +11,7 @@ from stageb.errors import ConfigError
 
 
 def check(fabric: FabricConfig) -> None:
-    """Raise ``ConfigError`` where ``fabric.devices`` asks for more GPUs than this machine has, or for one that is not there."""
+    """Raise ``ConfigError`` where ``fabric.devices`` asks for GPUs that this machine does not have."""
     there = torch.cuda.device_count()
     wants_gpus = fabric.accelerator in ("cuda", "gpu") or (fabric.accelerator == "auto" and there > 0)
     if not wants_gpus:
@@ -19,7 +19,7 @@ def check(fabric: FabricConfig) -> None:
     if there == 0:
         raise ConfigError("fabric.accelerator", fabric.accelerator, "this machine has no GPU that torch can use; give cpu")
     devices, remedy = fabric.devices, f"this machine has {there} GPU{'s' * (there > 1)}; ask for at most as many"
-    count = int(devices) if isinstance(devices, int) or str(devices).lstrip("-").isdigit() else None
+    count = int(str(devices)) if str(devices).isdigit() else None
     if count is not None and count > there:
         raise ConfigError("fabric.devices", devices, remedy)
     if isinstance(devices, list) and any(not 0 <= index < there for index in devices):

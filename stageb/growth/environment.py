@@ -1,10 +1,10 @@
 """A block of environments from start to end: hosts that train as one batch, and a controller that looks at each of them.
 
-An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one action for every environment;
-what that asks of the slots holds from the next epoch on. After the last, all that was not kept for good is taken out, and what
-stays is judged on the validation set, for the last reward, and on the test set, for reports alone.
+An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one action for every
+environment; what that asks of the slots holds from the next epoch on. After the last, all that was not kept for good is taken
+out, and what stays is judged on the validation set, for the last reward, and on the test set, for reports alone.
 
-What a block comes to depends on its environments' numbers and on what decides; on no rank, and on nothing that other blocks do.
+What a block comes to depends on its environments' numbers and on what decides: on no rank, and on no other block.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EMPTY: Slots = (SlotView(), SlotView(), SlotView())
 Seeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
 
 
-class EnvironmentError(StagebError):
+class HostError(StagebError):
     """The host of an environment can train no further."""
 
 
@@ -132,7 +132,7 @@ class Block:
         return torch.tensor([[slot.alpha for slot in slots] for slots in self.slots])
 
     def train(self) -> EpochFigures:
-        """An epoch of every host. Raises ``EnvironmentError``."""
+        """An epoch of every host. Raises ``HostError``."""
         host, fit = self.setting.config.host, self.lessons.sets.fit
         batches = tasks.batches(self.keys, self.epochs, host.steps_per_epoch, host.batch_size, len(fit))
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
@@ -140,7 +140,7 @@ class Block:
             figures = self.trainer.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
         except NonFiniteError as error:
             named = ", ".join(str(self.places.numbers[member]) for member in error.members)
-            raise EnvironmentError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
+            raise HostError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
         self.epochs += 1
         for member in range(len(self.keys)):
             self.flops[member] += self.price(member)
@@ -194,12 +194,12 @@ class Block:
         host, slots = self.setting.config.host, self.slots[member]
         beside = [slot.stage in LEARNS and slot.alpha == 0 for slot in slots]
         step = flops.training(self.setting.plan, views.in_use(slots), beside)
-        return step * host.batch_size * host.steps_per_epoch
+        return float(step * host.batch_size * host.steps_per_epoch)
 
     def price_of_looking(self, member: int) -> float:
         """FLOPs of judging the four settings on the validation set."""
-        one = flops.forward(self.setting.plan, views.in_use(self.slots[member]))
-        return one * len(self.lessons.sets.validation) * (len(SLOTS) + 1)
+        one = flops.judging(self.setting.plan, views.in_use(self.slots[member]), len(SLOTS) + 1)
+        return float(one * len(self.lessons.sets.validation))
 
     # Within
 
@@ -262,7 +262,7 @@ def play(block: Block, controller: Controller) -> Episodes:
         torch.tensor([[numbers_of(action) for action in actions] for actions in decided]),
         rewards,
     )
-    ended = ended_of(block, finals, decided, rewards)
+    ended = _ended(block, finals, decided, rewards)
     return Episodes(ended, played, tuple(seen), tuple(decided))
 
 
@@ -288,7 +288,7 @@ def _rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: Gro
     return torch.tensor(rows)
 
 
-def ended_of(block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor) -> tuple[Ended, ...]:
+def _ended(block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor) -> tuple[Ended, ...]:
     """What the episodes of a block came to, its slots closed; the test set is judged here, and nowhere else."""
     tested, right = block.judge(test=True), block.lessons.right
     ended = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ COLOURS = {  # of stages; an empty slot stays white
     Stage.EMBARGOED: "#fcbba1",
     Stage.RESETTING: "#fee5d9",
 }
-LETTERS = {stage: letter for stage, letter in zip(Stage, "·gtbPF×er", strict=True)}  # by which the text shows stages
+LETTERS = dict(zip(Stage, "·gtbPF×er", strict=True))  # by which the text shows stages
 
 
 @dataclass(frozen=True)

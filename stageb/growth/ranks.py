@@ -53,7 +53,7 @@ class Ranks:
         return self._shared(self.schedule.blocks(update), decider, held_out=False, label=f"update {update + 1}")
 
     def evaluate(self, update: int, snapshot: Snapshot) -> Round:
-        """Episodes with the most probable actions; the same environments after every update, none of which is learnt from."""
+        """Episodes with the most probable actions; the same environments each time, none of which is learnt from."""
         blocks = cut(range(self.config.evaluation.environments), self.config.growth.block)
         decider = Decider(self.config.growth.controller, snapshot, greedy=True)
         return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import torch
 from safetensors.torch import save_file
+
 import stageb
 from stageb import launching
 from stageb.commits import committed
@@ -174,7 +175,7 @@ class Run:
         self.journal.note(TIMINGS, [{"update": update + 1, "seconds": round(seconds, 3), **times, "ranks": played.ranks}])
         self._since = now
         self.logs.add(row, times)
-        self.loggers.log({**row, **times}, row["episodes"])
+        self.loggers.log({**row, **times}, (update + 1) * growth.environments)
         said = f"{progress.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=tested is not None)
 
