@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from stageb.errors import StagebError
 from stageb.growth import blends, counterfactual, flops, hosts, tasks, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
+from stageb.growth.counterfactual import Judged
+from stageb.growth.data import Split
 from stageb.growth.hosts import Plan
 from stageb.growth.learner import Played
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
@@ -28,7 +30,7 @@ from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
 from stageb.growth.reward import objective, reward
 from stageb.growth.tasks import Lessons, Task
-from stageb.growth.training import EpochFigures, NonFiniteError
+from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
 from stageb.growth.types import SLOTS, Action, Ended, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measured, Sizes
 
@@ -81,12 +83,33 @@ class Episodes:
     actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
 
 
+class Trainer(Protocol):
+    """Who trains and judges a block's hosts."""
+
+    def epoch(
+        self, hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Split, batches: Tensor
+    ) -> EpochFigures:
+        """``training.epoch``."""
+
+    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
+        """``counterfactual.judge``."""
+
+
+class Alone:
+    """One rank, as it does where it trains hosts of its own. All ranks together: ``ddp.py``."""
+
+    epoch = staticmethod(training.epoch)
+    judge = staticmethod(counterfactual.judge)
+
+
 class Block:
     """Environments that train together: all that changes in them."""
 
-    def __init__(self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None) -> None:
-        """``begins``: seeds that stand in each host for good from the start."""
-        self.setting, self.places = setting, places
+    def __init__(
+        self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None, trainer: Trainer | None = None
+    ) -> None:
+        """``begins``: seeds that stand in each host for good from the start. ``trainer``: None for this rank alone."""
+        self.setting, self.places, self.trainer = setting, places, trainer or Alone()
         self.keys = places.keys(setting.config.seed)
         self.lessons = _on(tasks.lessons(setting.task, setting.plan, self.keys), setting.device)
         self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
@@ -114,7 +137,7 @@ class Block:
         batches = tasks.batches(self.keys, self.epochs, host.steps_per_epoch, host.batch_size, len(fit))
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
         try:
-            figures = training.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
+            figures = self.trainer.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
         except NonFiniteError as error:
             named = ", ".join(str(self.places.numbers[member]) for member in error.members)
             raise HostError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
@@ -126,7 +149,7 @@ class Block:
 
     def look(self, figures: EpochFigures) -> list[View]:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
-        judged = counterfactual.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
+        judged = self.trainer.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
         for member, slots in enumerate(self.slots):
             self.flops[member] += self.price_of_looking(member)
@@ -161,7 +184,7 @@ class Block:
         """Loss and accuracy of every host as it stands, on the validation or the test set."""
         sets = self.lessons.sets
         split = sets.test if test else sets.validation
-        judged = counterfactual.judge(self.hosts, split, self.active(), self.alphas()[:, None])
+        judged = self.trainer.judge(self.hosts, split, self.active(), self.alphas()[:, None])
         return list(zip(judged.loss[:, 0].tolist(), judged.accuracy[:, 0].tolist(), strict=True))
 
     # What it costs

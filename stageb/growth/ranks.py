@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from stageb.growth import ddp
 from stageb.growth.config import GrowthConfig
+from stageb.growth.ddp import Together
 from stageb.growth.deciding import Decider, Snapshot
-from stageb.growth.environment import Block, Places, Setting, play
+from stageb.growth.environment import Block, Episodes, Places, Setting, play
 from stageb.growth.learner import Played
 from stageb.growth.schedule import Schedule, cut
 from stageb.growth.types import Ended
@@ -38,6 +40,7 @@ class Ranks:
         torch.set_num_threads(1)  # sums on one thread are the same at every world size; more cores take more ranks
         torch.backends.cudnn.deterministic = True
         self.config, self.schedule, self.world = config, schedule, world
+        ddp.check(config, world.world_size)
         self.setting = Setting.of(config, world.device)
 
     def places(self) -> list[str]:
@@ -56,20 +59,30 @@ class Ranks:
         return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
 
     def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> Round:
-        """This rank's share of the blocks played, and all of them brought to rank 0."""
-        mine = []
-        for numbers in self.world.share(blocks):
+        """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays all
+        blocks, with the others, and rank 0 knows what came of them."""
+        mine, shared_out = [], not self.config.growth.ddp
+        for numbers in self.world.share(blocks) if shared_out else blocks:
             with self.world.at(f"{label}, {named(numbers)}"):
-                block = Block(self.setting, Places(tuple(numbers), held_out))
-                episodes = play(block, decider.of(block))
+                episodes = self._played(Places(tuple(numbers), held_out), decider)
                 mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
-        parts = self.world.gather(_packed({"blocks": mine, "rank": self._facts(mine)}))
+        told = mine if shared_out or self.world.is_global_zero else []
+        parts = self.world.gather(_packed({"blocks": told, "rank": self._facts(mine)}))
         if not self.world.is_global_zero:
             return Round((), (), ())
         unpacked = [torch.load(io.BytesIO(part), weights_only=True) for part in parts]
-        together = self.world.dealt([each["blocks"] for each in unpacked])
+        together = self.world.dealt([each["blocks"] for each in unpacked]) if shared_out else mine
         ended = tuple(Ended(**each) for block in together for each in block["ended"])
         return Round(ended, tuple(Played(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked))
+
+    def _played(self, places: Places, decider: Decider) -> Episodes:
+        """A block from its start to its end, by this rank alone or by all of them."""
+        if not self.config.growth.ddp:
+            block = Block(self.setting, places)
+            return play(block, decider.of(block))
+        together = Together(self.world)
+        block = Block(self.setting, places, trainer=together)
+        return play(block, together.led(decider.of(block)))
 
     def _facts(self, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What this rank did: how many environments, on which device, and the most memory that took there."""

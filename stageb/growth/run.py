@@ -27,7 +27,7 @@ from stageb.growth.deciding import Snapshot, snapshot_of
 from stageb.growth.learner import Figures, Learner, Played, between
 from stageb.growth.plot import draw
 from stageb.growth.ranks import Round
-from stageb.growth.schedule import Schedule, assignment
+from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
 from stageb.journal import Journal
 from stageb.loggers import Loggers
@@ -89,7 +89,7 @@ class Run:
             self._so_far = state["so_far"]
         if self.learner and path:
             self.learner.load(torch.load(path, weights_only=True))
-        shares = assignment(self.schedule.blocks(0), len(places))
+        shares = self.schedule.shares(len(places))
         if self.journal.number == 0:
             self.journal.replace("config.yaml", self._yaml)
         self.journal.replace("run.json", json.dumps(self._machine(places, shares), indent=2) + "\n")
@@ -101,6 +101,8 @@ class Run:
         )
         for line in devices.told(places, shares, self.config.growth.block):
             self.progress.tells(line)
+        if self.config.growth.ddp and len(places) > 1:
+            self.progress.tells("growth.ddp: all ranks train each of these together")
         launching.heed(self.progress.stops)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, self.progress.tells)
         self._since = time.monotonic()

@@ -27,6 +27,11 @@ class Schedule:
         """How much of the run lies before an update, from 0 at the first to 1 at the last: what annealing goes by."""
         return update / max(1, self.updates - 1)
 
+    def shares(self, world_size: int) -> list[int]:
+        """How many environments of an update each rank trains: block i is rank ``i % world_size``'s; all with ``growth.ddp``."""
+        blocks, ddp = self.blocks(0), self.config.growth.ddp
+        return [sum(map(len, blocks if ddp else blocks[rank::world_size])) for rank in range(world_size)]
+
     def commits(self, update: int) -> bool:
         """Whether a commit follows an update."""
         return (update + 1) % self.config.growth.commit_every == 0 or update + 1 == self.updates
@@ -40,8 +45,3 @@ class Schedule:
 def cut(numbers: range, block: int) -> list[range]:
     """``numbers`` in blocks, of which the last alone may be short. By the numbers alone, never by the ranks."""
     return [numbers[place : place + block] for place in range(0, len(numbers), block)]
-
-
-def assignment(blocks: list[range], world_size: int) -> list[int]:
-    """How many environments of an update each rank trains: block i is rank ``i % world_size``'s."""
-    return [sum(len(block) for block in blocks[rank::world_size]) for rank in range(world_size)]
