@@ -154,3 +154,21 @@ def test_a_minibatch_must_be_shared_out_evenly() -> None:
     check(replace(config, growth=replace(config.growth, ddp=False)), 7)
     with pytest.raises(ConfigError, match=r"host\.batch_size: 24: a multiple of the number of ranks, 7"):
         check(config, 7)
+
+
+@pytest.mark.parametrize(
+    ("mishap", "said"),
+    [
+        ("weights", "epoch 3: rank 1 parted from rank 0 in host;"),
+        ("lifecycle", "rank 1 parted from rank 0 in views;"),
+        ("absent", ""),  # whichever notices first
+    ],
+)
+def test_a_run_whose_ranks_part_ends_in_time(mishap: str, said: str, tmp_path: Path) -> None:
+    keys = {**SMALL, "growth.ddp": "true", "mishap": mishap, "fabric.timeout_s": 3, "output.root": tmp_path}
+    words = [f"--{key}={value}" for key, value in keys.items()]
+    ended = forks.run(["fit", "--loop=diverging", *words], 2, tmp_path / "said")
+    assert ended.codes == (1, 1)
+    assert "rank" in ended.err.splitlines()[-1]
+    assert said in ended.err.splitlines()[-1]
+    assert ended.seconds < 30
