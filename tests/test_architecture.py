@@ -91,6 +91,8 @@ LIGHT = {
     "stageb/engines/protocol",
     "stageb/errors",
     "stageb/functions",
+    "stageb/growth/__init__",
+    "stageb/growth/config",
     "stageb/guidance/__init__",
     "stageb/guidance/config",
     "stageb/guidance/prompts",

@@ -49,6 +49,11 @@ def last(name: str, shape: tuple[int, ...]) -> Spec:
     return Spec(name, shape, teaching=TEACHING * (3.0 / prod(shape[1:])) ** 0.5)
 
 
+def gate(width: int) -> tuple[Spec, ...]:
+    """A gate's parameters: at every place the sigmoid of a linear map of the host's state. It begins half open."""
+    return Spec("gate", (1, width)), Spec("gate_bias", (1,))
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """What a seed must know of the slot it stands in."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.growth.types import SLOTS
 
 Blend = Literal["linear", "sigmoid", "gated"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
@@ -46,6 +47,8 @@ class HostConfig:
     """Of the host's optimiser, Adam."""
     slots: list[str] = field(default_factory=lambda: ["early", "mid", "late"])
     """Where seeds may germinate, of early, mid and late."""
+    seed_learning_rate: float | None = None
+    """Of the same optimiser, for seeds; null: the host's."""
     precision: Precision = "32-true"
     """In which hosts are trained and judged; the mixed ones keep weights in float32, and 16-mixed scales losses."""
 
@@ -53,11 +56,14 @@ class HostConfig:
         require(2 <= self.width <= 1024 and self.width % 2 == 0, "host.width", self.width, "an even number, 2 to 1024")
         names = self.blueprints
         require(0 < len(names) == len(set(names)), "host.blueprints", names, "at least one, none twice")
-        fits = 0 < len(self.slots) == len(set(self.slots)) and set(self.slots) <= {"early", "mid", "late"}
-        require(fits, "host.slots", self.slots, "at least one of early, mid and late, none twice")
+        require(len(names) <= 5, "host.blueprints", names, "at most five: an observation tells so many apart")
+        fine = 0 < len(self.slots) == len(set(self.slots)) and set(self.slots) <= set(SLOTS)
+        require(fine, "host.slots", self.slots, "at least one of early, mid, late, none twice")
         for key in ("epochs", "steps_per_epoch", "batch_size"):
             require(getattr(self, key) >= 1, f"host.{key}", getattr(self, key), "at least 1")
         require(self.learning_rate > 0, "host.learning_rate", self.learning_rate, "above 0")
+        rate = self.seed_learning_rate
+        require(rate is None or rate > 0, "host.seed_learning_rate", rate, "above 0, or null")
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,13 @@ class PolicyConfig:
 def growth_ppo() -> PpoConfig:
     """Of this loop. Episodes are short and of a known length, so that nothing in them is discounted."""
     return PpoConfig(
-        gamma=1.0, epochs=4, entropy_weight=0.02, entropy_weight_end=0.002, learning_rate=0.003, learning_rate_end=0.0003
+        gamma=1.0,
+        epochs=8,
+        entropy_weight=0.05,
+        entropy_weight_end=0.005,
+        learning_rate=0.003,
+        learning_rate_end=0.0003,
+        max_grad_norm=5.0,
     )
 
 

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from stageb.draws import wide
+from stageb.growth.blocks import Seeds, forward, parted
 from stageb.growth.data import Split
-from stageb.growth.hosts import HOST, Plan, forward, used
+from stageb.growth.hosts import HOST, Plan
 from stageb.growth.training import Hosts, mixed
 from stageb.growth.types import SLOTS
 
@@ -40,27 +41,32 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
 
     ``active`` is int64 (B, 3), as of ``training.epoch``.
     """
-    device = hosts.counts.device
-    names = used(hosts.plan, active.tolist())
-    weights = {name: hosts.weights[name] for name in names}
-    active, alphas = active.to(device), alphas.to(device, hosts.weights[HOST].dtype)
+    plan, device, count = hosts.plan, hosts.device, len(split)
+    seen = (alphas > 0).any(1).tolist()  # in one setting at least
+    seeds: Seeds = [
+        [(index, False) if index >= 0 and any_at_all else None for index, any_at_all in zip(indices, its, strict=True)]
+        for indices, its in zip(active.tolist(), seen, strict=True)
+    ]
+    slots = parted(plan, seeds, device)
+    params = {group: hosts.weights[group.segment][group.rows] for slot in slots for group in slot.groups}
+    alphas = alphas.to(device, hosts.weights[HOST].dtype)
+    total = torch.zeros((2, *alphas.shape[:2]), dtype=wide(device), device=device)
+    with torch.no_grad(), mixed(plan, device):
+        for start in range(0, count, at_once(plan)):
+            chunk = slice(start, start + at_once(plan))
+            logits = forward(plan, hosts.weights[HOST], slots, params, split.inputs[chunk], alphas)
+            total += _sums(logits, split.targets[:, None, chunk])
+    losses, right = total.cpu().double() / split.targets[0].numel()
+    return Judged(losses, right)
 
-    def one(params: dict[str, Tensor], x: Tensor, y: Tensor, active: Tensor, settings: Tensor) -> Tensor:
-        logits = torch.func.vmap(lambda alphas: forward(hosts.plan, params, x, alphas, active))(settings)
-        targets = y.expand(logits.shape[:-1])
-        log_probs = (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
-        losses = -log_probs.gather(-1, targets[..., None])[..., 0]
-        right = logits.argmax(-1) == targets
-        return torch.stack([each.to(wide(device)).flatten(1).sum(1) for each in (losses, right)])
 
-    total = torch.zeros((hosts.members, 2, alphas.shape[1]), dtype=wide(device), device=device)
-    step = at_once(hosts.plan)
-    with torch.no_grad(), mixed(hosts.plan, device):
-        for start in range(0, len(split), step):
-            x, y = split.inputs[start : start + step], split.targets[:, start : start + step]
-            total += torch.func.vmap(one, in_dims=(0, None, 0, 0, 0))(weights, x, y, active, alphas)
-    means = total.cpu().double() / split.targets[0].numel()
-    return Judged(means[:, 0], means[:, 1])
+def _sums(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropies and right answers, (2, B, S), of (B, S, ..., classes) for (B, 1, ...), summed."""
+    targets = targets.expand(logits.shape[:-1])
+    log_probs = (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
+    losses = -log_probs.gather(-1, targets[..., None])[..., 0]
+    right = log_probs.argmax(-1) == targets
+    return torch.stack([each.to(wide(logits.device)).flatten(2).sum(2) for each in (losses, right)])
 
 
 def at_once(plan: Plan) -> int:

@@ -1,8 +1,8 @@
 """A block of environments from start to end: hosts that train as one batch, and a controller that looks at each of them.
 
 An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one action for every
-environment; what that asks of the slots holds from the next epoch on. After the last, all that was not kept for good is taken
-out, and what stays is judged on the validation set, for the last reward, and on the test set, for reports alone.
+environment; what that asks of the slots holds from the next epoch on. After the last, all that was not kept for good is
+taken out, and what stays is judged on the validation set, for the last reward, and on the test set, for reports alone.
 
 What a block comes to depends on its environments' numbers and on what decides: on no rank, and on no other block.
 """

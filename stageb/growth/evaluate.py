@@ -21,6 +21,7 @@ from stageb.growth.compare import OTHERS, Outcome, compare, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
+from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
 from stageb.growth.stored import Stored, stored
 from stageb.growth.tasks import TAUGHT
@@ -99,7 +100,7 @@ def _together(
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
     mine = []
     for block in world.share(cut(numbers, config.growth.block)):
-        with world.at(f"environments {block[0]} to {block[-1]}"):
+        with world.at(named(block)):
             mine.append(plain(compare(setting, Places(tuple(block), held_out=True), deciders, others)))
     parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
     return [[Outcome.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
@@ -115,7 +116,7 @@ def _write(path: Path, found: Sequence[Sequence[Outcome]]) -> None:
 
 
 def table(found: Sequence[Sequence[Outcome]], controller: str) -> list[str]:
-    """A line for each controller, and below it what teachers and budgets tell. Intervals are of 95 %, of paired differences."""
+    """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired differences."""
     whole = [each for outcomes in found for each in outcomes]
     names = list(dict.fromkeys(each.controller for each in whole))
     lines = [f"{'':<14}{'test accuracy':>14}{'parameters':>12}{'epochs':>8}{'FLOP':>10}  {controller} above it by"]

@@ -1,14 +1,14 @@
 """Hosts: what they are made of, and their forward as a function of one network's parameters.
 
-A network's parameters are *segments*: flat vectors named ``host``, ``{slot}.{blueprint}`` and ``{slot}.gate``, all
-allocated ahead, so that the set of parameters never changes. ``forward`` computes the seeds whose segments it is given, and
-an inactive one, or one that blew up, cannot reach the output or the host's gradients: choices are made by ``where`` (0 *
-NaN is NaN), and what a seed sends back through its input is stopped where it is not finite.
+A network's parameters are *segments*: flat vectors named ``host`` and ``{slot}.{blueprint}``, all allocated ahead, so that
+the set of parameters never changes. A seed that is inactive, at alpha 0, or that blew up, cannot reach the output or the
+host's gradients: it is left out, or the choice is made by ``where`` (0 * NaN is NaN), and what a seed sends back through its
+input is stopped where it is not finite. ``blocks`` is the same forward for many networks at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,13 +16,13 @@ from torch import Tensor
 
 from stageb.config import require
 from stageb.errors import ConfigError
-from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, holds
+from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, gate, holds
 from stageb.growth.config import HostConfig, Precision
 from stageb.growth.kinds import KINDS, Form, place
 from stageb.growth.layers import guarded, mix
 from stageb.growth.types import SLOTS
 
-HOST, GATE = "host", "gate"
+HOST = "host"
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Plan:
     kind: str
     width: int
     blueprints: tuple[str, ...]  # what ``active`` counts
-    gated: bool  # whether slots have a gate
-    learning_rate: float
+    gated: bool  # whether each seed has a gate
+    learning_rates: tuple[float, float, float, float]  # of the host, and of the seeds of early, mid and late
     precision: Precision
     segments: Mapping[str, tuple[Spec, ...]]  # in one order: host, then the seeds and the gate of early, mid, late
     slots: tuple[Place, Place, Place]
@@ -60,80 +60,70 @@ def plan(config: HostConfig, form: Form) -> Plan:
     segments: dict[str, tuple[Spec, ...]] = {HOST: tuple(kind.specs(form, config.width))}
     for slot, at in zip(SLOTS, (early, mid, late), strict=True):
         for name in config.blueprints:
-            segments[f"{slot}.{name}"] = tuple(BLUEPRINTS[name].specs(at))
-        if config.blend == "gated":
-            segments[f"{slot}.{GATE}"] = (Spec("weight", (1, config.width)), Spec("bias", (1,)))
+            gates = gate(config.width) if config.blend == "gated" else ()
+            segments[f"{slot}.{name}"] = (*BLUEPRINTS[name].specs(at), *gates)
     return Plan(
         form=form,
         kind=config.kind,
         width=config.width,
         blueprints=tuple(config.blueprints),
         gated=config.blend == "gated",
-        learning_rate=config.learning_rate,
+        learning_rates=(config.learning_rate, *(config.seed_learning_rate or config.learning_rate,) * 3),
         precision=config.precision,
         segments=segments,
         slots=(early, mid, late),
     )
 
 
-def used(plan: Plan, active: list[list[int]]) -> list[str]:
-    """The segments that a block needs whose members' seeds are ``active``: (B, 3) indices of blueprints, -1 for none."""
-    names = [HOST]
-    for slot, indices in zip(SLOTS, zip(*active, strict=True), strict=True):
-        names += [f"{slot}.{name}" for index, name in enumerate(plan.blueprints) if index in indices]
-        if plan.gated and max(indices) >= 0:
-            names.append(f"{slot}.{GATE}")
-    return names
-
-
-def parameters(plan: Plan, active: list[int]) -> tuple[int, int]:
-    """Parameters of one network: of its host, and of its ``active`` seeds with their gates, each counted once."""
+def parameters(plan: Plan, active: Sequence[int]) -> tuple[int, int]:
+    """Parameters of one network: of its host, and of the seeds of blueprints ``active``, with their gates, each once."""
     sizes = plan.sizes
-    names = used(plan, [active])
-    return sizes[HOST], sum(sizes[name] for name in names[1:])
+    return sizes[HOST], sum(sizes[segment(plan, slot, index)] for slot, index in enumerate(active) if index >= 0)
 
 
-def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Tensor, active: Tensor) -> Tensor:
-    """Logits (N, classes), or (N, T, classes) of tokens, of ONE network; ``vmap`` makes it many.
+def segment(plan: Plan, slot: int, blueprint: int) -> str:
+    """The name of a seed's segment."""
+    return f"{SLOTS[slot]}.{plan.blueprints[blueprint]}"
 
-    ``params`` holds the segments in use, flat; ``x`` is (N, *shape); ``alphas``, floats (3,), weigh the seeds of early, mid
-    and late; ``active``, int64 (3,), says which blueprint stands there, or -1.
+
+def opened(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:
+    """The tensors of a segment by name: views of ``flat``, (..., size)."""
+    specs = plan.segments[name]
+    parts = torch.split(flat, [spec.size for spec in specs], -1)
+    return {spec.name: part.view(*flat.shape[:-1], *spec.shape) for spec, part in zip(specs, parts, strict=True)}
+
+
+def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequence[float], active: Sequence[int]) -> Tensor:
+    """Logits (N, classes), or (N, T, classes) of tokens, of ONE network for ``x``, (N, *shape).
+
+    ``params`` holds its segments, flat, those in use at least; ``alphas`` weighs the seeds of early, mid and late;
+    ``active`` says which blueprint stands there, or -1.
     """
-    kind = KINDS[plan.kind]
-    host = opened(plan, params, HOST)
+    kind, host = KINDS[plan.kind], opened(plan, HOST, params[HOST])
     h = kind.stem(plan.form, host, x)
-    for slot in range(len(SLOTS)):
+    for slot, (alpha, index) in enumerate(zip(alphas, active, strict=True)):
         if slot:
-            h = kind.body(plan.form, host, h, slot)
-        h = _grown(plan, params, h, slot, (alphas[slot], active[slot]))
+            h = kind.body(plan.form, slot, host, h)
+        if index >= 0 and alpha > 0:
+            name = segment(plan, slot, index)
+            branch = branched(plan, slot, index, opened(plan, name, params[name]), guarded(h))
+            h = joined(h, branch, torch.as_tensor(alpha, dtype=h.dtype, device=h.device), 1)
     return kind.head(plan.form, host, h)
 
 
-def opened(plan: Plan, params: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors of a segment by name: views of its flat vector."""
-    specs = plan.segments[name]
-    parts = torch.split(params[name], [spec.size for spec in specs])
-    return {spec.name: part.view(spec.shape) for spec, part in zip(specs, parts, strict=True)}
+def branched(plan: Plan, slot: int, blueprint: int, seed: Mapping[str, Tensor], h: Tensor) -> Tensor:
+    """What a seed would add to ``h`` at alpha 1: its branch, times its gate where the plan has gates."""
+    branch = BLUEPRINTS[plan.blueprints[blueprint]].branch(seed, h, plan.slots[slot])
+    if not plan.gated:
+        return branch
+    return branch * mix(h, seed["gate"], seed["gate_bias"]).sigmoid()
 
 
-def _grown(plan: Plan, params: Mapping[str, Tensor], h: Tensor, slot: int, at: tuple[Tensor, Tensor]) -> Tensor:
-    """The state that a slot hands on: ``h + alpha * gate * f(h)`` where a seed is active and finite, else ``h`` itself.
+def joined(h: Tensor, branch: Tensor, alpha: Tensor, axis: int) -> Tensor:
+    """``h + alpha * branch`` where alpha is above 0 and the branch finite, else ``h``; examples lie before ``axis``.
 
     Whether it is finite, each example's own branch says: what one of them comes to hangs on no other.
     """
-    (alpha, active), name = at, SLOTS[slot]
-    given = [index for index, blueprint in enumerate(plan.blueprints) if f"{name}.{blueprint}" in params]
-    if not given:
-        return h
-    read = guarded(h)
-    branch = torch.zeros_like(h)
-    for index in given:
-        blueprint = plan.blueprints[index]
-        seed = opened(plan, params, f"{name}.{blueprint}")
-        branch = torch.where(active == index, BLUEPRINTS[blueprint].branch(seed, read, plan.slots[slot]), branch)
-    if plan.gated:
-        gate = opened(plan, params, f"{name}.{GATE}")
-        branch = branch * mix(read, gate["weight"], gate["bias"]).sigmoid()
-    finite = branch.detach().float().flatten(1).sum(1).isfinite()  # a sum is, if all its terms are and none is enormous
-    reached = (finite & (active >= 0) & (alpha > 0)).view(-1, *[1] * (h.dim() - 1))
+    total = branch.detach().float().sum(tuple(range(axis, branch.dim())), keepdim=True)
+    reached = total.isfinite() & (alpha > 0)  # a sum is finite, if all its terms are and none is enormous
     return torch.where(reached, h + alpha * torch.where(reached, branch, 0.0), h)

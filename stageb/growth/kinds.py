@@ -36,7 +36,7 @@ class Kind:
     places: Callable[[Form, int], tuple[int, ...]]  # at a slot, 0 to 2
     specs: Callable[[Form, int], list[Spec]]  # of stem, bodies and head, from the width
     stem: Callable[[Form, Params, Tensor], Tensor]
-    body: Callable[[Form, Params, Tensor, int], Tensor]  # the number of the body: 1 or 2
+    body: Callable[[Form, int, Params, Tensor], Tensor]  # number 1 or 2
     head: Callable[[Form, Params, Tensor], Tensor]  # to logits, (N, classes) or (N, T, classes)
     products: Callable[[Form, int], tuple[int, int]]  # multiplications for one example: of the stem, of all that comes later
 
@@ -65,7 +65,7 @@ def _dense_stem(form: Form, params: Params, x: Tensor) -> Tensor:
     return functional.relu(_mix(params, "stem", x.flatten(1)))
 
 
-def _dense_body(form: Form, params: Params, h: Tensor, number: int) -> Tensor:
+def _dense_body(form: Form, number: int, params: Params, h: Tensor) -> Tensor:
     return functional.relu(_mix(params, f"body{number}", h))
 
 
@@ -112,7 +112,7 @@ def _conv(params: Params, name: str, x: Tensor) -> Tensor:
     return functional.relu(group_norm(convolved, params[f"{name}_gain"], params[f"{name}_shift"]))
 
 
-def _conv_body(form: Form, params: Params, h: Tensor, number: int) -> Tensor:
+def _conv_body(form: Form, number: int, params: Params, h: Tensor) -> Tensor:
     return _conv(params, f"body{number}", h)
 
 
@@ -170,7 +170,7 @@ def _transformer_stem(form: Form, params: Params, x: Tensor) -> Tensor:
     return read + params["positions"][:, : x.shape[1]]
 
 
-def _transformer_body(form: Form, params: Params, h: Tensor, number: int) -> Tensor:
+def _transformer_body(form: Form, number: int, params: Params, h: Tensor) -> Tensor:
     name, causal = f"body{number}", form.vocabulary > 0
     normed = layer_norm(h, params[f"{name}_first_gain"], params[f"{name}_first_shift"])
     queries, keys, values = (mix(normed, params[f"{name}_{part}"]) for part in ("queries", "keys", "values"))

@@ -1,9 +1,9 @@
 """The growth loop, as every rank runs it: play episodes, learn, measure; rank 0 learns, records and commits.
 
 Fabric has launched the ranks (``world.py``). An update plays ``growth.environments`` episodes in blocks, which are cut by
-the update alone and shared over ranks, all under one snapshot of the controller. No gradient of the controller crosses ranks:
-rank 0 learns from what was gathered and hands the next snapshot out. So every world size leaves the same bytes. A commit holds
-the learner and the number of updates, which names every random stream.
+the update alone and shared over ranks, all under one snapshot of the controller. No gradient of the controller crosses
+ranks: rank 0 learns from what was gathered and hands the next snapshot out. So every world size leaves the same bytes. A
+commit holds the learner and the number of updates, which names every random stream.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def result(row: Mapping[str, Any]) -> str:
     """What came of the run whose last row is ``row``."""
     right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
     return (
-        f"after {row['episodes']:,} episodes {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held-out environments: "
+        f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held out: "
         f"J {row['eval/objective']:.3f}, test accuracy {row['eval/test_accuracy']:.1%}, "
         f"{row['eval/fossilized']:.2f} seeds kept{right}"
     )

@@ -59,11 +59,12 @@ class Ranks:
         return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
 
     def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> Round:
-        """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays all
-        blocks, with the others, and rank 0 knows what came of them."""
-        mine, shared_out = [], not self.config.growth.ddp
+        """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays
+        all blocks, with the others, and rank 0 knows what came of them."""
+        mine: list[dict[str, Any]] = []
+        shared_out = not self.config.growth.ddp
         for numbers in self.world.share(blocks) if shared_out else blocks:
-            with self.world.at(f"{label}, environments {numbers[0]} to {numbers[-1]}"):
+            with self.world.at(f"{label}, {named(numbers)}"):
                 episodes = self._played(Places(tuple(numbers), held_out), decider)
                 mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
         told = mine if shared_out or self.world.is_global_zero else []
@@ -90,6 +91,11 @@ class Ranks:
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
         environments = sum(len(block["ended"]) for block in blocks)
         return {"rank": self.world.rank, "device": str(device), "environments": environments, "peak_bytes": peak}
+
+
+def named(numbers: range) -> str:
+    """The environments of a block, for errors."""
+    return f"environment{f's {numbers[0]} to' * (len(numbers) > 1)} {numbers[-1]}"
 
 
 def _tensors(played: Played) -> dict[str, torch.Tensor]:

@@ -19,7 +19,7 @@ from stageb.config import require
 from stageb.growth import bank, data
 from stageb.growth.config import HostConfig, TaskConfig
 from stageb.growth.data import Sets, Split
-from stageb.growth.hosts import HOST, Plan, forward
+from stageb.growth.hosts import HOST, Plan, forward, segment
 from stageb.growth.kinds import Form
 from stageb.growth.types import SLOTS
 
@@ -111,12 +111,10 @@ def _answers(plan: Plan, key: int, host: Tensor, right: tuple[int, int] | None, 
     inputs, name = of
     params, active = {HOST: host}, [-1, -1, -1]
     if right is not None:
-        slot, blueprint = right
-        active[slot] = blueprint
-        segment = f"{SLOTS[slot]}.{plan.blueprints[blueprint]}"
-        params[segment] = bank.drawn(plan, segment, [seeds.stream(key, "teacher")], teaching=True)[0]
-    ungated = replace(plan, gated=False)
-    logits = forward(ungated, params, inputs.double(), torch.ones(len(SLOTS), dtype=torch.float64), torch.tensor(active))
+        slot, active[slot] = right
+        name = segment(plan, *right)
+        params[name] = bank.drawn(plan, name, [seeds.stream(key, "teacher")], teaching=True)[0]
+    logits = forward(replace(plan, gated=False), params, inputs.double(), [1.0] * len(SLOTS), active)
     if right is not None:
         return logits.argmax(-1)
     keys = draws.bits(torch.tensor([draws.signed(seeds.stream(key, "noise", name))]), torch.arange(logits.numel()))

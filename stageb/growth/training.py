@@ -1,8 +1,7 @@
 """Training a block of hosts as one batch: Adam (Kingma and Ba 2015, algorithm 1) on parameters stacked over its members.
 
-Members share no number, so the gradient of the sum of their losses is every member's own gradient, taken through one
-``vmap`` of the forward. That is half the work of a ``vmap`` over ``torch.func.grad``, where autograd runs on wrapped
-tensors.
+Members share no number, so the gradient of the sum of their losses is every member's own gradient, taken by autograd through
+``vmap``. That takes half the time of ``vmap`` over ``torch.func.grad``, where autograd runs on wrapped tensors.
 
 A seed that learns at alpha 0 trains *beside* its host: in a second pass with its alpha at 1 and all else held fast, the
 loss of the whole network trains it alone. The host sees neither its output nor its gradient. (Letting the seed's gradient
@@ -26,9 +25,9 @@ from torch import Tensor
 
 from stageb.errors import StagebError
 from stageb.growth import bank
+from stageb.growth.blocks import Seeds, Slot, forward, parted
 from stageb.growth.data import Split
-from stageb.growth.hosts import HOST, Plan, forward, used
-from stageb.growth.types import SLOTS
+from stageb.growth.hosts import HOST, Plan, segment
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 BROKEN_IN_A_ROW = 3  # steps of a host that come to no finite gradient, after which its run ends
@@ -71,6 +70,11 @@ class Hosts:
         """B."""
         return self.counts.shape[0]
 
+    @property
+    def device(self) -> torch.device:
+        """Where all of it lies."""
+        return self.counts.device
+
     def state(self) -> dict[str, Tensor]:
         """Everything, by name; the tensors themselves, no copies."""
         tables = {"weights": self.weights, "first": self.first, "second": self.second}
@@ -109,7 +113,7 @@ def begin(plan: Plan, start: Tensor, device: torch.device | str, dtype: torch.dt
 def germinate(hosts: Hosts, member: int, slot: int, blueprint: int, key: int) -> None:
     """Lay a fresh seed of ``blueprint`` (an index into the plan's) into a slot of one member; ``key`` names its stream."""
     cull(hosts, member, slot)
-    name = f"{SLOTS[slot]}.{hosts.plan.blueprints[blueprint]}"
+    name = segment(hosts.plan, slot, blueprint)
     hosts.weights[name][member].copy_(bank.drawn(hosts.plan, name, [key])[0])
 
 
@@ -128,18 +132,12 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
     ``active`` int64 (B, 3), blueprints or -1; ``alphas`` floats (B, 3); ``learns`` bool (B, 3), whose seeds are updated, at
     alpha 0 beside the host; ``batches`` int64 (B, S, N), examples of ``fit``. Raises ``NonFiniteError``.
     """
-    device, dtype = hosts.counts.device, hosts.weights[HOST].dtype
-    names = used(hosts.plan, active.tolist())
-    learns = learns.cpu() & (active.cpu() >= 0)
-    beside = learns & (alphas.cpu() == 0)
-    apart = bool(beside.any())
-    grown = _Grown(active.to(device), alphas.to(device, dtype), beside.to(device))
-    updated = torch.cat([torch.ones((hosts.members, 1), dtype=torch.bool), learns], 1).to(device)
-    before, rows = hosts.skipped.clone(), []
-    batches = batches.to(device)
+    learning = learns.cpu() & (active.cpu() >= 0)
+    passes = [each for each in _passes(hosts, active.tolist(), alphas.cpu(), learning) if each is not None]
+    updated = torch.cat([torch.ones(hosts.members, 1, dtype=torch.bool), learning], 1).to(hosts.device)
+    before, rows, batches = hosts.skipped.clone(), [], batches.to(hosts.device)
     for step in range(batches.shape[1]):
-        x, y = fit.batch(batches[:, step])
-        figures, gradients = _gradients(hosts, names, grown, (x, y), apart)
+        figures, gradients = _gradients(hosts, passes, fit.batch(batches[:, step]))
         rows.append(torch.cat([figures, _update(hosts, gradients, updated)], 1))
     _raise_if_broken(hosts)
     means = torch.stack(rows).mean(0).cpu()
@@ -147,57 +145,80 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
 
 
 @dataclass(frozen=True)
-class _Grown:
-    """What stands in the slots of a block, on its device."""
+class _Pass:
+    """A forward and backward of some members: of all, as they stand, or beside their hosts."""
 
-    active: Tensor
-    alphas: Tensor
-    beside: Tensor
-
-
-def _gradients(
-    hosts: Hosts, names: Sequence[str], grown: _Grown, batch: tuple[Tensor, Tensor], apart: bool
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Losses and accuracies of a batch, (B, 2), and the gradients of the segments ``names``, (B, size) each."""
-    leaves = {name: hosts.weights[name].detach().requires_grad_() for name in names}
-
-    def one(params: dict[str, Tensor], x: Tensor, y: Tensor, active: Tensor, alphas: Tensor, beside: Tensor) -> Tensor:
-        logits = forward(hosts.plan, params, x, alphas, active)
-        loss, accuracy = judged(logits, y)
-        if not apart:
-            return torch.stack([loss, loss.detach(), accuracy])
-        logits = forward(hosts.plan, _held(params, beside), x, torch.where(beside, 1.0, alphas), active)
-        own = torch.where(beside.any(), judged(logits, y)[0], 0.0)
-        return torch.stack([loss + own, loss.detach(), accuracy])
-
-    with mixed(hosts.plan, hosts.counts.device):
-        x, y = batch
-        found = torch.func.vmap(one)(leaves, x, y, grown.active, grown.alphas, grown.beside)
-    gradients = torch.autograd.grad((found[:, 0] * hosts.scale).sum(), list(leaves.values()))
-    figures, of = found[:, 1:].detach(), dict(zip(names, gradients, strict=True))
-    if hosts.mean is not None:
-        every = {name: of[name] if name in of else torch.zeros_like(held) for name, held in hosts.weights.items()}
-        means = hosts.mean({**every, "figures": figures})
-        figures, of = means["figures"], {name: means[name] for name in names}
-    if hosts.plan.precision == "16-mixed":
-        of = {name: gradient / hosts.scale[:, None] for name, gradient in of.items()}
-    return figures, of
+    rows: Tensor | None  # int64: which members; None: all
+    slots: tuple[Slot, ...]
+    alphas: Tensor  # (members of the pass, 1, 3)
 
 
-def _held(params: dict[str, Tensor], beside: Tensor) -> dict[str, Tensor]:
-    """``params`` of one network, of which those alone get gradients whose seed trains beside the host."""
-    held = {}
-    for name, tensor in params.items():
-        slot = bank.part(name) - 1
-        held[name] = tensor.detach() if slot < 0 else torch.where(beside[slot], tensor, tensor.detach())
-    return held
+def _passes(hosts: Hosts, active: list[list[int]], alphas: Tensor, learning: Tensor) -> tuple[_Pass, _Pass | None]:
+    """The hosts' own pass, in which every seed at an alpha above 0 stands; and that of seeds that train beside hosts."""
+
+    def made(rows: list[int] | None, alphas: Tensor, learning: Tensor) -> _Pass:
+        members = range(hosts.members) if rows is None else rows
+        seeds: Seeds = [
+            [
+                (index, bool(learning[member, slot])) if index >= 0 and alphas[member, slot] > 0 else None
+                for slot, index in enumerate(active[member])
+            ]
+            for member in members
+        ]
+        some = None if rows is None else torch.tensor(rows, device=hosts.device)
+        weighed = alphas[list(members)].to(hosts.device, hosts.weights[HOST].dtype)[:, None]
+        return _Pass(some, parted(hosts.plan, seeds, hosts.device), weighed)
+
+    beside = learning & (alphas == 0)
+    whose = beside.any(1).nonzero().flatten().tolist()
+    return made(None, alphas, learning), made(whose, alphas.masked_fill(beside, 1.0), beside) if whose else None
+
+
+Gradient = tuple[str, Tensor | None, Tensor]  # a segment, whose members (None: all), and their gradients, (members, size)
+
+
+def _gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
+    """Losses and accuracies of a batch in the hosts' own pass, (B, 2), and the gradients of all that learns."""
+    figures, gradients = [], []
+    for each in passes:
+        found, its = _backward(hosts, each, batch)
+        figures.append(found)
+        gradients += its
+    if hosts.mean is None:
+        return figures[0], gradients
+    every = {name: torch.zeros_like(held) for name, held in hosts.weights.items()}
+    for name, rows, gradient in gradients:
+        every[name][slice(None) if rows is None else rows] = gradient
+    means = hosts.mean({**every, "figures": figures[0]})
+    taken = [(name, rows, means[name] if rows is None else means[name][rows]) for name, rows, _ in gradients]
+    return means["figures"], taken
+
+
+def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:
+    """What one pass comes to. The host's parameters learn in their own pass alone."""
+    (x, y), host, scale = batch, hosts.weights[HOST].detach(), hosts.scale
+    if of.rows is not None:
+        x, y, host, scale = x[of.rows], y[of.rows], host[of.rows], scale[of.rows]
+    leaves: list[Gradient] = [] if of.rows is not None else [(HOST, None, host.requires_grad_())]
+    params = {}
+    for group in (group for slot in of.slots for group in slot.groups):
+        rows = group.rows if of.rows is None else of.rows[group.rows]
+        params[group] = hosts.weights[group.segment].detach()[rows]
+        if group.learns:
+            leaves.append((group.segment, rows, params[group].requires_grad_()))
+    with mixed(hosts.plan, hosts.device):
+        logits = forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0]
+        losses, accuracies = judged(logits, y)
+    gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves])
+    figures = torch.stack([losses.detach(), accuracies], 1)
+    return figures, [(name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)]
 
 
 def judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean cross entropy and accuracy of logits (..., classes) for targets int64 (...), each a float32 or wider scalar."""
+    """Mean cross entropies and accuracies (B,) of logits (B, ..., classes) for targets int64 (B, ...), float32 or wider."""
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    loss = -logits.log_softmax(-1).gather(-1, y[..., None]).mean()
-    return loss, (logits.detach().argmax(-1) == y).to(loss.dtype).mean()
+    losses = -logits.log_softmax(-1).gather(-1, y[..., None])
+    return losses.flatten(1).mean(1), (logits.detach().argmax(-1) == y).to(losses.dtype).flatten(1).mean(1)
 
 
 def mixed(plan: Plan, device: torch.device) -> AbstractContextManager[object]:
@@ -206,31 +227,43 @@ def mixed(plan: Plan, device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, dtype, enabled=plan.precision != "32-true")
 
 
-def _update(hosts: Hosts, gradients: Mapping[str, Tensor], updated: Tensor) -> Tensor:
-    """One step of Adam where ``updated``, bool (B, 4), and gradients are finite. The parts' gradient norms, (B, 4)."""
-    squares = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=updated.device)
-    for name, gradient in gradients.items():
-        squares[:, bank.part(name)] += gradient.square().sum(1)
+def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Tensor:
+    """One step of Adam where gradients are finite. The parts' gradient norms, (B, 4).
+
+    ``updated``, bool (B, 4), says which parts of which members there are gradients of.
+    """
+    unscaled = [
+        (bank.part(name), name, slice(None) if rows is None else rows, gradient / _of(hosts.scale, rows)[:, None])
+        for name, rows, gradient in gradients
+    ]
+    squares = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device)
+    for part, _, rows, gradient in unscaled:
+        squares[rows, part] = gradient.square().sum(1)
     finite = squares.isfinite()
-    moved = updated & finite
-    hosts.counts += moved
+    hosts.counts += updated & finite
     hosts.skipped += updated & ~finite
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
     hosts.broken.copy_(torch.where(hosts.broken >= BROKEN_IN_A_ROW, hosts.broken, in_a_row))
     counts = hosts.counts.clamp(min=1).to(squares.dtype)
-    rates = hosts.plan.learning_rate * moved / -torch.expm1(counts * math.log(BETAS[0]))
+    rates = counts.new_tensor(hosts.plan.learning_rates) / -torch.expm1(counts * math.log(BETAS[0]))
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
-    weights = [(1 - beta) * moved.to(squares.dtype) for beta in BETAS]
-    for name, gradient in gradients.items():
-        column = slice(bank.part(name), bank.part(name) + 1)
-        gradient = torch.where(moved[:, column], gradient, 0.0)
-        first, second = hosts.first[name], hosts.second[name]
-        first.lerp_(gradient, weights[0][:, column])
-        second.lerp_(gradient.square(), weights[1][:, column])
-        hosts.weights[name].sub_(rates[:, column] * first / (second.sqrt() * roots[:, column] + EPSILON))
+    for part, name, rows, gradient in unscaled:
+        moved = finite[rows, part, None]
+        gradient = torch.where(moved, gradient, 0.0)
+        tables = (hosts.first[name], hosts.second[name], hosts.weights[name])
+        first, second, weights = (table[rows] for table in tables)
+        first = torch.where(moved, first.lerp(gradient, 1 - BETAS[0]), first)
+        second = torch.where(moved, second.lerp(gradient.square(), 1 - BETAS[1]), second)
+        step = rates[rows, part, None] * first / (second.sqrt() * roots[rows, part, None] + EPSILON)
+        for table, new in zip(tables, (first, second, weights - step * moved), strict=True):
+            table[rows] = new
     if hosts.plan.precision == "16-mixed":
         _rescale(hosts, finite[:, 0])
     return torch.where(updated, torch.where(finite, squares.sqrt(), torch.inf), 0.0)
+
+
+def _of(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    return tensor if rows is None else tensor[rows]
 
 
 def _rescale(hosts: Hosts, finite: Tensor) -> None:

@@ -52,9 +52,9 @@ class Environment:
         return self.view
 
     def final(self) -> View:
-        """The network that stays, judged without noise."""
+        """The network that stays, judged once more."""
         slots, _ = self.rules.end(self.view)
-        return self._judged(replace(self.view, slots=slots), 0.0)
+        return self._judged(replace(self.view, slots=slots), self.made.noise)
 
     def _epoch(self, view: View) -> View:
         view = replace(view, epoch=view.epoch + 1, steps=view.steps + 8)

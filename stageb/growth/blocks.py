@@ -1,0 +1,102 @@
+"""The forward of many networks at once, their parameters stacked: ``torch.func.vmap`` over each of its stages.
+
+Between the stages stand the slots, where members part: those with the same blueprint in a slot are computed together, and
+nobody computes a seed that is not its own. What is judged in several settings of alphas runs through as if it were more
+examples, from the first slot on where anything stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from stageb.growth.hosts import HOST, Plan, branched, joined, opened, segment
+from stageb.growth.kinds import KINDS
+from stageb.growth.layers import guarded
+from stageb.growth.types import SLOTS
+
+Seeds = Sequence[Sequence[tuple[int, bool] | None]]
+"""Of each member and slot: the blueprint that stands there, and whether it learns; None where nothing is to be computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Members of a block that have the same in a slot."""
+
+    blueprint: int
+    learns: bool
+    segment: str
+    rows: Tensor  # int64: which members
+
+
+@dataclass(frozen=True)
+class Slot:
+    """How the members of a block part at a slot."""
+
+    groups: tuple[Group, ...]
+    rest: Tensor  # int64: the members who have nothing there
+    order: Tensor  # int64 (B,): where each stands when groups and rest follow one another
+
+
+def parted(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[Slot, ...]:
+    """How a block parts at its three slots."""
+
+    def rows(of: list[int]) -> Tensor:
+        return torch.tensor(of, dtype=torch.int64, device=device)
+
+    slots = []
+    for slot in range(len(SLOTS)):
+        held = [of[slot] for of in seeds]
+        kinds = sorted({seed for seed in held if seed is not None})
+        members = [[member for member, seed in enumerate(held) if seed == kind] for kind in kinds]
+        rest = [member for member, seed in enumerate(held) if seed is None]
+        order = rows([*(member for some in members for member in some), *rest]).argsort()
+        groups = [
+            Group(index, learns, segment(plan, slot, index), rows(some))
+            for (index, learns), some in zip(kinds, members, strict=True)
+        ]
+        slots.append(Slot(tuple(groups), rows(rest), order))
+    return tuple(slots)
+
+
+def forward(
+    plan: Plan, host: Tensor, slots: Sequence[Slot], params: Mapping[Group, Tensor], x: Tensor, alphas: Tensor
+) -> Tensor:
+    """Logits (B, S, N, classes), or (B, S, N, T, classes) of tokens, in S settings of ``alphas``, floats (B, S, 3).
+
+    ``host`` is (B, size), ``params`` (members of the group, size) of each of the ``slots``' groups; ``x`` is every member's
+    own, (B, N, *shape), or one for all, (N, *shape).
+    """
+    kind, parts = KINDS[plan.kind], opened(plan, HOST, host)
+    own = x.dim() == len(plan.form.shape) + 2
+    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, x)
+    count = h.shape[1]
+    for number, slot in enumerate(slots):
+        if number:
+            h = vmap(partial(kind.body, plan.form, number))(parts, h)
+        if slot.groups:
+            h = _grown(plan, number, slot, params, h.view(len(h), -1, count, *h.shape[2:]), alphas[:, :, number])
+    logits: Tensor = vmap(partial(kind.head, plan.form))(parts, h)
+    logits = logits.view(len(h), -1, count, *logits.shape[2:])
+    return logits.expand(-1, alphas.shape[1], *logits.shape[2:])
+
+
+def _grown(plan: Plan, number: int, slot: Slot, params: Mapping[Group, Tensor], h: Tensor, alphas: Tensor) -> Tensor:
+    """The states that a slot hands on, (B, S * N, ...), of ``h``, (B, S or 1, N, ...), and its alphas, (B, S)."""
+    settings = alphas.shape[1]
+    alphas = alphas.view(*alphas.shape, *[1] * (h.dim() - 2)).to(h.dtype)
+    pieces = []
+    for group in slot.groups:
+        before = h.index_select(0, group.rows)
+        seed = opened(plan, group.segment, params[group])
+        branch = vmap(partial(branched, plan, number, group.blueprint))(seed, guarded(before.flatten(1, 2)))
+        pieces.append(joined(before, branch.view(before.shape), alphas.index_select(0, group.rows), 3))
+    if len(slot.rest):
+        rest = h.index_select(0, slot.rest)
+        pieces.append(rest.expand(-1, settings, *rest.shape[2:]))
+    return torch.cat(pieces).index_select(0, slot.order).flatten(1, 2)
