@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from programs import replicas
+from programs import forks, growths, replicas
 from programs.ranks import on_ranks
 from torch import Tensor, nn
 
@@ -165,9 +166,8 @@ def test_a_minibatch_must_be_shared_out_evenly() -> None:
     ],
 )
 def test_a_run_whose_ranks_part_ends_in_time(mishap: str, said: str, tmp_path: Path) -> None:
-    keys = {**SMALL, "growth.ddp": "true", "mishap": mishap, "fabric.timeout_s": 3, "output.root": tmp_path}
-    words = [f"--{key}={value}" for key, value in keys.items()]
-    ended = forks.run(["fit", "--loop=diverging", *words], 2, tmp_path / "said")
+    keys = {"growth__ddp": True, "mishap": mishap, "fabric__timeout_s": 3, "host__epochs": 6}
+    ended = forks.run(growths.arguments(tmp_path, 2, "diverging", **keys), 2, tmp_path / "said")
     assert ended.codes == (1, 1)
     assert "rank" in ended.err.splitlines()[-1]
     assert said in ended.err.splitlines()[-1]
