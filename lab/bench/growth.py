@@ -115,12 +115,9 @@ def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
         require(kind in TASKS, "--hosts", kind, f"of {', '.join(TASKS)}")
         for grown in (False, True):
             made = Made.of(given, kind, grown)
-            contestants = {
-                "plain loop, one by one": one_by_one(made),
-                "blocks of one": in_blocks(made, 1),
-                "blocks": in_blocks(made, given.block),
-            }
-            seconds = timed(contestants, given.device, given.repeats)
+            ways = {"plain loop, one by one": one_by_one(made), "blocks of one": in_blocks(made, 1)}
+            ways["blocks"] = in_blocks(made, given.block)
+            seconds = timed({name: act for name, (_, act) in ways.items()}, given.device, given.repeats)
             what = {"hosts": kind, "grown": grown, "networks": given.environments, "block": given.block}
             found += _beside(seconds, what, "plain loop, one by one", STEPS)
     return found
@@ -153,22 +150,28 @@ class Made:
         return cls(plan, fit, batches, active, given.device)
 
 
-def in_blocks(made: Made, block: int) -> Callable[[], object]:
-    """An epoch of all hosts, as the loop trains them."""
-    blocks = []
+Trained = list[dict[str, Tensor]]  # the weights of every host, by segment
+Contestant = tuple[Trained, Callable[[], object]]  # what it trains, and a call that trains it for an epoch
+
+
+def in_blocks(made: Made, block: int) -> Contestant:
+    """As the loop trains them."""
+    trained: Trained = []
+    epochs = []
     for first in range(0, len(made.batches), block):
         members = range(first, first + block)
         state = training.begin(made.plan, bank.drawn(made.plan, hosts.HOST, members), made.device)
         active = made.active[members]
         for member, slot in active.ge(0).nonzero().tolist():
-            training.germinate(state, member, slot, int(active[member, slot]), member)
+            training.germinate(state, member, slot, int(active[member, slot]), first + member)
         fit = Split(made.fit.inputs, made.fit.targets[members])
-        blocks.append((state, active, torch.ones(active.shape), active >= 0, fit, made.batches[members]))
-    return lambda: [training.epoch(*each) for each in blocks]
+        epochs.append((state, active, torch.ones(active.shape), active >= 0, fit, made.batches[members]))
+        trained += [{name: held[member] for name, held in state.weights.items()} for member in range(block)]
+    return trained, lambda: [training.epoch(*each) for each in epochs]
 
 
-def one_by_one(made: Made) -> Callable[[], object]:
-    """The same epochs by a plain training loop, host by host: parameters with gradients, autograd, fused Adam."""
+def one_by_one(made: Made) -> Contestant:
+    """By a plain training loop, host by host: parameters with gradients, autograd, torch's fused Adam."""
     alphas, active, networks = [1.0] * len(SLOTS), made.active.tolist(), []
     batches = made.batches.to(made.device)
     for number in range(len(batches)):
@@ -188,7 +191,7 @@ def one_by_one(made: Made) -> Callable[[], object]:
             loss.backward()
             optimizer.step()
 
-    return lambda: [train(number) for number in range(len(networks))]
+    return [params for params, _ in networks], lambda: [train(number) for number in range(len(networks))]
 
 
 # Convolutions

@@ -161,7 +161,7 @@ def test_a_minibatch_must_be_shared_out_evenly() -> None:
     ("mishap", "said"),
     [
         ("weights", "epoch 3: rank 1 parted from rank 0 in host;"),
-        ("lifecycle", "rank 1 parted from rank 0 in views;"),
+        ("lifecycle", "rank 1 parted from rank 0 in lifecycle,"),
         ("absent", ""),  # whichever notices first
     ],
 )
