@@ -182,16 +182,16 @@ def one_by_one(made: Made) -> Contestant:
         options = [{"params": [each], "lr": rate} for each, rate in zip(params.values(), rates, strict=True)]
         networks.append((params, torch.optim.Adam(options, fused=True)))
 
-    def train(number: int) -> None:
-        params, optimizer = networks[number]
-        for chosen in batches[number]:
-            logits = hosts.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
-            loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    def train() -> None:
+        for number, (params, optimizer) in enumerate(networks):
+            for chosen in batches[number]:
+                logits = hosts.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
+                loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
 
-    return [params for params, _ in networks], lambda: [train(number) for number in range(len(networks))]
+    return [params for params, _ in networks], train
 
 
 # Convolutions
