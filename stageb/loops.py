@@ -84,6 +84,13 @@ LOOPS = {
         commands={"evaluate": "stageb.snake.evaluate:main", "play": "stageb.snake.play:main"},
         needs=("PIL", "gymnasium", "tensorboard"),
     ),
+    "growth": Loop(
+        summary="Learn when and how networks should grow: PPO over many trainings at once.",
+        config="stageb.growth.config:GrowthConfig",
+        fit="stageb.growth.loop:fit",
+        commands={"evaluate": "stageb.growth.evaluate:main", "play": "stageb.growth.play:main"},
+        needs=("mnist1d", "mlxtend", "sklearn", "tensorboard"),
+    ),
 }
 
 

@@ -28,8 +28,11 @@ THIRD_PARTY = {
     "stageb/world": {"lightning", "torch"},
     "stageb/pictures": {"PIL"},
     "stageb/loggers": {"lightning"},
+    "stageb/logs": {"lightning"},
+    "stageb/progress": {"rich"},
     "stageb/placing": {"lightning", "torch"},
     "stageb/draws": {"torch"},
+    "stageb/ppo": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/*/progress": {"rich"},
     "stageb/*/summary": {"rich"},
@@ -48,15 +51,21 @@ THIRD_PARTY = {
     "stageb/snake/config": set[str](),
     "stageb/snake/schedule": set[str](),
     "stageb/snake/env": {"gymnasium", "numpy", "torch"},
-    "stageb/snake/logs": {"lightning"},
     "stageb/snake/picture": {"PIL"},
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
     "stageb/growth/__init__": set[str](),
     "stageb/growth/config": set[str](),
+    "stageb/growth/lifecycle": set[str](),
+    "stageb/growth/reward": set[str](),
     "stageb/growth/types": set[str](),
     "stageb/growth/data": {"mlxtend", "mnist1d", "numpy", "sklearn", "torch"},
+    "stageb/growth/picture": {"matplotlib"},
+    "stageb/growth/plot": {"matplotlib"},
+    "stageb/growth/progress": set[str](),
+    "stageb/growth/schedule": set[str](),
+    "stageb/growth/views": set[str](),
     "stageb/growth/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
@@ -82,6 +91,8 @@ LIGHT = {
     "stageb/engines/protocol",
     "stageb/errors",
     "stageb/functions",
+    "stageb/growth/__init__",
+    "stageb/growth/config",
     "stageb/guidance/__init__",
     "stageb/guidance/config",
     "stageb/guidance/prompts",
@@ -110,8 +121,11 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
-    "snake": "game agent ppo rollout schedule picture".split(),
-    "growth": "layers blueprints kinds hosts bank blends training counterfactual tasks flops".split(),
+    "snake": "game agent rollout schedule picture".split(),
+    "growth": (
+        "layers blueprints kinds hosts bank blends training counterfactual tasks flops "
+        "lifecycle observation memory reward policy views schedule rows"
+    ).split(),
 }
 TENSORS = ("snake", "growth")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {

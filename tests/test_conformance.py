@@ -7,7 +7,7 @@ from pathlib import Path
 import conformance
 import pytest
 from conformance import Bench, Loop
-from programs import small, snakes
+from programs import growths, small, snakes
 
 
 def guidance(root: Path, world_size: int, **keys: object) -> list[str]:
@@ -44,6 +44,15 @@ LOOPS = [
         raising=lambda root, world_size, rank: snakes.brief(root, world_size, "falling", raises_on=rank),
         says="rank {rank} failed at rollout of update 3: ValueError: the snake is gone",
         tolerance=1e-4,
+    ),
+    Loop(
+        name="growth",
+        module="stageb",
+        arguments=growths.arguments,
+        raising=lambda root, world_size, rank: growths.arguments(
+            root, world_size, "withering", raises_on=rank, growth__block=1
+        ),
+        says=r"rank {rank} failed at update 4, environment \d+: ValueError: the seed is gone",
     ),
 ]
 

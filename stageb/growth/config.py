@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
+from stageb.growth.types import SLOTS
 
 Blend = Literal["linear", "sigmoid", "gated"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
-Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "static-final"]
+Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "oracle"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class HostConfig:
     """Examples of such a step."""
     learning_rate: float = 0.01
     """Of the host's optimiser, Adam."""
+    slots: list[str] = field(default_factory=lambda: ["early", "mid", "late"])
+    """Where seeds may germinate, of early, mid and late."""
     seed_learning_rate: float | None = None
     """Of the same optimiser, for seeds; null: the host's."""
     precision: Precision = "32-true"
@@ -60,6 +63,9 @@ class HostConfig:
         require(2 <= self.width <= 1024 and self.width % 2 == 0, "host.width", self.width, "an even number, 2 to 1024")
         names = self.blueprints
         require(0 < len(names) == len(set(names)), "host.blueprints", names, "at least one, none twice")
+        require(len(names) <= 5, "host.blueprints", names, "at most five: an observation tells so many apart")
+        fine = 0 < len(self.slots) == len(set(self.slots)) and set(self.slots) <= set(SLOTS)
+        require(fine, "host.slots", self.slots, "at least one of early, mid, late, none twice")
         for key in ("epochs", "steps_per_epoch", "batch_size"):
             require(getattr(self, key) >= 1, f"host.{key}", getattr(self, key), "at least 1")
         require(self.learning_rate > 0, "host.learning_rate", self.learning_rate, "above 0")
@@ -69,12 +75,83 @@ class HostConfig:
 
 @dataclass(frozen=True)
 class GatesConfig:
-    """When a seed may go on: thresholds of the gates G0 to G5."""
+    """When a seed may go on: thresholds of the gates G0 to G5 (stageb/growth/lifecycle.py)."""
+
+    training_epochs: int = 2
+    """Epochs that a seed trains beside the host before it blends in: gate G2."""
+    blending_epochs: int = 3
+    """Epochs in which its weight in the host rises from 0 to 1: gate G3."""
+    probation_epochs: int = 1
+    """Epochs at full weight before it may stay for good: gate G4."""
+    least_contribution: float = 0.0
+    """What it must add to the validation accuracy, above this, to stay for good: gate G5."""
+    embargo_epochs: int = 1
+    """Epochs that a slot stays shut after a cull."""
+    vanishing: float = 1e-6
+    """Length of a seed's gradient, the mean of an epoch, below which it is taken for vanishing."""
+    exploding: float = 100.0
+    """And above which for exploding: gates G1 to G4 are shut then."""
+
+    def __post_init__(self) -> None:
+        for name in ("training_epochs", "blending_epochs", "probation_epochs", "embargo_epochs"):
+            require(getattr(self, name) >= 1, f"gates.{name}", getattr(self, name), "at least 1")
+        lengths = 0 <= self.vanishing < self.exploding
+        require(lengths, "gates.vanishing", self.vanishing, f"0 or more, and below gates.exploding, {self.exploding}")
+        least = self.least_contribution
+        require(-1 <= least < 1, "gates.least_contribution", least, "-1 to below 1, a share of the examples")
+
+    @property
+    def shortest_life(self) -> int:
+        """Epochs from germination to the first in whose end the seed may be kept."""
+        return self.training_epochs + self.blending_epochs + self.probation_epochs
 
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What the controller is paid for."""
+    """What the controller is paid for (stageb/growth/reward.py). In units of accuracy, 0 to 1."""
+
+    size_price: float = 0.05
+    """Lambda of the objective at an episode's end, accuracy - lambda x ln(1 + extra / host parameters)."""
+    rent: float = 0.0
+    """Price of ln(1 + extra / host parameters), spread over the epochs of an episode, beside that of the objective."""
+    contribution: float = 0.0
+    """Pay for what seeds add to the accuracy, spread over the epochs: never more than came of it since they germinated."""
+    shaping: float = 1.0
+    """Share of the objective that is paid as it comes, epoch by epoch; it moves no optimum."""
+    scale: float = 10.0
+    """Of all of this, so that rewards are near 1 in size."""
+
+    def __post_init__(self) -> None:
+        for name in ("size_price", "rent", "contribution", "shaping"):
+            require(getattr(self, name) >= 0, f"reward.{name}", getattr(self, name), "0 or more")
+        require(self.scale > 0, "reward.scale", self.scale, "above 0")
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """The network that decides."""
+
+    hidden: int = 64
+    """Width of its layers."""
+    minibatches: int = 4
+    """Steps of its optimiser in a pass over a round."""
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "minibatches"):
+            require(getattr(self, name) >= 1, f"policy.{name}", getattr(self, name), "at least 1")
+
+
+def growth_ppo() -> PpoConfig:
+    """Of this loop. Episodes are short and of a known length, so that nothing in them is discounted."""
+    return PpoConfig(
+        gamma=1.0,
+        epochs=8,
+        entropy_weight=0.05,
+        entropy_weight_end=0.005,
+        learning_rate=0.003,
+        learning_rate_end=0.0003,
+        max_grad_norm=5.0,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,12 +160,36 @@ class GrowthSection:
 
     controller: Controller = "ppo"
     """Who decides."""
+    updates: int = 60
+    """Rounds of a run: in each, episodes are played, and the controller learns from them once."""
     environments: int = 64
     """Episodes between two updates of the controller."""
     block: int = 16
     """Environments that are trained as one batch; a result depends on it in its last bits, never on the world size."""
     ddp: bool = False
     """Train every host on all ranks together, its batches shared out, instead of different hosts on different ranks."""
+    commit_every: int = 5
+    """Updates from one commit to the next."""
+
+    def __post_init__(self) -> None:
+        for name in ("updates", "block", "commit_every"):
+            require(getattr(self, name) >= 1, f"growth.{name}", getattr(self, name), "at least 1")
+        whole = self.environments >= 1 and self.environments % self.block == 0
+        require(whole, "growth.environments", self.environments, f"a multiple of growth.block, {self.block}")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Episodes with the most probable actions, of environments that are never learnt from."""
+
+    every: int = 0
+    """Updates between two evaluations; 0: at the end alone."""
+    environments: int = 64
+    """Environments of an evaluation, shared out over ranks."""
+
+    def __post_init__(self) -> None:
+        require(self.every >= 0, "evaluation.every", self.every, "0 or more")
+        require(self.environments >= 1, "evaluation.environments", self.environments, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -103,7 +204,11 @@ class GrowthConfig:
     host: HostConfig = field(default_factory=HostConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    ppo: PpoConfig = field(default_factory=growth_ppo)
     growth: GrowthSection = field(default_factory=GrowthSection)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
@@ -112,7 +217,9 @@ class GrowthConfig:
     """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
 
     def __post_init__(self) -> None:
-        growth = self.growth
-        require(growth.block >= 1, "growth.block", growth.block, "at least 1")
-        whole = growth.environments >= 1 and growth.environments % growth.block == 0
-        require(whole, "growth.environments", growth.environments, "a multiple of growth.block")
+        precision = self.fabric.precision
+        require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
+        knows = self.growth.controller != "oracle" or self.task.name in ("teacher", "futile")
+        remedy = f"what pays in the task {self.task.name} is not known; take another controller"
+        require(knows, "growth.controller", self.growth.controller, remedy)
+        require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")

@@ -50,12 +50,20 @@ class SlotView:
     alpha: float = 0.0  # weight of the seed in the host's forward, 0 to 1
     epochs_in_stage: int = 0
     age: int = 0  # epochs since it germinated
-    contribution: float = 0.0  # validation accuracy with it less that with its alpha at 0, -1 to 1
+    # Validation accuracy with it less that without it, -1 to 1: as it stands against alpha 0; of a seed in training, which
+    # the host does not see yet, alpha 1 against as it stands.
+    contribution: float = 0.0
     improvement: float = 0.0  # validation accuracy now less that when it entered its stage
     gradient_norm: float = 0.0  # of its parameters, mean over the epoch's steps; 0 where nothing trains
     vanishing: bool = False  # that norm is below the config's threshold though it trains
     exploding: bool = False  # above it, or not finite
     dwell: int = 0  # epochs that the embargo still lasts
+    accuracy_without: float = 0.0  # of the validation set with its alpha at 0
+    accuracy_before: float = 0.0  # of the validation set when it germinated
+    accuracy_at_entry: float = 0.0  # and when it entered its stage
+
+
+Slots = tuple[SlotView, SlotView, SlotView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +84,35 @@ class View:
     plateau: int  # epochs since the best validation loss got better
     host_parameters: int
     extra_parameters: int  # of active seeds and their gates; fossils once
-    slots: tuple[SlotView, SlotView, SlotView]
+    slots: Slots
+    germinated: int = 0  # seeds so far: the next one's id
+    train_loss_delta: float = 0.0  # less that of the epoch before
+    train_accuracy_delta: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What one episode came to, after all that was not kept for good was taken out."""
+
+    environment: int  # its number
+    epochs: int
+    loss: float  # on the validation set
+    accuracy: float
+    test_loss: float  # on the test set, judged this once
+    test_accuracy: float
+    objective: float  # J: validation accuracy less the price of the parameters
+    reward: float  # sum over the episode
+    host_parameters: int
+    extra_parameters: int  # of seeds that were kept, and their gates
+    germinated: int  # seeds
+    fossilized: int
+    culled: int  # by the controller
+    skipped: int  # steps of the host's optimiser whose gradient was not finite
+    flops: float  # forward and backward, counterfactuals too, the one test not
+    kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
+    truth: tuple[int, int] | None = None  # the right ones, where the task knows: a teacher's
+
+    @property
+    def extra(self) -> float:
+        """Parameters that were added, as a share of the host's."""
+        return self.extra_parameters / self.host_parameters

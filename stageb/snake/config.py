@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, PpoConfig, require
 
 SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cells, must fit a byte beside the food's mark
 FOOD = 255  # that mark, in a grid
@@ -70,44 +70,6 @@ class AgentConfig:
 
 
 @dataclass(frozen=True)
-class PpoConfig:
-    """Proximal policy optimisation (Schulman et al. 2017)."""
-
-    gamma: float = 0.99
-    """Discount of the next step's value."""
-    gae_lambda: float = 0.95
-    """Share of the longer returns in advantages (generalised advantage estimation)."""
-    clip: float = 0.2
-    """How far the ratio of probabilities may part from 1 to any use."""
-    epochs: int = 2
-    """Passes over a rollout."""
-    value_weight: float = 0.5
-    """Of the value loss."""
-    entropy_weight: float = 0.01
-    """Of the entropy at the first update."""
-    entropy_weight_end: float = 0.001
-    """Of the entropy at the last update; linear in between."""
-    learning_rate: float = 0.0005
-    """Adam's at the first update, whatever the world size and the batch."""
-    learning_rate_end: float = 0.00005
-    """Adam's at the last update; linear in between."""
-    max_grad_norm: float = 0.5
-    """Gradients longer than this are made as long."""
-    target_kl: float | None = None
-    """Divergence of the new policy from the old, over all ranks, after which an update makes no further pass; null: any."""
-
-    def __post_init__(self) -> None:
-        for name in ("gamma", "gae_lambda"):
-            require(0 <= getattr(self, name) <= 1, f"ppo.{name}", getattr(self, name), "0 to 1")
-        for name in ("clip", "learning_rate", "max_grad_norm"):
-            require(getattr(self, name) > 0, f"ppo.{name}", getattr(self, name), "above 0")
-        for name in ("value_weight", "entropy_weight", "entropy_weight_end", "learning_rate_end"):
-            require(getattr(self, name) >= 0, f"ppo.{name}", getattr(self, name), "0 or more")
-        require(self.epochs >= 1, "ppo.epochs", self.epochs, "at least 1")
-        require(self.target_kl is None or self.target_kl > 0, "ppo.target_kl", self.target_kl, "above 0, or null")
-
-
-@dataclass(frozen=True)
 class RunnerConfig:
     """How much is played, and how it is cut up."""
 
@@ -149,18 +111,6 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         require(self.every >= 0, "evaluation.every", self.every, "0 or more")
         require(self.episodes >= 1, "evaluation.episodes", self.episodes, "at least 1")
-
-
-@dataclass(frozen=True)
-class LogConfig:
-    """What is written beside metrics.jsonl."""
-
-    csv: bool = True
-    """csv/metrics.csv."""
-    tensorboard: bool = True
-    """Event files under tensorboard/."""
-    curves: bool = True
-    """curves.png, at the end."""
 
 
 @dataclass(frozen=True)

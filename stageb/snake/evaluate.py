@@ -14,6 +14,7 @@ from torch import Tensor
 from stageb import seeds
 from stageb import world as worlds
 from stageb.config import FabricConfig, require
+from stageb.figures import wilson
 from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.game import Game
@@ -69,15 +70,6 @@ def table(rows: Rows, config: GameConfig) -> list[str]:
         f"won      {won / games:.1%} ({low:.1%} to {high:.1%})",
         f"steps    {sum(row[4] for row in rows) / games:.1f} a game",
     ]
-
-
-def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a share: E. B. Wilson 1927, "Probable inference, the law of succession, and statistical
-    inference"."""
-    share, scale = successes / trials, 1 + z**2 / trials
-    middle = (share + z**2 / (2 * trials)) / scale
-    half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 @torch.no_grad()

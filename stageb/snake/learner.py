@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import draws, seeds
+from stageb import draws, ppo, seeds
 from stageb.errors import StagebError
-from stageb.snake import ppo
 from stageb.snake.schedule import Schedule
-from stageb.snake.types import Batch, Losses, Rollout
+from stageb.snake.types import Batch, Rollout
 from stageb.world import World
 
 BROKEN_IN_A_ROW = 3  # steps of the optimiser that come to no finite gradient, after which a run ends
@@ -103,7 +102,7 @@ class Learner:
         self.optimizer.optimizer.found_inf = (~norm.isfinite()).float()  # what torch.amp.GradScaler tells fused optimisers
         self.optimizer.step()
         self.optimizer.zero_grad()
-        names = [each.name for each in fields(Losses)][1:]
+        names = [each.name for each in fields(ppo.Losses)][1:]
         return torch.stack([*(getattr(losses, name).detach() for name in names), norm])
 
     def _left_out(self, steps: Sequence[Tensor], update: int) -> int:

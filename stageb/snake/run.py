@@ -20,12 +20,15 @@ from safetensors.torch import save_file
 import stageb
 from stageb import launching
 from stageb.commits import committed
+from stageb.figures import rounded, short
 from stageb.journal import Journal
 from stageb.loggers import Loggers
+from stageb.logs import Logs, View
+from stageb.progress import Plan, Progress, console
+from stageb.snake import progress
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.learner import Figures
-from stageb.snake.logs import Logs
-from stageb.snake.progress import Progress, finished_already
+from stageb.snake.plot import draw
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.schedule import Schedule
 from stageb.snake.stored import WEIGHTS
@@ -41,6 +44,13 @@ NOT_SHAPING = (
     "loggers",
     "runner.per_rank_num_envs",
 )  # keys that change no result
+GROUPS = {  # how TensorBoard groups what rows call plainly
+    **dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length", "games"), "games"),
+    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
+    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
+    **dict.fromkeys(("skipped", "skipped_so_far", "learning_rate", "entropy_weight"), "ppo"),
+}
+VIEW = View("steps", draw, GROUPS)
 
 
 class Run:
@@ -86,7 +96,8 @@ class Run:
         if not last or not (last["state"] or {}).get("finished"):
             return False
         self._open(False, last["config"].get("games", 0))
-        finished_already(self.config, self.journal.rows(METRICS)[-1])
+        console().print(f"{self.config.output.root}/{self.config.output.run_name}: finished already")
+        console().print(progress.result(self.journal.rows(METRICS)[-1], self.config))
         return True
 
     def begin(self, fresh: bool, schedule: Schedule) -> tuple[int, Checkpoint | None]:
@@ -100,8 +111,10 @@ class Run:
             self.journal.replace("config.yaml", self._yaml)
         self.journal.replace("run.json", json.dumps(self._machine(), indent=2) + "\n")
         rows = self.journal.rows(METRICS)
-        self.logs = Logs(self.config.log, self.journal.folder, rows)
-        self.progress = Progress(self.config, schedule, done, rows[-1] if rows else None)
+        self.logs = Logs(self.config.log, VIEW, self.journal.folder, rows)
+        opening = progress.opening(self.config, schedule, done, rows[-1] if rows else None)
+        plan = Plan(schedule.updates, done, self.config.runner.commit_every)
+        self.progress = Progress(opening, plan, self.config.log_level)
         launching.heed(self.progress.stops)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, self.progress.tells)
         self._since, self._recorded = time.monotonic(), done
@@ -120,7 +133,7 @@ class Run:
         self.logs.end(rows)
         self.loggers.close("success")
         self.journal.commit({**self.journal.state, "finished": True})
-        self.progress.result(rows[-1])
+        self.progress.tells(progress.result(rows[-1], self.config))
 
     @property
     def _folder(self) -> Path:
@@ -153,10 +166,10 @@ class Run:
             "update": update + 1,
             "steps": (update + 1) * self.schedule.steps,
             **_averages(ended, self.config.game.cells, ""),
-            **{name: _rounded(value) for name, value in asdict(figures).items()},
+            **{name: rounded(value) for name, value in asdict(figures).items()},
             "skipped_so_far": self._skipped,
-            "learning_rate": _rounded(self.schedule.learning_rate(update)),
-            "entropy_weight": _rounded(self.schedule.entropy_weight(update)),
+            "learning_rate": rounded(self.schedule.learning_rate(update)),
+            "entropy_weight": rounded(self.schedule.entropy_weight(update)),
             "ddp/replica_divergence": apart,
             **_averages(tested or Played(), self.config.game.cells, "eval/"),
         }
@@ -169,7 +182,8 @@ class Run:
         self._since, self._recorded = now, update + 1
         self.logs.add(row, times)
         self.loggers.log({**row, **times}, (update + 1) * self.schedule.steps)
-        self.progress.recorded(row, times["time/global_fps"])
+        said = f"{progress.figures(row, self.config)}, {short(times['time/global_fps'])} steps/s"
+        self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:
         """Make this the point to go on from."""
@@ -193,9 +207,4 @@ def _averages(played: Played, cells: int, prefix: str) -> dict[str, float | int 
             "cut_rate": played.cut / games,
             "length": played.steps / games,
         }
-    return {f"{prefix}games": games} | {f"{prefix}{name}": _rounded(value) for name, value in figures.items()}
-
-
-def _rounded(value: float | None) -> float | None:
-    """Six significant digits are enough for a record, and what is no number is none."""
-    return None if value is None or value != value or abs(value) == float("inf") else float(f"{value:.6g}")
+    return {f"{prefix}games": games} | {f"{prefix}{name}": rounded(value) for name, value in figures.items()}

@@ -44,18 +44,6 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
-    """One evaluation of PPO's objective: scalars."""
-
-    total: Tensor  # what is minimised
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-    approx_kl: Tensor  # Schulman's estimate of KL(old, new): mean of (ratio - 1) - log ratio
-    clip_frac: Tensor  # share of steps whose ratio is beyond the clip
-
-
-@dataclass(frozen=True, slots=True)
 class Played:
     """Sums over games that ended."""
 

@@ -23,7 +23,9 @@ from programs.operations import watch
 from programs.processes import clean_environment
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["stageb.__main__", "stageb.guidance.loop", "stageb.snake.loop", "programs.forks"])
+SERVER.set_forkserver_preload(
+    ["stageb.__main__", "stageb.guidance.loop", "stageb.snake.loop", "stageb.growth.loop", "programs.forks"]
+)
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,10 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
         done += 1
         os.write(notes, f"{what} {path}\n".encode())
 
+    import programs.diverging
     import programs.falling
-    import programs.regression  # noqa: F401 - their loops are in the registry from now on
+    import programs.regression
+    import programs.withering  # noqa: F401 - their loops are in the registry from now on
 
     from stageb.__main__ import main
 

@@ -9,8 +9,9 @@ import torch
 from programs.ranks import on_ranks
 from torch import Tensor
 
-from stageb.snake import ppo
-from stageb.snake.config import AgentConfig, GameConfig, PpoConfig, RunnerConfig, SnakeConfig
+from stageb import ppo
+from stageb.config import PpoConfig
+from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
 from stageb.snake.learner import NonFiniteError
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule

@@ -12,14 +12,68 @@ A game that was cut off did not end: its advantage bootstraps from the value of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-from stageb.snake.config import PpoConfig
-from stageb.snake.types import Batch, Losses, Rollout
+from stageb.config import PpoConfig
 
 
-def gae(rollout: Rollout, gamma: float, gae_lambda: float) -> Tensor:
+class Steps(Protocol):
+    """T steps of N episodes, played side by side; what a loop keeps of them beside this is its own."""
+
+    @property
+    def values(self) -> Tensor:
+        """Float32 (T, N): of what was observed."""
+
+    @property
+    def next_values(self) -> Tensor:
+        """Float32 (T, N): of what each step led to, a final observation included; any where it terminated."""
+
+    @property
+    def rewards(self) -> Tensor:
+        """Float32 (T, N)."""
+
+    @property
+    def terminated(self) -> Tensor:
+        """Bool (T, N): the episode ended with this step."""
+
+    @property
+    def truncated(self) -> Tensor:
+        """Bool (T, N): it was cut off here, and did not end."""
+
+
+class Batch(Protocol):
+    """What one step of the optimiser learns from, B steps; what was observed and done in them, the loop knows."""
+
+    @property
+    def log_probs(self) -> Tensor:
+        """Float32 (B,): of what was done, when it was done."""
+
+    @property
+    def advantages(self) -> Tensor:
+        """Float32 (B,): normalised."""
+
+    @property
+    def returns(self) -> Tensor:
+        """Float32 (B,): what values should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """One evaluation of PPO's objective: scalars."""
+
+    total: Tensor  # what is minimised
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    approx_kl: Tensor  # Schulman's estimate of KL(old, new): mean of (ratio - 1) - log ratio
+    clip_frac: Tensor  # share of steps whose ratio is beyond the clip
+
+
+def gae(rollout: Steps, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantages, float32 (T, N): Schulman et al. 2016, "High-dimensional continuous control", equation 16.
 
     A terminated step is worth its reward alone, a truncated one its reward and the value of its final observation; neither
@@ -36,7 +90,7 @@ def gae(rollout: Rollout, gamma: float, gae_lambda: float) -> Tensor:
     return advantages
 
 
-def sums(rollout: Rollout, advantages: Tensor) -> Tensor:
+def sums(rollout: Steps, advantages: Tensor) -> Tensor:
     """What ``moments`` needs of a rank's part: float64 (5,), to be added up over ranks.
 
     Steps; the advantages, and their squares; the returns, and their squares.

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stageb.snake import ppo
-from stageb.snake.config import PpoConfig
+from stageb import ppo
+from stageb.config import PpoConfig
 from stageb.snake.types import Batch, Rollout
 
 

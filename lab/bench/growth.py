@@ -1,0 +1,282 @@
+"""Growth, in steps a second: ``bin/bench growth batch conv ranks``, any of the three, one after the other.
+
+- ``batch``: training steps of hosts on one device, in blocks of many, one by one in blocks of one, and one by one in a plain
+  loop of autograd and torch's fused Adam over the same functions. Hosts alone, and hosts in which each slot holds a seed.
+- ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one by one.
+- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with
+  ``--environments`` environments in blocks of ``--block``; with ``--set growth.ddp=true`` all devices share those.
+
+A step is one of one host's optimiser. Figures are medians over ``--repeats``, or over a run's updates but the first, with
+the lowest and the highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lab.bench.growth_conv import FORMS, stepper
+from stageb.cli import parse
+from stageb.config import require
+from stageb.errors import InputError
+from stageb.growth import bank, hosts, tasks, training
+from stageb.growth.config import GrowthConfig, HostConfig, TaskConfig
+from stageb.growth.data import Split
+from stageb.growth.hosts import Plan
+from stageb.growth.types import SLOTS
+
+PASS_S = 1.0  # that a measurement of one contestant takes, at least
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="bin/bench growth", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="+", choices=tuple(ACTS))
+    parser.add_argument("--hosts", default="mlp,conv1d", help="kinds, for batch (default mlp,conv1d)")
+    parser.add_argument("--environments", type=int, default=64, help="at a time; a device, for ranks (default 64)")
+    parser.add_argument("--block", type=int, default=64, help="environments that are one batch (default 64)")
+    parser.add_argument("--device", default="cpu", help="for batch and conv: cpu or cuda (default cpu)")
+    parser.add_argument(
+        "--config", default="configs/growth/teacher.yaml", help="for ranks (default configs/growth/teacher.yaml)"
+    )
+    parser.add_argument("--devices", default="1", help="how many, one after the other, for ranks (default 1)")
+    parser.add_argument("--updates", type=int, default=5, help="of each run, for ranks (default 5)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key, for batch of the host alone")
+    parser.add_argument("--repeats", type=int, default=5, help="for batch and conv (default 5)")
+    parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
+    given = parser.parse_args(arguments)
+    for name in ("environments", "block", "repeats", "updates"):
+        require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
+    there = given.device == "cpu" or (given.device == "cuda" and torch.cuda.is_available())
+    require(there, "--device", given.device, "cpu, or cuda where there is a GPU")
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    rows = []
+    for part in given.parts:
+        for row in ACTS[part](given):
+            print(", ".join(f"{name} {_shown(value)}" for name, value in row.items()), flush=True)
+            rows.append({"part": part, **row})
+    if given.json:
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__, "device": device}
+        Path(given.json).write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def timed(contestants: dict[str, Callable[[], object]], device: str, repeats: int) -> dict[str, list[float]]:
+    """Seconds of a call of each contestant, ``repeats`` times in turn, so that what else runs here disturbs all alike."""
+
+    def took(act: Callable[[], object], calls: int) -> float:
+        began = time.perf_counter()
+        for _ in range(calls):
+            act()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - began) / calls
+
+    calls = {}
+    for name, act in contestants.items():
+        took(act, 1)
+        calls[name] = max(1, round(PASS_S / repeats / took(act, 1)))
+    found: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(repeats):
+        for name, act in contestants.items():
+            found[name].append(took(act, calls[name]))
+    return found
+
+
+# Blocks beside one after another
+
+STEPS, EXAMPLES = 4, 512  # of an epoch; in a made-up set
+TASKS = {"mlp": "digits", "conv1d": "mnist1d", "conv2d": "digits", "transformer": "mnist1d"}  # whose examples' shape is read
+
+
+def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Training steps a second, of all hosts together."""
+    whole = given.environments % given.block == 0
+    require(whole, "--environments", given.environments, f"a multiple of --block, {given.block}")
+    found = []
+    for kind in given.hosts.split(","):
+        require(kind in TASKS, "--hosts", kind, f"of {', '.join(TASKS)}")
+        for grown in (False, True):
+            made = Made.of(given, kind, grown)
+            ways = {"plain loop, one by one": one_by_one(made), "blocks of one": in_blocks(made, 1)}
+            ways["blocks"] = in_blocks(made, given.block)
+            seconds = timed({name: act for name, (_, act) in ways.items()}, given.device, given.repeats)
+            what = {"hosts": kind, "grown": grown, "networks": given.environments, "block": given.block}
+            found += _beside(seconds, what, "plain loop, one by one", STEPS)
+    return found
+
+
+@dataclass(frozen=True)
+class Made:
+    """Hosts to train, and what they learn from."""
+
+    plan: Plan
+    fit: Split
+    batches: Tensor  # int64 (networks, steps, examples of a step)
+    active: Tensor  # int64 (networks, 3)
+    device: str
+
+    @classmethod
+    def of(cls, given: argparse.Namespace, kind: str, grown: bool) -> Made:
+        """``grown``: every slot holds a seed, one blueprint or another."""
+        keys = {key.removeprefix("host."): json.loads(value) for key, value in _pairs(given).items()}
+        config = HostConfig(**{"kind": kind, **keys})
+        form = tasks.form(TaskConfig(TASKS[kind]), config)
+        plan, count = hosts.plan(config, form), given.environments
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(EXAMPLES, *form.shape, generator=generator)
+        targets = torch.randint(0, form.classes, (EXAMPLES,), generator=generator)
+        fit = Split(inputs, targets).stacked(count).to(given.device)
+        batches = torch.randint(0, EXAMPLES, (count, STEPS, config.batch_size), generator=generator)
+        seeds_of = torch.randint(0, len(plan.blueprints), (count, len(SLOTS)), generator=generator)
+        active = seeds_of if grown else torch.full_like(seeds_of, -1)
+        return cls(plan, fit, batches, active, given.device)
+
+
+Trained = list[dict[str, Tensor]]  # the weights of every host, by segment
+Contestant = tuple[Trained, Callable[[], object]]  # what it trains, and a call that trains it for an epoch
+
+
+def in_blocks(made: Made, block: int) -> Contestant:
+    """As the loop trains them."""
+    trained: Trained = []
+    epochs = []
+    for first in range(0, len(made.batches), block):
+        members = range(first, first + block)
+        state = training.begin(made.plan, bank.drawn(made.plan, hosts.HOST, members), made.device)
+        active = made.active[members]
+        for member, slot in active.ge(0).nonzero().tolist():
+            training.germinate(state, member, slot, int(active[member, slot]), first + member)
+        fit = Split(made.fit.inputs, made.fit.targets[members])
+        epochs.append((state, active, torch.ones(active.shape), active >= 0, fit, made.batches[members]))
+        trained += [{name: held[member] for name, held in state.weights.items()} for member in range(block)]
+    return trained, lambda: [training.epoch(*each) for each in epochs]
+
+
+def one_by_one(made: Made) -> Contestant:
+    """By a plain training loop, host by host: parameters with gradients, autograd, torch's fused Adam."""
+    alphas, active, networks = [1.0] * len(SLOTS), made.active.tolist(), []
+    batches = made.batches.to(made.device)
+    for number in range(len(batches)):
+        grown = [hosts.segment(made.plan, slot, index) for slot, index in enumerate(active[number]) if index >= 0]
+        drawn = {name: bank.drawn(made.plan, name, [number])[0].float().to(made.device) for name in [hosts.HOST, *grown]}
+        params = {name: each.requires_grad_() for name, each in drawn.items()}
+        rates = [made.plan.learning_rates[bank.part(name)] for name in params]
+        options = [{"params": [each], "lr": rate} for each, rate in zip(params.values(), rates, strict=True)]
+        networks.append((params, torch.optim.Adam(options, fused=True)))
+
+    def train() -> None:
+        for number, (params, optimizer) in enumerate(networks):
+            for chosen in batches[number]:
+                logits = hosts.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
+                loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+
+    return [params for params, _ in networks], train
+
+
+# Convolutions
+
+
+def conv(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Gradients a second, of networks of three convolutions."""
+    found = []
+    for shape, examples in (((16, 20), 32), ((16, 40), 32), ((8, 8, 8), 32), ((16, 16, 16), 32)):
+        ways = {"one by one": None, **FORMS}
+        contestants = {name: stepper(form, given.environments, examples, shape, given.device) for name, form in ways.items()}
+        seconds = timed(contestants, given.device, given.repeats)
+        found += _beside(seconds, {"shape": "x".join(map(str, shape)), "networks": given.environments}, "one by one", 1)
+    return found
+
+
+# Training on devices
+
+
+def ranks(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Training steps a second of the real command on each number of devices."""
+    counts = [int(word) for word in given.devices.split(",") if word.isdecimal()]
+    require(bool(counts) and min(counts) >= 1, "--devices", given.devices, "numbers such as 1,2,4")
+    require(given.updates >= 3, "--updates", given.updates, "at least 3 for ranks: the first and the last are not counted")
+    pairs = _pairs(given)
+    config: GrowthConfig = parse(["--config", given.config, *(f"--{key}={value}" for key, value in pairs.items())]).config
+    if config.loop != "growth":
+        raise InputError(f"bin/bench growth ranks: {given.config} is for loop {config.loop}; name one for loop growth")
+    found: list[dict[str, Any]] = []
+    for count in counts:
+        environments = given.environments if config.growth.ddp else given.environments * count
+        steps = environments * config.host.epochs * config.host.steps_per_epoch
+        keys = {"growth.environments": environments, "growth.block": given.block, "growth.updates": given.updates}
+        seconds = _command({"config": given.config, **pairs, **keys}, count, given.updates)[1:-1]
+        row = {"devices": count, "ddp": config.growth.ddp, "environments": environments, "block": given.block}
+        row |= _spread([steps / each for each in seconds])
+        linear = row["steps_per_s"] / (count / counts[0] * found[0]["steps_per_s"]) if found else 1.0
+        found.append({**row, "of linear": linear})
+    return found
+
+
+def _command(keys: dict[str, Any], devices: int, updates: int) -> list[float]:
+    """Run ``stageb fit``; the seconds of each update."""
+    with tempfile.TemporaryDirectory() as root:
+        last = {
+            "growth.commit_every": updates,
+            "evaluation.every": 0,
+            "evaluation.environments": 1,
+            "log.csv": False,
+            "log.tensorboard": False,
+            "log.curves": False,
+            "output.root": root,
+            "output.run_name": "run",
+            "fabric.devices": devices,
+        }
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in {**keys, **last}.items()}
+        line = [sys.executable, "-m", "stageb", "fit", "--loop=growth", *(f"--{key}={text}" for key, text in texts.items())]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
+        rows = Path(root, "run", "timings.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(row)["seconds"] for row in rows]
+
+
+def _pairs(given: argparse.Namespace) -> dict[str, str]:
+    """What ``--set`` says."""
+    return dict(each.partition("=")[::2] for each in given.set)
+
+
+def _beside(seconds: dict[str, list[float]], what: dict[str, Any], first: str, steps: int) -> list[dict[str, Any]]:
+    """Rows: steps a second of each contestant, whose calls make so many of each network, and how many times as fast as
+    ``first`` it is."""
+    count, alone = what["networks"] * steps, statistics.median(seconds[first])
+    return [
+        {**what, "way": name, **_spread([count / each for each in taken]), "times": alone / statistics.median(taken)}
+        for name, taken in seconds.items()
+    ]
+
+
+def _spread(rates: Sequence[float]) -> dict[str, float]:
+    return {"steps_per_s": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+ACTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"batch": batch, "conv": conv, "ranks": ranks}

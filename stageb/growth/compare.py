@@ -1,0 +1,134 @@
+"""Controllers side by side on the same environments, at equal FLOPs.
+
+The controller that is asked about plays its episodes as it learnt to. What it spent in an environment, counterfactuals
+counted, is the budget of every other there. One whose episode comes to its end before its budget does goes on training the
+network that it has, with nothing more to decide; one that cannot pay for another epoch ends there. Networks that do not
+change are trained alone, and pay for no counterfactual: nobody looks at them.
+
+All start from the same weights, and read the same examples in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stageb import seeds
+from stageb.growth import hosts, views
+from stageb.growth.controllers import Controller
+from stageb.growth.deciding import Decider
+from stageb.growth.environment import Block, Places, Seeds, Setting, play
+from stageb.growth.observation import observe
+from stageb.growth.types import View
+
+STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
+OTHERS = ("heuristic", "random", "periodic", *STATIC, "oracle")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one controller came to in one environment."""
+
+    controller: str
+    environment: int
+    test_accuracy: float
+    accuracy: float  # on the validation set
+    extra: float  # parameters added, as a share of the host's
+    epochs: int
+    flops: float
+    kept: Seeds
+    truth: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Outcome:
+        """From what ``asdict`` made, JSON in between."""
+        truth = tuple(plain["truth"]) if plain["truth"] else None
+        return cls(**{**plain, "kept": tuple(tuple(each) for each in plain["kept"]), "truth": truth})
+
+
+def compare(setting: Setting, places: Places, deciders: Sequence[Decider], others: Sequence[str]) -> list[list[Outcome]]:
+    """The outcomes of a block, a list for each of ``deciders``: its own in every environment, then those of ``others``."""
+    return [_beside(setting, places, decider, others) for decider in deciders]
+
+
+def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence[str]) -> list[Outcome]:
+    block = Block(setting, places)
+    ended = play(block, decider.of(block)).ended
+    found = [
+        Outcome(
+            decider.name,
+            each.environment,
+            each.test_accuracy,
+            each.accuracy,
+            each.extra,
+            each.epochs,
+            each.flops,
+            each.kept,
+            each.truth,
+        )
+        for each in ended
+    ]
+    budgets = [each.flops for each in ended]
+    for name in others:
+        begins = [each.kept for each in ended] if name == "static-final" else None
+        other = Block(setting, places, begins)
+        controller = None if name in STATIC else Decider(name, {}).of(other)
+        found += within(other, name, controller, budgets)
+    return found
+
+
+def within(block: Block, name: str, controller: Controller | None, budgets: Sequence[float]) -> list[Outcome]:
+    """Train a block that has just begun until every environment has spent its budget, in FLOPs; by member."""
+    members = range(len(block.keys))
+    living, found = set(members), dict[int, Outcome]()
+    if controller:
+        controller.begin(len(members))
+    while living:
+        acts = controller is not None and block.epochs < block.setting.config.host.epochs
+        prices = {each: block.price(each) + (block.price_of_looking(each) if acts else 0.0) for each in living}
+        if spent := [each for each in sorted(living) if block.flops[each] + prices[each] > budgets[each]]:
+            found |= _ended(block, name, spent)
+            living -= set(spent)
+        if living:
+            figures = block.train()
+            if controller and acts:
+                _decide(block, controller, block.look(figures))
+    return [found[each] for each in members]
+
+
+def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None:
+    """What follows an epoch of an episode: an action for each, or its end."""
+    if block.epochs < block.setting.config.host.epochs:
+        keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
+        block.act(controller.act(known, observe(known), keys))
+    else:
+        for member in range(len(block.keys)):
+            block.close(member)
+
+
+def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Outcome]:
+    """What members come to, whose budgets are spent."""
+    for member in members:
+        if block.views[member]:
+            block.close(member)
+    judged, tested, found = block.judge(test=False), block.judge(test=True), {}
+    for member in members:
+        host, extra = hosts.parameters(block.setting.plan, views.in_use(block.slots[member]))
+        found[member] = Outcome(
+            name,
+            block.places.numbers[member],
+            tested[member][1],
+            judged[member][1],
+            extra / host,
+            block.epochs,
+            block.flops[member],
+            views.kept(block.slots[member]),
+            block.lessons.right[member] if block.lessons.right else None,
+        )
+    return found
+
+
+def plain(found: Sequence[Sequence[Outcome]]) -> list[list[dict[str, Any]]]:
+    """As JSON can hold it; ``Outcome.of`` reads it."""
+    return [[asdict(each) for each in outcomes] for outcomes in found]

@@ -1,0 +1,71 @@
+"""Who decides in a block: controllers by name, and what the one that learns is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+from torch import Tensor
+
+from stageb.errors import ConfigError
+from stageb.growth.config import Controller as Name
+from stageb.growth.config import GrowthConfig
+from stageb.growth.controllers import Controller, Heuristic, Learnt, Oracle, Periodic, Random, Static
+from stageb.growth.environment import Block
+from stageb.growth.learner import Learner
+from stageb.growth.normaliser import Normaliser
+from stageb.growth.observation import SIZE
+from stageb.growth.policy import Policy
+
+CONTROLLERS: tuple[str, ...] = get_args(Name)
+Snapshot = Mapping[str, Tensor]  # the policy and its normaliser, by name; empty for controllers that do not learn
+
+
+@dataclass(frozen=True)
+class Decider:
+    """A controller by its name, before it meets a block."""
+
+    name: str
+    snapshot: Snapshot  # of ppo
+    greedy: bool = False  # ppo takes the most probable choices, in place of drawn ones
+
+    def of(self, block: Block) -> Controller:
+        """The controller of a block. Raises ``ConfigError`` for the oracle of a task that has no answers."""
+        setting = block.setting
+        if self.name == "ppo":
+            policy, normaliser = taken_up(self.snapshot, setting.config)
+            return Learnt(setting.rules, policy, normaliser, self.greedy)
+        if self.name == "oracle":
+            return Oracle(setting.rules, answers(block))
+        if self.name == "periodic":
+            return Periodic(setting.rules, setting.config.gates.shortest_life)
+        simple = {"heuristic": Heuristic, "random": Random, "static-small": Static}
+        return simple[self.name](setting.rules)
+
+
+def answers(block: Block) -> list[tuple[int, int] | None]:
+    """What pays in each environment of a block: slot and blueprint; None where no growth does."""
+    if block.lessons.right is not None:
+        return list(block.lessons.right)
+    if block.setting.task.name == "futile":
+        return [None] * len(block.keys)
+    raise ConfigError("growth.controller", "oracle", f"what pays in the task {block.setting.task.name} is not known")
+
+
+def snapshot_of(learner: Learner) -> dict[str, Tensor]:
+    """What decides, copied, so that it stays as it is while the learner goes on."""
+    kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state()}
+    return {f"{part}.{name}": tensor.detach().clone() for part, state in kept.items() for name, tensor in state.items()}
+
+
+def taken_up(snapshot: Snapshot, config: GrowthConfig) -> tuple[Policy, Normaliser]:
+    """The policy and the normaliser that a snapshot holds. Raises ``RuntimeError`` where it is of another policy."""
+    policy, normaliser = Policy(config.policy.hidden, len(config.host.blueprints), config.seed), Normaliser(SIZE)
+
+    def part(name: str) -> dict[str, Tensor]:
+        return {key.removeprefix(f"{name}."): value for key, value in snapshot.items() if key.startswith(f"{name}.")}
+
+    policy.load_state_dict(part("policy"))
+    normaliser.load(part("normaliser"))
+    return policy, normaliser

@@ -1,0 +1,332 @@
+"""A block of environments from start to end: hosts that train as one batch, and a controller that looks at each of them.
+
+An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one action for every
+environment; what that asks of the slots holds from the next epoch on. After the last, all that was not kept for good is
+taken out, and what stays is judged on the validation set, for the last reward, and on the test set, for reports alone.
+
+What a block comes to depends on its environments' numbers and on what decides: on no rank, and on no other block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from stageb import seeds
+from stageb.errors import StagebError
+from stageb.growth import blends, counterfactual, flops, hosts, tasks, training, views
+from stageb.growth.config import GrowthConfig
+from stageb.growth.controllers import Controller
+from stageb.growth.counterfactual import Judged
+from stageb.growth.data import Split
+from stageb.growth.hosts import Plan
+from stageb.growth.learner import Played
+from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
+from stageb.growth.observation import observe
+from stageb.growth.policy import masks, numbers_of
+from stageb.growth.reward import objective, reward
+from stageb.growth.tasks import Lessons, Task
+from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
+from stageb.growth.types import SLOTS, Action, Ended, Op, Slots, SlotView, Stage, View
+from stageb.growth.views import Measured, Sizes
+
+EMPTY: Slots = (SlotView(), SlotView(), SlotView())
+Seeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
+
+
+class HostError(StagebError):
+    """The host of an environment can train no further."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all environments of a run have in common."""
+
+    config: GrowthConfig
+    task: Task
+    plan: Plan
+    rules: Rules
+    device: str
+
+    @classmethod
+    def of(cls, config: GrowthConfig, device: str) -> Setting:
+        """Reads the task. Raises ``ConfigError`` and ``InputError`` for what cannot be."""
+        task = tasks.load(config.task, config.host)
+        plan = hosts.plan(config.host, task.form)
+        enabled = cast(tuple[bool, bool, bool], tuple(slot in config.host.slots for slot in SLOTS))
+        return cls(config, task, plan, Rules(config.gates, enabled, len(plan.blueprints)), device)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Environments of a block: their numbers, among those that are learnt from or among those held out."""
+
+    numbers: tuple[int, ...]
+    held_out: bool = False
+
+    def keys(self, seed: int) -> list[int]:
+        """The streams of the environments, by which all that is drawn for them is named."""
+        return [seeds.stream(seed, "growth", "held out" if self.held_out else "learning", each) for each in self.numbers]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """A block from its start to its end."""
+
+    ended: tuple[Ended, ...]
+    played: Played  # what PPO learns from
+    views: tuple[tuple[View, ...], ...]  # of every epoch, by member
+    actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
+
+
+class Trainer(Protocol):
+    """Who trains and judges a block's hosts."""
+
+    def epoch(
+        self, hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Split, batches: Tensor
+    ) -> EpochFigures:
+        """``training.epoch``."""
+
+    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
+        """``counterfactual.judge``."""
+
+
+class Alone:
+    """One rank, as it does where it trains hosts of its own. All ranks together: ``ddp.py``."""
+
+    epoch = staticmethod(training.epoch)
+    judge = staticmethod(counterfactual.judge)
+
+
+class Block:
+    """Environments that train together: all that changes in them."""
+
+    def __init__(
+        self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None, trainer: Trainer | None = None
+    ) -> None:
+        """``begins``: seeds that stand in each host for good from the start. ``trainer``: None for this rank alone."""
+        self.setting, self.places, self.trainer = setting, places, trainer or Alone()
+        self.keys = places.keys(setting.config.seed)
+        self.lessons = _on(tasks.lessons(setting.task, setting.plan, self.keys), setting.device)
+        self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
+        self.slots: list[Slots] = [EMPTY] * len(self.keys)
+        self.views: list[View | None] = [None] * len(self.keys)
+        self.flops = [0.0] * len(self.keys)
+        self.skipped = [0] * len(self.keys)
+        self.epochs = 0
+        for member, grown in enumerate(begins or ()):
+            self._plant(member, grown)
+
+    # What is asked of tensors
+
+    def active(self) -> Tensor:
+        """The blueprint in every slot: int64 (B, 3), -1 where there is none."""
+        return torch.tensor([views.in_use(slots) for slots in self.slots])
+
+    def alphas(self) -> Tensor:
+        """The weight of every seed in its host: float32 (B, 3)."""
+        return torch.tensor([[slot.alpha for slot in slots] for slots in self.slots])
+
+    def train(self) -> EpochFigures:
+        """An epoch of every host. Raises ``HostError``."""
+        host, fit = self.setting.config.host, self.lessons.sets.fit
+        batches = tasks.batches(self.keys, self.epochs, host.steps_per_epoch, host.batch_size, len(fit))
+        learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
+        try:
+            figures = self.trainer.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
+        except NonFiniteError as error:
+            named = ", ".join(str(self.places.numbers[member]) for member in error.members)
+            raise HostError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
+        self.epochs += 1
+        for member in range(len(self.keys)):
+            self.flops[member] += self.price(member)
+            self.skipped[member] += int(figures.skipped[member].sum())
+        return figures
+
+    def look(self, figures: EpochFigures) -> list[View]:
+        """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
+        judged = self.trainer.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
+        config, after = self.setting.config, []
+        for member, slots in enumerate(self.slots):
+            self.flops[member] += self.price_of_looking(member)
+            measured = Measured(
+                train_loss=float(figures.loss[member]),
+                train_accuracy=float(figures.accuracy[member]),
+                loss=float(judged.loss[member, 0]),
+                accuracy=float(judged.accuracy[member, 0]),
+                changed=tuple(judged.accuracy[member, 1:].tolist()),
+                gradient_norms=tuple(figures.gradient_norms[member, 1:].tolist()),
+            )
+            host, extra = hosts.parameters(self.setting.plan, views.in_use(slots))
+            sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
+            after.append(views.after_epoch(self.views[member], slots, measured, sizes, config.gates))
+        self.views = list(after)
+        return after
+
+    def act(self, actions: Sequence[Action]) -> None:
+        """Have every environment do what was chosen for it, and end its epoch."""
+        for member, (view, action) in enumerate(zip(self.views, actions, strict=True)):
+            assert view is not None, "an action answers a view"
+            slots, effects = self.setting.rules.act(view, action)
+            self._take(member, slots, effects)
+
+    def close(self, member: int) -> None:
+        """Take out all that was not kept for good."""
+        view = self.views[member]
+        assert view is not None, "an episode has an epoch at least"
+        self._take(member, *self.setting.rules.end(view))
+
+    def judge(self, test: bool) -> list[tuple[float, float]]:
+        """Loss and accuracy of every host as it stands, on the validation or the test set."""
+        sets = self.lessons.sets
+        split = sets.test if test else sets.validation
+        judged = self.trainer.judge(self.hosts, split, self.active(), self.alphas()[:, None])
+        return list(zip(judged.loss[:, 0].tolist(), judged.accuracy[:, 0].tolist(), strict=True))
+
+    # What it costs
+
+    def price(self, member: int) -> float:
+        """FLOPs of the next epoch of training."""
+        host, slots = self.setting.config.host, self.slots[member]
+        beside = [slot.stage in LEARNS and slot.alpha == 0 for slot in slots]
+        step = flops.training(self.setting.plan, views.in_use(slots), beside)
+        return float(step * host.batch_size * host.steps_per_epoch)
+
+    def price_of_looking(self, member: int) -> float:
+        """FLOPs of judging the four settings on the validation set."""
+        one = flops.judging(self.setting.plan, views.in_use(self.slots[member]), len(SLOTS) + 1)
+        return float(one * len(self.lessons.sets.validation))
+
+    # Within
+
+    def _turned(self) -> Tensor:
+        """Weights of the seeds in four settings, float32 (B, 4, 3): as they are; then early, mid, late turned.
+
+        A seed that its host sees is out where it is turned, and one that trains beside its host is in.
+        """
+        alphas = self.alphas()[:, None].repeat(1, len(SLOTS) + 1, 1)
+        for member, slots in enumerate(self.slots):
+            for place, slot in enumerate(slots):
+                alphas[member, place + 1, place] = 0.0 if slot.stage in VISIBLE else 1.0
+        return alphas
+
+    def _take(self, member: int, slots: Slots, effects: Sequence[tuple[int, Effect]]) -> None:
+        """The slots of the next epoch, and what they ask of the tensors."""
+        config = self.setting.config
+        self.slots[member] = cast(Slots, tuple(_weighed(slot, config) for slot in slots))
+        for slot, effect in effects:
+            if effect is Effect.REMOVE:
+                training.cull(self.hosts, member, slot)
+            else:
+                self._germinate(member, slot, slots[slot])
+
+    def _germinate(self, member: int, slot: int, seed: SlotView) -> None:
+        key = seeds.stream(self.keys[member], "seed", seed.seed_id)
+        training.germinate(self.hosts, member, slot, seed.blueprint, key)
+
+    def _plant(self, member: int, grown: Seeds) -> None:
+        """Seeds that stand from the start, as if they had been kept."""
+        slots = list(EMPTY)
+        for number, (slot, blueprint) in enumerate(grown):
+            slots[slot] = SlotView(stage=Stage.FOSSILIZED, blueprint=blueprint, seed_id=number, alpha=1.0)
+            self._germinate(member, slot, slots[slot])
+        self.slots[member] = cast(Slots, tuple(slots))
+
+
+def play(block: Block, controller: Controller) -> Episodes:
+    """Whole episodes of a block that has just begun."""
+    setting, config = block.setting, block.setting.config
+    controller.begin(len(block.keys))
+    seen: list[tuple[View, ...]] = []
+    decided: list[tuple[Action, ...]] = []
+    observed: list[Tensor] = []
+    for epoch in range(1, config.host.epochs + 1):
+        known = block.look(block.train())
+        seen.append(tuple(known))
+        if epoch < config.host.epochs:
+            observed.append(observe(known))
+            keys = [seeds.stream(key, "action", epoch) for key in block.keys]
+            decided.append(tuple(controller.act(known, observed[-1], keys)))
+            block.act(decided[-1])
+    for member in range(len(block.keys)):
+        block.close(member)
+    finals = _finals(block)
+    rewards = _rewards(seen, finals, config)
+    played = Played(
+        torch.stack(observed),
+        torch.stack([masks([setting.rules.legal(view) for view in known]) for known in seen[:-1]]),
+        torch.tensor([[numbers_of(action) for action in actions] for actions in decided]),
+        rewards,
+    )
+    ended = _ended(block, finals, decided, rewards)
+    return Episodes(ended, played, tuple(seen), tuple(decided))
+
+
+def _finals(block: Block) -> list[View]:
+    """The networks that stay, as the validation set judges them."""
+    plan, finals = block.setting.plan, []
+    for view, slots, judged in zip(block.views, block.slots, block.judge(test=False), strict=True):
+        assert view is not None, "an episode has an epoch at least"
+        finals.append(views.at_end(view, slots, judged, hosts.parameters(plan, views.in_use(slots))[1]))
+    return finals
+
+
+def _rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: GrowthConfig) -> Tensor:
+    """Of every action: float32 (T, B)."""
+    last = len(seen) - 2
+    rows = [
+        [
+            reward(before, after, final if step == last else None, config.reward, config.ppo.gamma)
+            for before, after, final in zip(seen[step], seen[step + 1], finals, strict=True)
+        ]
+        for step in range(last + 1)
+    ]
+    return torch.tensor(rows)
+
+
+def _ended(block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor) -> tuple[Ended, ...]:
+    """What the episodes of a block came to, its slots closed; the test set is judged here, and nowhere else."""
+    tested, right = block.judge(test=True), block.lessons.right
+    ended = []
+    for member, final in enumerate(finals):
+        done = [actions[member].op for actions in decided]
+        ended.append(
+            Ended(
+                environment=block.places.numbers[member],
+                epochs=block.epochs,
+                loss=final.loss,
+                accuracy=final.accuracy,
+                test_loss=tested[member][0],
+                test_accuracy=tested[member][1],
+                objective=objective(final, block.setting.config.reward),
+                reward=float(rewards[:, member].sum()),
+                host_parameters=final.host_parameters,
+                extra_parameters=final.extra_parameters,
+                germinated=done.count(Op.GERMINATE),
+                fossilized=done.count(Op.FOSSILIZE),
+                culled=done.count(Op.CULL),
+                skipped=block.skipped[member],
+                flops=block.flops[member],
+                kept=views.kept(final.slots),
+                truth=right[member] if right else None,
+            )
+        )
+    return tuple(ended)
+
+
+def _weighed(slot: SlotView, config: GrowthConfig) -> SlotView:
+    """A slot with the weight that its stage gives it in the coming epoch."""
+    if slot.stage is Stage.BLENDING:
+        epochs = config.gates.blending_epochs
+        alpha = blends.alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
+    else:
+        alpha = 1.0 if slot.stage in VISIBLE else 0.0
+    return replace(slot, alpha=alpha)
+
+
+def _on(lessons: Lessons, device: str) -> Lessons:
+    return replace(lessons, sets=lessons.sets.to(device))

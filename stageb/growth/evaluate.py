@@ -1,0 +1,183 @@
+"""``stageb evaluate RUN``: what a run's controller is worth, beside others at equal FLOPs, on environments held out."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from stageb import disk
+from stageb import world as worlds
+from stageb.cli import parse
+from stageb.config import FabricConfig, require
+from stageb.errors import InputError
+from stageb.figures import interval, short, wilson
+from stageb.growth import devices
+from stageb.growth.compare import OTHERS, Outcome, compare, plain
+from stageb.growth.config import GrowthConfig
+from stageb.growth.deciding import Decider
+from stageb.growth.environment import Places, Setting
+from stageb.growth.ranks import named
+from stageb.growth.schedule import cut
+from stageb.growth.stored import Stored, stored
+from stageb.growth.tasks import TAUGHT
+from stageb.world import World, decode, encode
+
+FIRST = 10_000  # environment, so that none is among those by which a run is watched
+
+
+def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
+    """How good a run's controller is, beside others that spend as many FLOPs, in environments that it did not learn from."""
+    parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
+    parser.add_argument("--environments", type=int, default=64, help="how many (default 64)")
+    parser.add_argument("--first", type=int, default=FIRST, help=f"number of the first (default {FIRST})")
+    parser.add_argument("--against", default="", metavar="NAMES", help="of: " + ", ".join(OTHERS) + " (default: all)")
+    parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="runs of the same config, but for its seed")
+    parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
+    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share the environments (default 1)")
+    given = parser.parse_args(arguments)
+    for name in ("environments", "devices"):
+        require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
+    require(given.first >= 0, "--first", given.first, "0 or more")
+    others = _named(given.against, config)
+    controller = config.growth.controller
+    runs = [stored(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
+    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
+    devices.check(fabric)
+    numbers = range(given.first, given.first + given.environments)
+
+    def on_ranks(world: World) -> int:
+        found = _together(world, config, numbers, runs, others)
+        if world.is_global_zero:
+            if given.out:
+                _write(Path(given.out), found)
+            title = f"{folder}, after {runs[0].updates:,} updates" + f", and {len(runs) - 1} like it" * (len(runs) > 1)
+            print(f"{title}; {len(numbers)} held-out environments, {numbers[0]} to {numbers[-1]}")
+            print("\n".join(table(found, controller)))
+        return 0
+
+    return worlds.run(fabric, on_ranks)
+
+
+def _named(against: str, config: GrowthConfig) -> list[str]:
+    """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be here."""
+    known = config.task.name in TAUGHT
+    names = [name.strip() for name in against.split(",")] if against else [*OTHERS]
+    for name in names:
+        require(name in OTHERS, "--against", name, f"of: {', '.join(OTHERS)}, with commas in between")
+        require(known or not against or name != "oracle", "--against", name, "what pays in this task is not known")
+    return [name for name in names if name != config.growth.controller and (known or name != "oracle")]
+
+
+def _like(folder: Path, first: Path, config: GrowthConfig) -> Stored:
+    """Another run, which may differ in its seed alone. Raises ``InputError``."""
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"--also {folder}: no run lies there (it would hold config.yaml)")
+    other = parse(["--config", str(folder / "config.yaml")]).config
+    if not isinstance(other, GrowthConfig) or shaping(other) != shaping(config):
+        raise InputError(f"--also {folder}: its config is another one than that of {first}; only seeds may differ")
+    return stored(folder, other, config.growth.controller)
+
+
+def shaping(config: GrowthConfig) -> GrowthConfig:
+    """The config without its seed, and without what changes no result."""
+    plain = GrowthConfig()
+    same = {name: getattr(plain, name) for name in ("seed", "output", "fabric", "log", "log_level", "loggers")}
+    return replace(config, **same)
+
+
+def _together(
+    world: World, config: GrowthConfig, numbers: range, runs: Sequence[Stored], others: Sequence[str]
+) -> list[list[Outcome]]:
+    """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
+    torch.set_num_threads(1)
+    setting = Setting.of(config, world.device)
+    deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
+    mine = []
+    for block in world.share(cut(numbers, config.growth.block)):
+        with world.at(named(block)):
+            mine.append(plain(compare(setting, Places(tuple(block), held_out=True), deciders, others)))
+    parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
+    return [[Outcome.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
+
+
+def _write(path: Path, found: Sequence[Sequence[Outcome]]) -> None:
+    rows = [{"run": run, **asdict(each)} for run, outcomes in enumerate(found) for each in outcomes]
+    with disk.reporting(path):
+        disk.replace(path, disk.json_lines(rows))
+
+
+# What came of it
+
+
+def table(found: Sequence[Sequence[Outcome]], controller: str) -> list[str]:
+    """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired differences."""
+    whole = [each for outcomes in found for each in outcomes]
+    names = list(dict.fromkeys(each.controller for each in whole))
+    lines = [f"{'':<14}{'test accuracy':>14}{'parameters':>12}{'epochs':>8}{'FLOP':>10}  {controller} above it by"]
+    for name in names:
+        of = [each for each in whole if each.controller == name]
+        lines.append(
+            f"{name:<14}{_mean(of, 'test_accuracy'):>14.1%}{1 + _mean(of, 'extra'):>11.2f}x{_mean(of, 'epochs'):>8.1f}"
+            f"{short(_mean(of, 'flops')):>10}  {'' if name == controller else _shown(*above(found, controller, name))}"
+        )
+    return [*lines, *_of_teachers(whole, controller)]
+
+
+def above(found: Sequence[Sequence[Outcome]], controller: str, other: str) -> tuple[float, float]:
+    """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
+
+    Differences are paired by environment. Where there are several runs, their spread counts as well as that of environments:
+    the squares of both standard errors are added, which is exact but for what the two share, and then too wide.
+    """
+    differences = [_paired(outcomes, controller, other) for outcomes in found]
+    by_environment = [sum(column) / len(column) for column in zip(*differences, strict=True)]
+    mean, half = interval(by_environment)
+    if len(found) > 1:
+        half = math.hypot(half, interval([sum(row) / len(row) for row in differences])[1])
+    return mean, half
+
+
+def _paired(outcomes: Sequence[Outcome], controller: str, other: str) -> list[float]:
+    by_name = {(each.controller, each.environment): each.test_accuracy for each in outcomes}
+    numbers = dict.fromkeys(each.environment for each in outcomes)
+    return [by_name[controller, number] - by_name[other, number] for number in numbers]
+
+
+def _of_teachers(whole: Sequence[Outcome], controller: str) -> list[str]:
+    """What the controller kept, beside what is known to be right; and how far it goes on the way to the oracle."""
+    mine = [each for each in whole if each.controller == controller]
+    none = sum(not each.kept for each in mine)
+    lines = [f"no growth in {_share(none, len(mine))}"]
+    if right := [each for each in mine if each.truth]:
+        hit = sum(each.kept == (each.truth,) for each in right)
+        held = sum(each.truth in each.kept for each in right)
+        lines.append(
+            f"the right slot and blueprint, and no other, in {_share(hit, len(right))}; among others in {held - hit}"
+        )
+    means = {
+        name: _mean([each for each in whole if each.controller == name], "test_accuracy")
+        for name in ("oracle", "static-small")
+    }
+    if means["oracle"] > means["static-small"]:
+        way = (_mean(mine, "test_accuracy") - means["static-small"]) / (means["oracle"] - means["static-small"])
+        lines.append(f"{way:.0%} of the way from static-small to the oracle")
+    return lines
+
+
+def _share(hits: int, of: int) -> str:
+    low, high = wilson(hits, of)
+    return f"{hits / of:.1%} ({low:.1%} to {high:.1%})"
+
+
+def _shown(mean: float, half: float) -> str:
+    return f"{100 * mean:+.2f} +- {100 * half:.2f} points"
+
+
+def _mean(outcomes: Sequence[Outcome], name: str) -> float:
+    return sum(getattr(each, name) for each in outcomes) / len(outcomes) if outcomes else math.nan

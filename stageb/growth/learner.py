@@ -1,0 +1,184 @@
+"""Learning from a round of episodes, on rank 0: the policy is tiny, and one source of truth needs no reduction.
+
+What the policy gave for its own actions is asked of it again before it learns, in one batch: ranks that played need send no
+more than what was seen, done and paid. Episodes end where they end: no value is added past their last step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stageb import draws, ppo, seeds
+from stageb.errors import StagebError
+from stageb.growth import memory
+from stageb.growth.config import GrowthConfig
+from stageb.growth.normaliser import Normaliser
+from stageb.growth.observation import SIZE
+from stageb.growth.policy import Policy
+
+ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
+BROKEN_IN_A_ROW = 3  # steps of the optimiser that come to no finite gradient, after which a run ends
+
+
+class PolicyError(StagebError):
+    """Losses of the policy that are no numbers any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """T steps of N whole episodes."""
+
+    observations: Tensor  # float32 (T, N, 80)
+    legal: Tensor  # bool (T, N, 4, 3): the masks
+    actions: Tensor  # int64 (T, N, 3): operation, slot, blueprint, 0 for what an action does not name
+    rewards: Tensor  # float32 (T, N)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Played]) -> Played:
+        """Episodes of several blocks, in their order."""
+        return cls(*(torch.cat([getattr(part, each.name) for part in parts], dim=1) for each in fields(cls)))
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """What ``ppo.gae`` reads."""
+
+    values: Tensor
+    next_values: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    truncated: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step of the optimiser learns from: B steps of episodes."""
+
+    seen: tuple[Tensor, Tensor, Tensor]  # normalised observations, memory, masks
+    actions: Tensor  # int64 (B, 3)
+    log_probs: Tensor  # float32 (B,)
+    advantages: Tensor  # float32 (B,)
+    returns: Tensor  # float32 (B,)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What an update came to: means over its minibatches."""
+
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    approx_kl: float
+    clip_frac: float
+    grad_norm: float
+    explained_variance: float
+    skipped: int  # steps of the optimiser left out, since their gradients were not finite
+    epochs: int  # passes made, fewer than ``ppo.epochs`` where ``ppo.target_kl`` was reached
+
+
+class Learner:
+    """The policy, its normaliser and its optimiser."""
+
+    def __init__(self, config: GrowthConfig) -> None:
+        self.config = config
+        self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed)
+        self.normaliser = Normaliser(SIZE)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ADAM_EPSILON)
+        self._broken = 0  # steps in a row
+
+    def learn(self, played: Played, update: int, done: float) -> Figures:
+        """One update; ``done`` is the share of the run before it, 0 to 1, by which the schedules go.
+
+        Raises ``PolicyError`` where three gradients in a row are not finite.
+        """
+        config = self.config.ppo
+        remembered = memory.over(played.observations)
+        seen = (self.normaliser(played.observations), remembered, played.legal)
+        flat = (seen[0].flatten(0, 1), seen[1].flatten(0, 1), seen[2].flatten(0, 1))
+        with torch.no_grad():
+            log_probs, _, values = self.policy(flat, played.actions.flatten(0, 1))
+        trajectory = _whole(played.rewards, values.view_as(played.rewards))
+        advantages = ppo.gae(trajectory, config.gamma, config.gae_lambda)
+        mean, deviation, explained = ppo.moments(ppo.sums(trajectory, advantages))
+        returns = (advantages + trajectory.values).flatten()
+        normal = ppo.normalised(advantages, mean, deviation).flatten()
+        whole = Batch(flat, played.actions.flatten(0, 1), log_probs, normal, returns)
+        self._anneal(done)
+        losses: list[Tensor] = []
+        passes = 0
+        for epoch in range(config.epochs):
+            steps = [self._step(batch, done) for batch in self._minibatches(whole, (update, epoch))]
+            losses, passes = losses + steps, passes + 1
+            if config.target_kl is not None and float(torch.stack(steps)[:, 3].mean()) > config.target_kl:
+                break
+        self.normaliser.take(played.observations)
+        return _figures(losses, float(explained), passes)
+
+    def state(self) -> dict[str, Any]:
+        """All that it goes on from: tensors by name."""
+        kept = {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {**kept, "normaliser": self.normaliser.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from what ``state`` gave."""
+        self.policy.load_state_dict(state["policy"])
+        self.normaliser.load(state["normaliser"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _anneal(self, done: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = between(self.config.ppo.learning_rate, self.config.ppo.learning_rate_end, done)
+
+    def _step(self, batch: Batch, done: float) -> Tensor:
+        """One step of the optimiser: the losses after the total, and the length of the gradient."""
+        config = self.config.ppo
+        weight = between(config.entropy_weight, config.entropy_weight_end, done)
+        losses = ppo.ppo_loss(self.policy(batch.seen, batch.actions), batch, config, weight)
+        self.optimizer.zero_grad()
+        losses.total.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
+        self._broken = 0 if norm.isfinite() else self._broken + 1
+        if self._broken == BROKEN_IN_A_ROW:
+            raise PolicyError(
+                f"the gradients of the policy are not finite, {BROKEN_IN_A_ROW} steps in a row; the last commit is intact. "
+                "Try a smaller ppo.learning_rate"
+            )
+        if not self._broken:
+            self.optimizer.step()
+        names = [each.name for each in fields(ppo.Losses)][1:]
+        return torch.stack([*(getattr(losses, name).detach() for name in names), norm])
+
+    def _minibatches(self, whole: Batch, names: tuple[int, int]) -> Iterator[Batch]:
+        """The steps of the round in parts of nearly one size, in an order that ``names`` name: the update and the pass."""
+        key = draws.signed(seeds.stream(self.config.seed, "growth", "minibatches", *names))
+        count = len(whole.actions)
+        order = draws.bits(torch.full((count,), key), torch.arange(count)).argsort()
+        for some in order.chunk(self.config.policy.minibatches):
+            observations, remembered, legal = (each[some] for each in whole.seen)
+            rest = (whole.actions, whole.log_probs, whole.advantages, whole.returns)
+            yield Batch((observations, remembered, legal), *(each[some] for each in rest))
+
+
+def between(first: float, last: float, done: float) -> float:
+    """Linear from ``first``, at 0, to ``last``, at 1."""
+    return first + (last - first) * done
+
+
+def _whole(rewards: Tensor, values: Tensor) -> Trajectory:
+    """Episodes that end with their last step."""
+    nothing = torch.zeros_like(values[:1])
+    ends = torch.zeros_like(rewards, dtype=torch.bool)
+    ends[-1] = True
+    return Trajectory(values, torch.cat([values[1:], nothing]), rewards, ends, torch.zeros_like(ends))
+
+
+def _figures(losses: Sequence[Tensor], explained: float, passes: int) -> Figures:
+    seen = torch.stack(list(losses))
+    skipped = int((~seen[:, -1].isfinite()).sum())
+    policy, value, entropy, kl, clipped, norm = seen.nan_to_num(0.0, 0.0, 0.0).double().mean(0).tolist()
+    return Figures(policy, value, entropy, kl, clipped, norm, explained, skipped, passes)

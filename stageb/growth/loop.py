@@ -1,0 +1,56 @@
+"""The growth loop, as every rank runs it: play episodes, learn, measure; rank 0 learns, records and commits.
+
+Fabric has launched the ranks (``world.py``). An update plays ``growth.environments`` episodes in blocks, which are cut by
+the update alone and shared over ranks, all under one snapshot of the controller. No gradient of the controller crosses
+ranks: rank 0 learns from what was gathered and hands the next snapshot out. So every world size leaves the same bytes. A
+commit holds the learner and the number of updates, which names every random stream.
+"""
+
+from __future__ import annotations
+
+from stageb import loggers, speaking
+from stageb import world as worlds
+from stageb.growth import devices
+from stageb.growth.config import GrowthConfig
+from stageb.growth.deciding import Snapshot
+from stageb.growth.ranks import Ranks
+from stageb.growth.run import Run
+from stageb.growth.schedule import Schedule
+from stageb.world import World
+
+
+def fit(config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
+    """Run, or go on with, the run that ``config`` names. Returns the exit code."""
+    speaking.at(config.log_level)
+    loggers.check(config.loggers)
+    devices.check(config.fabric)
+    return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh))
+
+
+def main(world: World, config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
+    """The loop, on every rank."""
+    ranks = Ranks(config, Schedule(config), world)  # reads the task, and refuses what cannot be, before anything is written
+    with Run(config, resolved_yaml, world.facts()) as run:
+        if world.lead(run.finished, fresh):
+            return 0
+        begun, snapshot = world.lead(run.begin, fresh, ranks.places())
+        if not updates(world, run, ranks, begun, snapshot):
+            return world.lead(run.stop)
+        world.lead(run.end)
+    return 0
+
+
+def updates(world: World, run: Run, ranks: Ranks, begun: int, snapshot: Snapshot) -> bool:
+    """The updates from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit that is
+    due: one in between would leave other files than a run that nothing disturbed."""
+    schedule = ranks.schedule
+    for update in range(begun, schedule.updates):
+        played = ranks.play(update, snapshot)
+        snapshot = world.lead(run.learn, update, played)
+        tested = ranks.evaluate(update, snapshot) if schedule.evaluates(update) else None
+        world.lead(run.record, update, played, tested)
+        if schedule.commits(update):
+            world.lead(run.commit, update)
+            if world.stopping and update + 1 < schedule.updates:
+                return False
+    return True

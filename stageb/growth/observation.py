@@ -1,0 +1,137 @@
+"""What a controller observes of an environment: 80 numbers, bounded by construction.
+
+Fifty are of the host and its slots, thirty are telemetry, ten of each slot. Slots always come as early, mid, late. The
+numbers of a slot tell of that slot alone, and those of an empty one are exactly 0. Losses x >= 0 become x / (1 + x), which
+is in [0, 1).
+
+| index | what | range |
+|---|---|---|
+| 0 | epochs done, over those of the episode | 0 to 1 |
+| 1 | steps done, in thousands: x / (1 + x) | 0 to 1 |
+| 2, 3 | loss and accuracy on the fit set | 0 to 1 |
+| 4, 5 | what they changed by since the epoch before: tanh of the loss's, the accuracy's | -1 to 1 |
+| 6, 7 | the same on the validation set | -1 to 1 |
+| 8 | epochs since the best validation loss, over those of the episode | 0 to 1 |
+| 9, 10 | best validation loss and accuracy | 0 to 1 |
+| 11 to 15 | validation losses of the last five epochs, newest first; 0 before the first | 0 to 1 |
+| 16 to 20 | validation accuracies, likewise | 0 to 1 |
+| 21 | parameters of seeds over all parameters | 0 to 1 |
+| 22 | seeds germinated, over the epochs of the episode | 0 to 1 |
+| 23 to 31 | early: has a seed, stage / 8, alpha, contribution, which of up to five blueprints (one-hot) | -1 to 1 |
+| 32 to 40 | mid: the same | -1 to 1 |
+| 41 to 49 | late: the same | -1 to 1 |
+| 50 to 59 | early: telemetry | -1 to 1 |
+| 60 to 69 | mid: telemetry | -1 to 1 |
+| 70 to 79 | late: telemetry | -1 to 1 |
+
+Telemetry of a slot: gradient norm x / (1 + x); 1 if that is neither vanishing nor exploding; vanishing; exploding; epochs
+in its stage, over those of the episode; validation accuracy without the seed; what the accuracy changed by in its stage;
+stage / 8; alpha; the seed's age in epochs, over those of the episode. A slot that a cull has shut shows its stage, and 0
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from stageb.growth.lifecycle import SEEDED
+from stageb.growth.types import SlotView, Stage, View
+
+SIZE = 80
+HOST = 23  # numbers of the host
+BASE = 9  # and of each slot beside it
+TELEMETRY = 10
+MOST_BLUEPRINTS = 5
+HISTORY = 5  # epochs
+
+
+def observe(views: Sequence[View]) -> Tensor:
+    """The observation of every view: float32 (views, 80)."""
+    rows = [list(_numbers(view)) for view in views]
+    return torch.tensor(rows, dtype=torch.float32).reshape(len(rows), SIZE)
+
+
+def _numbers(view: View) -> Iterator[float]:
+    """The 80 numbers of a view, in the order of the table."""
+    yield from _of_host(view)
+    for slot in view.slots:
+        yield from _of_slot(slot)
+    for slot in view.slots:
+        yield from _telemetry(slot, view)
+
+
+def _of_host(view: View) -> Iterator[float]:
+    yield _share(view.epoch, view.epochs)
+    yield _squashed(view.steps / 1000)
+    yield _squashed(view.train_loss)
+    yield _unit(view.train_accuracy)
+    yield _tanh(view.train_loss_delta)
+    yield _signed(view.train_accuracy_delta)
+    yield _tanh(_change(view.loss_history))
+    yield _signed(_change(view.accuracy_history))
+    yield _share(view.plateau, view.epochs)
+    yield _squashed(view.best_loss)
+    yield _unit(view.best_accuracy)
+    for history, bound in ((view.loss_history, _squashed), (view.accuracy_history, _unit)):
+        newest = [bound(each) for each in reversed(history[-HISTORY:])]
+        yield from newest + [0.0] * (HISTORY - len(newest))
+    yield _share(view.extra_parameters, view.extra_parameters + view.host_parameters)
+    yield _share(view.germinated, view.epochs)
+
+
+def _of_slot(slot: SlotView) -> Iterator[float]:
+    seeded = slot.stage in SEEDED
+    yield float(seeded)
+    yield slot.stage / max(Stage)
+    yield _unit(slot.alpha) * seeded
+    yield _signed(slot.contribution) * seeded
+    yield from (float(seeded and slot.blueprint == blueprint) for blueprint in range(MOST_BLUEPRINTS))
+
+
+def _telemetry(slot: SlotView, view: View) -> list[float]:
+    if slot.stage not in SEEDED:
+        return [0.0] * TELEMETRY
+    return [
+        _squashed(slot.gradient_norm),
+        float(not slot.vanishing and not slot.exploding),
+        float(slot.vanishing),
+        float(slot.exploding),
+        _share(slot.epochs_in_stage, view.epochs),
+        _unit(slot.accuracy_without),
+        _signed(slot.improvement),
+        slot.stage / max(Stage),
+        _unit(slot.alpha),
+        _share(slot.age, view.epochs),
+    ]
+
+
+def _squashed(value: float) -> float:
+    """x / (1 + x), of what is 0 or more: in [0, 1]; 1 for what is no number."""
+    return value / (1 + value) if 0 <= value < math.inf else float(not value < 0)
+
+
+def _unit(value: float) -> float:
+    """In [0, 1]; 0 for what is no number."""
+    return min(1.0, max(0.0, value)) if value == value else 0.0
+
+
+def _signed(value: float) -> float:
+    """In [-1, 1]; 0 for what is no number."""
+    return min(1.0, max(-1.0, value)) if value == value else 0.0
+
+
+def _tanh(value: float) -> float:
+    return math.tanh(value) if value == value else 0.0
+
+
+def _share(part: float, whole: float) -> float:
+    return _unit(part / whole) if whole else 0.0
+
+
+def _change(history: Sequence[float]) -> float:
+    """What the newest differs by from the one before; 0 where there is none."""
+    return history[-1] - history[-2] if len(history) > 1 else 0.0

@@ -1,0 +1,106 @@
+"""An episode as text and as a picture: what became of each slot over the epochs, and of the accuracy meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stageb.growth.types import SLOTS, Action, Op, Stage, View
+
+COLOURS = {  # of stages; an empty slot stays white
+    Stage.GERMINATED: "#d9d9d9",
+    Stage.TRAINING: "#fdd49e",
+    Stage.BLENDING: "#a6d8a0",
+    Stage.PROBATIONARY: "#41ab5d",
+    Stage.FOSSILIZED: "#08589e",
+    Stage.CULLED: "#ef3b2c",
+    Stage.EMBARGOED: "#fcbba1",
+    Stage.RESETTING: "#fee5d9",
+}
+LETTERS = dict(zip(Stage, "·gtbPF×er", strict=True))  # by which the text shows stages
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One environment from its start to its end."""
+
+    title: str
+    blueprints: tuple[str, ...]  # names, by index
+    views: tuple[View, ...]  # at each epoch's end, before the action
+    actions: tuple[Action, ...]  # what was decided then; nothing at the last
+    test_accuracy: float  # at the end
+    kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
+
+
+def text(episode: Episode) -> list[str]:
+    """A line for each slot, a letter an epoch, and one for what the letters mean."""
+    rows = [
+        f"{slot:<6}" + "".join(LETTERS[view.slots[place].stage] for view in episode.views) + _grown(episode, place)
+        for place, slot in enumerate(SLOTS)
+    ]
+    met = sorted({each.stage for view in episode.views for each in view.slots})
+    return [*rows, "      " + ", ".join(f"{LETTERS[stage]} {stage.name.lower()}" for stage in met)]
+
+
+def draw(episode: Episode, path: Path) -> None:
+    """Write the episode as a PNG file: accuracy above, the slots with their stages as colours below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    epochs = [view.epoch for view in episode.views]
+    above.plot(epochs, [view.accuracy for view in episode.views], color="#222222", label="validation")
+    above.plot(epochs, [view.train_accuracy for view in episode.views], color="#999999", linewidth=1, label="fit")
+    above.plot(epochs[-1:], [episode.test_accuracy], "D", color="#c51b7d", label=f"test {episode.test_accuracy:.1%}")
+    above.set_ylabel("accuracy")
+    above.set_title(episode.title, fontsize=10)
+    above.grid(alpha=0.3)
+    above.legend(frameon=False, fontsize=8, loc="lower right")
+    _slots(below, episode)
+    _decisions(above, episode)
+    figure.savefig(path, dpi=100, metadata={"Software": None})
+
+
+def _slots(axes: Any, episode: Episode) -> None:
+    """Three rows of cells, early above; a seed's blueprint stands where it begins."""
+    from matplotlib.patches import Patch
+
+    for row, _ in enumerate(SLOTS):
+        seed = -1
+        for view in episode.views:
+            slot = view.slots[row]
+            if slot.stage in COLOURS:
+                axes.add_patch(_cell(view.epoch - 0.5, row - 0.4, COLOURS[slot.stage]))
+            if slot.blueprint >= 0 and slot.seed_id not in (-1, seed):
+                name, dark = episode.blueprints[slot.blueprint], slot.stage == Stage.FOSSILIZED
+                axes.text(view.epoch - 0.4, row, name, fontsize=8, va="center", color="white" if dark else "black", zorder=3)
+                seed = slot.seed_id
+    axes.set_yticks(range(len(SLOTS)), SLOTS)
+    axes.set_ylim(len(SLOTS) - 0.5, -0.5)
+    axes.set_xlim(0.5, len(episode.views) + 0.5)
+    axes.set_xlabel("epoch")
+    met = {each.stage for view in episode.views for each in view.slots}
+    handles = [Patch(color=colour, label=stage.name.lower()) for stage, colour in COLOURS.items() if stage in met]
+    if handles:
+        axes.legend(handles=handles, frameon=False, fontsize=8, ncols=8, loc="upper center", bbox_to_anchor=(0.5, -0.3))
+
+
+def _cell(left: float, top: float, colour: str) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((left, top), 1.0, 0.8, facecolor=colour, edgecolor="none")
+
+
+def _decisions(axes: Any, episode: Episode) -> None:
+    """A thin line at each epoch after which the controller did something."""
+    for view, action in zip(episode.views[:-1], episode.actions, strict=True):
+        if action.op != Op.WAIT:
+            axes.axvline(view.epoch + 0.5, color="#bbbbbb", linewidth=0.8, linestyle=":", zorder=0)
+
+
+def _grown(episode: Episode, place: int) -> str:
+    """What a slot keeps."""
+    return "".join(f"  {episode.blueprints[blueprint]}" for slot, blueprint in episode.kept if slot == place)

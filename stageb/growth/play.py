@@ -1,0 +1,54 @@
+"""``stageb play RUN``: watch an episode of a controller, as text and as a picture."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from stageb import disk
+from stageb.config import require
+from stageb.errors import InputError
+from stageb.growth import picture
+from stageb.growth.config import GrowthConfig
+from stageb.growth.deciding import CONTROLLERS, Decider
+from stageb.growth.environment import Block, Places, Setting, play
+from stageb.growth.stored import stored
+from stageb.growth.types import SLOTS
+
+
+def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
+    """Show an episode of a held-out environment, and write it as a picture into the run's folder."""
+    parser = argparse.ArgumentParser(prog="stageb play RUN", description=main.__doc__)
+    parser.add_argument("--environment", type=int, default=0, help="its number among those held out (default 0)")
+    parser.add_argument("--controller", choices=CONTROLLERS, help="who decides (default: the run's)")
+    parser.add_argument("--out", metavar="FILE", help="where the picture goes (default RUN/episode.png)")
+    given = parser.parse_args(arguments)
+    require(given.environment >= 0, "--environment", given.environment, "0 or more")
+    place = Path(given.out) if given.out else folder / "episode.png"
+    if place.suffix.lower() != ".png":
+        raise InputError(f"--out {place}: give a name that ends in .png")
+    name = given.controller or config.growth.controller
+    held = stored(folder, config, name)
+    torch.set_num_threads(1)
+    block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
+    episodes = play(block, Decider(name, held.snapshot, greedy=True).of(block))
+    [ended], blueprints = episodes.ended, block.setting.plan.blueprints
+    right = "" if ended.truth is None else f"; right: {blueprints[ended.truth[1]]} in {SLOTS[ended.truth[0]]}"
+    episode = picture.Episode(
+        title=f"{config.task.name}, held-out environment {given.environment}: {name}{right}",
+        blueprints=blueprints,
+        views=tuple(views[0] for views in episodes.views),
+        actions=tuple(actions[0] for actions in episodes.actions),
+        test_accuracy=ended.test_accuracy,
+        kept=ended.kept,
+    )
+    print(episode.title)
+    print("\n".join(picture.text(episode)))
+    print(f"test accuracy {ended.test_accuracy:.1%}, J {ended.objective:.3f}, parameters {1 + ended.extra:.2f} x the host's")
+    with disk.reporting(place):
+        disk.place(place, lambda path: picture.draw(episode, path))
+    print(place)
+    return 0

@@ -1,0 +1,40 @@
+"""What a run of this loop says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stageb.figures import short
+from stageb.growth.config import GrowthConfig
+from stageb.growth.schedule import Schedule
+
+
+def opening(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+    """The first line: ``done`` updates lie behind, of which ``last`` is the row."""
+    place = f"{config.output.root}/{config.output.run_name}"
+    if last:
+        return f"{place}: going on after {done} of {schedule.updates} updates, {figures(last)}"
+    growth, host = config.growth, config.host
+    return (
+        f"{place}: {schedule.updates:,} updates of {growth.environments} environments each: {config.task.name}, "
+        f"{host.kind} hosts, {host.epochs} epochs; controller {growth.controller}"
+    )
+
+
+def figures(row: Mapping[str, Any]) -> str:
+    """How well episodes went, in a few words."""
+    said = f"J {row['objective']:.3f}, test accuracy {row['test_accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
+    if row["explained_variance"] is not None:
+        said += f", explained variance {row['explained_variance']:.2f}"
+    return said if row["eval/objective"] is None else f"{said}; held out: J {row['eval/objective']:.3f}"
+
+
+def result(row: Mapping[str, Any]) -> str:
+    """What came of the run whose last row is ``row``."""
+    right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
+    return (
+        f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held out: "
+        f"J {row['eval/objective']:.3f}, test accuracy {row['eval/test_accuracy']:.1%}, "
+        f"{row['eval/fossilized']:.2f} seeds kept{right}"
+    )

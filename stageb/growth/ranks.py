@@ -1,0 +1,108 @@
+"""What every rank does for the loop: play its share of the blocks, and bring together what came of them.
+
+Every method is for all ranks, in the same order. Rank 0 alone learns and writes: ``run.py``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+
+from stageb.growth import ddp
+from stageb.growth.config import GrowthConfig
+from stageb.growth.ddp import Together
+from stageb.growth.deciding import Decider, Snapshot
+from stageb.growth.environment import Block, Episodes, Places, Setting, play
+from stageb.growth.learner import Played
+from stageb.growth.schedule import Schedule, cut
+from stageb.growth.types import Ended
+from stageb.world import World, decode, encode
+
+
+@dataclass(frozen=True)
+class Round:
+    """What all ranks played, in the order of environments; on rank 0, and empty elsewhere."""
+
+    ended: tuple[Ended, ...]
+    played: tuple[Played, ...]  # of each block
+    ranks: tuple[dict[str, Any], ...]  # what each rank did, for timings
+
+
+class Ranks:
+    """The ranks of a run, as the loop sees them."""
+
+    def __init__(self, config: GrowthConfig, schedule: Schedule, world: World) -> None:
+        """Reads the task. Raises ``ConfigError`` and ``InputError``, the same on every rank."""
+        torch.set_num_threads(1)  # sums on one thread are the same at every world size; more cores take more ranks
+        torch.backends.cudnn.deterministic = True
+        self.config, self.schedule, self.world = config, schedule, world
+        ddp.check(config, world.world_size)
+        self.setting = Setting.of(config, world.device)
+
+    def places(self) -> list[str]:
+        """The device of every rank, by rank."""
+        return [decode(each) for each in self.world.gather(encode(self.world.device))]
+
+    def play(self, update: int, snapshot: Snapshot) -> Round:
+        """The episodes of an update, under one snapshot of what decides."""
+        decider = Decider(self.config.growth.controller, snapshot)
+        return self._shared(self.schedule.blocks(update), decider, held_out=False, label=f"update {update + 1}")
+
+    def evaluate(self, update: int, snapshot: Snapshot) -> Round:
+        """Episodes with the most probable actions; the same environments each time, none of which is learnt from."""
+        blocks = cut(range(self.config.evaluation.environments), self.config.growth.block)
+        decider = Decider(self.config.growth.controller, snapshot, greedy=True)
+        return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
+
+    def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> Round:
+        """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays
+        all blocks, with the others, and rank 0 knows what came of them."""
+        mine: list[dict[str, Any]] = []
+        shared_out = not self.config.growth.ddp
+        for numbers in self.world.share(blocks) if shared_out else blocks:
+            with self.world.at(f"{label}, {named(numbers)}"):
+                episodes = self._played(Places(tuple(numbers), held_out), decider)
+                mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
+        told = mine if shared_out or self.world.is_global_zero else []
+        parts = self.world.gather(_packed({"blocks": told, "rank": self._facts(mine)}))
+        if not self.world.is_global_zero:
+            return Round((), (), ())
+        unpacked = [torch.load(io.BytesIO(part), weights_only=True) for part in parts]
+        together = self.world.dealt([each["blocks"] for each in unpacked]) if shared_out else mine
+        ended = tuple(Ended(**each) for block in together for each in block["ended"])
+        return Round(ended, tuple(Played(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked))
+
+    def _played(self, places: Places, decider: Decider) -> Episodes:
+        """A block from its start to its end, by this rank alone or by all of them."""
+        if not self.config.growth.ddp:
+            block = Block(self.setting, places)
+            return play(block, decider.of(block))
+        together = Together(self.world)
+        block = Block(self.setting, places, trainer=together)
+        return play(block, together.led(decider.of(block)))
+
+    def _facts(self, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What this rank did: how many environments, on which device, and the most memory that took there."""
+        device = torch.device(self.world.device)
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+        environments = sum(len(block["ended"]) for block in blocks)
+        return {"rank": self.world.rank, "device": str(device), "environments": environments, "peak_bytes": peak}
+
+
+def named(numbers: range) -> str:
+    """The environments of a block, for errors."""
+    return f"environment{f's {numbers[0]} to' * (len(numbers) > 1)} {numbers[-1]}"
+
+
+def _tensors(played: Played) -> dict[str, torch.Tensor]:
+    return {each.name: getattr(played, each.name).cpu() for each in fields(played)}
+
+
+def _packed(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()

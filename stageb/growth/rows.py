@@ -1,0 +1,53 @@
+"""What an update comes to, as rows of a run's files hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from stageb.figures import rounded
+from stageb.growth.learner import Figures
+from stageb.growth.types import SLOTS, Ended
+
+MEANS = ("objective", "accuracy", "test_accuracy", "reward", "extra", "germinated", "fossilized", "culled")
+GROUPS = {  # how TensorBoard groups what rows call plainly
+    **dict.fromkeys((*MEANS, "right", "none"), "episodes"),
+    **dict.fromkeys(("flops", "flops_so_far", "host_skipped_so_far"), "hosts"),
+    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
+    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
+    **dict.fromkeys(("skipped", "learning_rate", "entropy_weight"), "ppo"),
+}
+
+
+def averages(ended: Sequence[Ended], prefix: str = "") -> dict[str, float | int | None]:
+    """What episodes came to on average; no figures where there were none.
+
+    ``right`` is the share of those whose right slot and blueprint are known that kept exactly this one seed; ``none`` the
+    share that kept no seed.
+    """
+    known = [each for each in ended if each.truth is not None]
+    means: dict[str, float | None] = dict.fromkeys((*MEANS, "right", "none"))
+    if ended:
+        means = {name: sum(getattr(each, name) for each in ended) / len(ended) for name in MEANS}
+        means["none"] = sum(not each.kept for each in ended) / len(ended)
+        means["right"] = sum(each.kept == (each.truth,) for each in known) / len(known) if known else None
+    return {f"{prefix}{name}": rounded(value) for name, value in means.items()}
+
+
+def of_episode(update: int, ended: Ended, blueprints: Sequence[str]) -> dict[str, Any]:
+    """A row of episodes.jsonl."""
+    plain = {name: rounded(value) if isinstance(value, float) else value for name, value in asdict(ended).items()}
+    named = {"kept": [_named(each, blueprints) for each in ended.kept]}
+    truth = {"truth": _named(ended.truth, blueprints) if ended.truth else None}
+    return {"update": update + 1, **plain, **named, **truth}
+
+
+def of_learning(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """What the controller learnt; no figures where it does not learn."""
+    return {each.name: rounded(figures[each.name]) if figures else None for each in fields(Figures)}
+
+
+def _named(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, str]:
+    slot, blueprint = seed
+    return {"slot": SLOTS[slot], "blueprint": blueprints[blueprint]}

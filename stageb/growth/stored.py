@@ -1,0 +1,43 @@
+"""The controller of a run, read from its folder as it was last committed; the run itself may go on meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from stageb.commits import committed
+from stageb.errors import InputError
+from stageb.growth.config import GrowthConfig
+from stageb.growth.deciding import Snapshot, taken_up
+
+WEIGHTS = "weights/policy.safetensors"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a run's folder holds."""
+
+    snapshot: Snapshot  # the policy and its normaliser; empty for a controller that does not learn
+    updates: int  # that it learnt from
+
+
+def stored(folder: Path, config: GrowthConfig, controller: str) -> Stored:
+    """What a controller needs, as last committed. Raises ``InputError`` where there is none yet, or of another shape."""
+    last = committed(folder)
+    if not last["state"]:
+        raise InputError(f"{folder}: its run has committed nothing yet; wait for its first commit")
+    updates = last["state"]["update"]
+    if controller != "ppo":
+        return Stored({}, updates)
+    if WEIGHTS not in last["versions"]:
+        raise InputError(f"{folder}: its controller is {config.growth.controller}, which learns nothing; name another one")
+    path = folder / last["versions"][WEIGHTS][0].name
+    try:
+        snapshot = load_file(path)
+        taken_up(snapshot, config)
+    except (OSError, RuntimeError, KeyError, SafetensorError) as error:
+        raise InputError(f"{path}: not the weights of the policy that config.yaml tells of: {error}") from error
+    return Stored(snapshot, updates)

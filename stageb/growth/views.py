@@ -1,0 +1,100 @@
+"""What is known of an environment, from epoch to epoch: views made of what was measured. Standard library alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from stageb.growth.config import GatesConfig
+from stageb.growth.lifecycle import SEEDED, VISIBLE
+from stageb.growth.types import Slots, SlotView, Stage, View
+
+REMEMBERED = 5  # epochs of which a view holds the validation figures
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One epoch of one environment, as tensors told it."""
+
+    train_loss: float  # means over the epoch's steps
+    train_accuracy: float
+    loss: float  # on the validation set
+    accuracy: float
+    changed: tuple[float, ...]  # validation accuracy with early, mid, late turned: out where the host sees it, else in
+    gradient_norms: tuple[float, ...]  # of early, mid, late; infinite where a step was not finite
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What does not change by training."""
+
+    epochs: int  # of the episode
+    steps: int  # of an epoch
+    host_parameters: int
+    extra_parameters: int
+
+
+def after_epoch(before: View | None, slots: Slots, measured: Measured, sizes: Sizes, gates: GatesConfig) -> View:
+    """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the epoch before."""
+    losses = (*(before.loss_history if before else ()), measured.loss)[-REMEMBERED:]
+    accuracies = (*(before.accuracy_history if before else ()), measured.accuracy)[-REMEMBERED:]
+    best, plateau = (before.best_loss, before.plateau) if before else (math.inf, 0)
+    better = measured.loss < best
+    germinated = max((slot.seed_id + 1 for slot in slots), default=0)
+    return View(
+        epoch=before.epoch + 1 if before else 1,
+        epochs=sizes.epochs,
+        steps=(before.steps if before else 0) + sizes.steps,
+        train_loss=measured.train_loss,
+        train_accuracy=measured.train_accuracy,
+        loss=measured.loss,
+        accuracy=measured.accuracy,
+        loss_history=losses,
+        accuracy_history=accuracies,
+        best_loss=measured.loss if better else best,
+        best_accuracy=max(measured.accuracy, before.best_accuracy if before else 0.0),
+        plateau=0 if better else plateau + 1,
+        host_parameters=sizes.host_parameters,
+        extra_parameters=sizes.extra_parameters,
+        slots=cast(Slots, tuple(_slot(place, slot, measured, gates) for place, slot in enumerate(slots))),
+        germinated=max(germinated, before.germinated if before else 0),
+        train_loss_delta=measured.train_loss - before.train_loss if before else 0.0,
+        train_accuracy_delta=measured.train_accuracy - before.train_accuracy if before else 0.0,
+    )
+
+
+def at_end(view: View, slots: Slots, judged: tuple[float, float], extra_parameters: int) -> View:
+    """The network that stays: ``judged`` is its loss and accuracy on the validation set."""
+    loss, accuracy = judged
+    return replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra_parameters)
+
+
+def _slot(place: int, slot: SlotView, measured: Measured, gates: GatesConfig) -> SlotView:
+    """A slot that went through the epoch."""
+    if slot.stage not in SEEDED:
+        return slot
+    sees = slot.stage in VISIBLE
+    norm, gain = measured.gradient_norms[place], measured.accuracy - measured.changed[place]
+    return replace(
+        slot,
+        epochs_in_stage=slot.epochs_in_stage + 1,
+        age=slot.age + 1,
+        contribution=gain if sees else -gain,
+        accuracy_without=measured.changed[place] if sees else measured.accuracy,
+        improvement=measured.accuracy - slot.accuracy_at_entry,
+        gradient_norm=norm,
+        vanishing=norm < gates.vanishing,
+        exploding=not norm <= gates.exploding,
+    )
+
+
+def in_use(slots: Slots) -> list[int]:
+    """The blueprint in each slot, -1 where there is none."""
+    return [slot.blueprint if slot.stage in SEEDED else -1 for slot in slots]
+
+
+def kept(slots: Sequence[SlotView]) -> tuple[tuple[int, int], ...]:
+    """Slot and blueprint of every seed that stays for good."""
+    return tuple((place, slot.blueprint) for place, slot in enumerate(slots) if slot.stage is Stage.FOSSILIZED)

@@ -1,0 +1,87 @@
+"""What a person sees while a run of many updates goes on: a bar on a terminal, plain lines elsewhere. On standard error,
+rank 0 alone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from stageb import launching
+from stageb.config import Level
+from stageb.errors import shown
+from stageb.figures import clock
+
+PAUSE_S = 10.0  # between two plain lines
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How far a run goes."""
+
+    updates: int
+    done: int  # of them, where this process began
+    commit_every: int  # updates
+
+
+class Progress:
+    """Counts updates of this process's part of the run, and says how it goes."""
+
+    def __init__(self, opening: str, plan: Plan, level: Level) -> None:
+        """``opening`` is the first line."""
+        self._console, self._plan, self._level = console(), plan, level
+        self._began, self._said = time.monotonic(), 0.0
+        self._row = plan.done  # the update of the last row
+        self._console.print(opening)
+        self._bar = Bar(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("updates"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not (self._console.is_terminal and level in ("info", "debug")),
+        )
+        self._task = self._bar.add_task("", total=plan.updates, completed=plan.done, figures="")
+        self._bar.start()
+
+    def close(self) -> None:
+        """Give the terminal's line back."""
+        self._bar.stop()
+
+    def recorded(self, update: int, figures: str, worth_a_line: bool) -> None:
+        """A row was written after ``update`` updates; a plain line for it, unless the last one was just before."""
+        self._bar.update(self._task, completed=update, figures=figures)
+        now, self._row = time.monotonic(), update
+        if self._level in ("warning", "error"):
+            return
+        if worth_a_line or (not self._console.is_terminal and now - self._said >= PAUSE_S):
+            self._said = now
+            left = (now - self._began) / (update - self._plan.done) * (self._plan.updates - update)
+            self._console.print(f"update {update}/{self._plan.updates}: {figures}, {clock(left)} left")
+
+    def tells(self, text: str) -> None:
+        """Something that is worth a line of its own."""
+        self._console.print(text)
+
+    def stops(self) -> None:
+        """Somebody has pressed Ctrl-C, and is told what comes of it. In a thread of its own."""
+        done, every = self._row - self._plan.done, self._plan.commit_every
+        to_come = min(every - self._row % every, self._plan.updates - self._row)
+        about = f" (about {max(1, round((time.monotonic() - self._began) / done * to_come))} s)" if done else ""
+        self._console.print(f"going on to the next commit{about}; Ctrl-C again stops at once")
+
+    def stopped(self, update: int) -> None:
+        """The run has stopped after ``update`` updates, as somebody asked: how to go on."""
+        command = shown(launching.command_line())
+        how = f"to go on:\n  {command}" if command else "the same command goes on"
+        self._console.print(f"stopped after {update} of {self._plan.updates} updates, all committed; {how}")
+
+
+def console() -> Console:
+    """Where all of it is said."""
+    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)

@@ -1,0 +1,140 @@
+"""A caricature of hosts, for tests of controllers: no tensor is trained, accuracies follow curves that are known.
+
+An environment has a hidden answer: the slot and the blueprint that pay, or none. A host climbs to its ceiling; the
+right seed lifts it once the host sees it, one that has the slot or the blueprint alone a little; what a seed adds grows with
+the epochs that it has learnt. All figures carry noise, as those of a validation set do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from stageb import seeds
+from stageb.growth.lifecycle import SEEDED, VISIBLE, Rules
+from stageb.growth.types import Action, Slots, SlotView, Stage, View
+
+HOST_PARAMETERS, SEED_PARAMETERS = 1000, (60, 250, 120, 200, 90)
+Answer = tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """How the caricature behaves."""
+
+    epochs: int = 20
+    lift: float = 0.15  # of the accuracy, by the right seed fully grown
+    near: float = 0.1  # share of it that a seed brings with the right slot or the right blueprint alone
+    noise: float = 0.01  # deviation of a measured accuracy
+
+
+class Environment:
+    """One made host, from its start to its end."""
+
+    def __init__(self, made: Made, rules: Rules, answer: Answer, key: int) -> None:
+        self.made, self.rules, self.answer, self.key = made, rules, answer, key
+        self._at = 0
+        self.base = 0.55 + 0.2 * self._uniform()
+        self.learnt = [0.0, 0.0, 0.0]
+        nothing = SlotView()
+        start = View(0, made.epochs, 0, 2.3, 0.1, 2.3, 0.1, (), (), math.inf, 0.0, 0, HOST_PARAMETERS, 0, (nothing,) * 3)
+        self.view = self._epoch(start)
+
+    def step(self, action: Action) -> View:
+        """The epoch after an action; raises what the lifecycle raises."""
+        slots, effects = self.rules.act(self.view, action)
+        for slot, _ in effects:
+            self.learnt[slot] = 0.0
+        germinated = self.view.germinated + sum(effect.value == "make" for _, effect in effects)
+        self.view = self._epoch(replace(self.view, slots=slots, germinated=germinated))
+        return self.view
+
+    def final(self) -> View:
+        """The network that stays, judged once more."""
+        slots, _ = self.rules.end(self.view)
+        return self._judged(replace(self.view, slots=slots), self.made.noise)
+
+    def _epoch(self, view: View) -> View:
+        view = replace(view, epoch=view.epoch + 1, steps=view.steps + 8)
+        slots = []
+        for at, slot in enumerate(view.slots):
+            since = slot.epochs_in_stage + 1
+            seeded = slot.stage in SEEDED
+            if seeded:
+                self.learnt[at] += (1 - self.learnt[at]) * 0.4
+            blend = min(1.0, since / self.rules.gates.blending_epochs)
+            alpha = {Stage.BLENDING: blend, Stage.PROBATIONARY: 1.0, Stage.FOSSILIZED: 1.0}.get(slot.stage, 0.0)
+            norm = 0.5 * self._worth(at, slot) + 0.3 * self._uniform() if seeded else 0.0
+            now = replace(slot, epochs_in_stage=since, alpha=alpha, gradient_norm=norm, age=slot.age + 1 if seeded else 0)
+            slots.append(now)
+        return self._judged(replace(view, slots=cast(Slots, tuple(slots))), self.made.noise)
+
+    def _judged(self, view: View, noise: float) -> View:
+        """``view`` with the figures of the validation set."""
+        values = [self.learnt[at] * self._worth(at, slot) for at, slot in enumerate(view.slots)]
+        seen = [value * slot.alpha if slot.stage in VISIBLE else 0.0 for value, slot in zip(values, view.slots, strict=True)]
+        host = self.base * (1 - math.exp(-view.epoch / 4))
+        accuracy = min(1.0, max(0.0, host + sum(seen) + self._normal() * noise))
+        slots = []
+        for slot, value, shown in zip(view.slots, values, seen, strict=True):
+            told = (shown if slot.stage in VISIBLE else value * (slot.stage in SEEDED)) + self._normal() * noise * (
+                slot.stage in SEEDED
+            )
+            improved = accuracy - slot.accuracy_at_entry
+            slots.append(replace(slot, contribution=told, improvement=improved, accuracy_without=accuracy - told))
+        loss = -math.log(max(0.05, accuracy))
+        best = loss < view.best_loss
+        extra = sum(SEED_PARAMETERS[slot.blueprint] for slot in view.slots if slot.stage in SEEDED)
+        return replace(
+            view,
+            train_loss=loss * 0.9,
+            train_accuracy=accuracy,
+            train_loss_delta=loss * 0.9 - view.train_loss,
+            train_accuracy_delta=accuracy - view.train_accuracy,
+            loss=loss,
+            accuracy=accuracy,
+            loss_history=(*view.loss_history, loss)[-5:],
+            accuracy_history=(*view.accuracy_history, accuracy)[-5:],
+            best_loss=min(loss, view.best_loss),
+            best_accuracy=max(accuracy, view.best_accuracy),
+            plateau=0 if best else view.plateau + 1,
+            extra_parameters=extra,
+            slots=cast(Slots, tuple(slots)),
+        )
+
+    def _worth(self, at: int, slot: SlotView) -> float:
+        if self.answer is None or slot.blueprint < 0:
+            return 0.0
+        right = (at == self.answer[0]) + (slot.blueprint == self.answer[1])
+        return self.made.lift * (0.0, self.made.near, 1.0)[right]
+
+    def _uniform(self) -> float:
+        self._at += 1
+        return seeds.uniform(self.key, self._at)
+
+    def _normal(self) -> float:
+        radius = math.sqrt(-2 * math.log(1 - self._uniform()))
+        return radius * math.cos(2 * math.pi * self._uniform())
+
+
+def answers(count: int, blueprints: int, key: int, futile: float = 0.0) -> list[Answer]:
+    """What pays in ``count`` environments: any slot and blueprint; none in a share of them."""
+
+    def of(number: int) -> Answer:
+        if seeds.uniform(key, 3 * number) < futile:
+            return None
+        return int(seeds.uniform(key, 3 * number + 1) * 3), int(seeds.uniform(key, 3 * number + 2) * blueprints)
+
+    return [of(number) for number in range(count)]
+
+
+def kept(view: View) -> set[tuple[int, int]]:
+    """The slots and blueprints that stay."""
+    return {(at, slot.blueprint) for at, slot in enumerate(view.slots) if slot.stage is Stage.FOSSILIZED}
+
+
+def block(made: Made, rules: Rules, sought: Sequence[Answer], key: int) -> list[Environment]:
+    """Environments side by side."""
+    return [Environment(made, rules, answer, seeds.bits(key, at)) for at, answer in enumerate(sought)]
