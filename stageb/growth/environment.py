@@ -29,7 +29,7 @@ from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
 from stageb.growth.reward import objective, reward
-from stageb.growth.tasks import Lessons, Task
+from stageb.growth.tasks import Task
 from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
 from stageb.growth.types import SLOTS, Action, Ended, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measured, Sizes
@@ -55,7 +55,7 @@ class Setting:
     @classmethod
     def of(cls, config: GrowthConfig, device: str) -> Setting:
         """Reads the task. Raises ``ConfigError`` and ``InputError`` for what cannot be."""
-        task = tasks.load(config.task, config.host)
+        task = tasks.load(config.task, config.host).to(device)
         plan = hosts.plan(config.host, task.form)
         enabled = cast(tuple[bool, bool, bool], tuple(slot in config.host.slots for slot in SLOTS))
         return cls(config, task, plan, Rules(config.gates, enabled, len(plan.blueprints)), device)
@@ -111,7 +111,7 @@ class Block:
         """``begins``: seeds that stand in each host for good from the start. ``trainer``: None for this rank alone."""
         self.setting, self.places, self.trainer = setting, places, trainer or Alone()
         self.keys = places.keys(setting.config.seed)
-        self.lessons = _on(tasks.lessons(setting.task, setting.plan, self.keys), setting.device)
+        self.lessons = tasks.lessons(setting.task, setting.plan, self.keys)
         self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
         self.slots: list[Slots] = [EMPTY] * len(self.keys)
         self.views: list[View | None] = [None] * len(self.keys)
@@ -326,7 +326,3 @@ def _weighed(slot: SlotView, config: GrowthConfig) -> SlotView:
     else:
         alpha = 1.0 if slot.stage in VISIBLE else 0.0
     return replace(slot, alpha=alpha)
-
-
-def _on(lessons: Lessons, device: str) -> Lessons:
-    return replace(lessons, sets=lessons.sets.to(device))
