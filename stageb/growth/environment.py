@@ -134,7 +134,8 @@ class Block:
     def train(self) -> EpochFigures:
         """An epoch of every host. Raises ``HostError``."""
         host, fit = self.setting.config.host, self.lessons.sets.fit
-        batches = tasks.batches(self.keys, self.epochs, host.steps_per_epoch, host.batch_size, len(fit))
+        steps, size, device = host.steps_per_epoch, host.batch_size, self.setting.device
+        batches = tasks.batches(self.keys, self.epochs, steps, size, len(fit), device)
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
         try:
             figures = self.trainer.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)

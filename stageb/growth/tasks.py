@@ -109,15 +109,18 @@ def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> Lessons:
     return Lessons(Sets(*answered), start, right)
 
 
-def batches(keys: Sequence[int], epoch: int, steps: int, size: int, examples: int) -> Tensor:
+def batches(
+    keys: Sequence[int], epoch: int, steps: int, size: int, examples: int, device: torch.device | str = "cpu"
+) -> Tensor:
     """Which examples every member reads in an epoch: int64 (B, steps, size), in passes over all of them.
 
-    An epoch begins a pass. Each is in an order of its own, and reads no example twice.
+    An epoch begins a pass. Each is in an order of its own, and reads no example twice. Drawn on ``device``, the same on all.
     """
     wanted = steps * size
     rounds = -(-wanted // examples)
     passes = []
     for number in range(rounds):
-        streams = torch.tensor([draws.signed(seeds.stream(key, "batches", epoch, number)) for key in keys])
-        passes.append(draws.bits(streams[:, None], torch.arange(examples)).argsort(1))
+        streams = [draws.signed(seeds.stream(key, "batches", epoch, number)) for key in keys]
+        bits = draws.bits(torch.tensor(streams, device=device)[:, None], torch.arange(examples, device=device))
+        passes.append(bits.argsort(1))
     return torch.cat(passes, 1)[:, :wanted].view(len(keys), steps, size)

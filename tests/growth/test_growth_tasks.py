@@ -77,6 +77,8 @@ def test_a_task_may_name_what_its_teachers_have() -> None:
         tasks.load(TaskConfig("teacher", blueprint="attention"), config)
     with pytest.raises(ConfigError, match=r"task.slot"):
         TaskConfig("teacher", slot="first")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"task.slot: 'mid': null; it is for task.name teacher"):
+        TaskConfig("digits", slot="mid")
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("digits", (1197, 300, 300)), ("mnist1d", (3000, 1000, 1000))])
