@@ -38,7 +38,7 @@ def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean of independent values, and half the width of its 95 % interval by Student's distribution.
 
-    Its quantile by the expansion of Abramowitz & Stegun 1964, 26.7.5: good to 0.2 % from five values on. One value says
+    Its quantile by the expansion of Abramowitz & Stegun 1964, 26.7.5: good to 0.3 % from five values on. One value says
     nothing of it: infinite.
     """
     count = len(values)

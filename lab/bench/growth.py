@@ -30,10 +30,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from lab.bench.growth_conv import FORMS, stepper
+from stageb.cli import parse
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.growth import bank, hosts, tasks, training
-from stageb.growth.config import HostConfig, TaskConfig
+from stageb.growth.config import GrowthConfig, HostConfig, TaskConfig
 from stageb.growth.data import Split
 from stageb.growth.hosts import Plan
 from stageb.growth.types import SLOTS
@@ -90,7 +91,7 @@ def timed(contestants: dict[str, Callable[[], object]], device: str, repeats: in
 
     calls = {}
     for name, act in contestants.items():
-        took(act, 2)
+        took(act, 1)
         calls[name] = max(1, round(PASS_S / repeats / took(act, 1)))
     found: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(repeats):
@@ -114,10 +115,11 @@ def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
         require(kind in TASKS, "--hosts", kind, f"of {', '.join(TASKS)}")
         for grown in (False, True):
             made = Made.of(given, kind, grown)
-            contestants = {"one after another": one_after_another(made), "in blocks": in_blocks(made, given.block)}
-            seconds = timed(contestants, given.device, given.repeats)
+            ways = {"plain loop, one by one": one_by_one(made), "blocks of one": in_blocks(made, 1)}
+            ways["blocks"] = in_blocks(made, given.block)
+            seconds = timed({name: act for name, (_, act) in ways.items()}, given.device, given.repeats)
             what = {"hosts": kind, "grown": grown, "networks": given.environments, "block": given.block}
-            found += _beside(seconds, what, "one after another", STEPS)
+            found += _beside(seconds, what, "plain loop, one by one", STEPS)
     return found
 
 
@@ -148,40 +150,48 @@ class Made:
         return cls(plan, fit, batches, active, given.device)
 
 
-def in_blocks(made: Made, block: int) -> Callable[[], object]:
-    """An epoch of all hosts, as the loop trains them."""
-    blocks = []
+Trained = list[dict[str, Tensor]]  # the weights of every host, by segment
+Contestant = tuple[Trained, Callable[[], object]]  # what it trains, and a call that trains it for an epoch
+
+
+def in_blocks(made: Made, block: int) -> Contestant:
+    """As the loop trains them."""
+    trained: Trained = []
+    epochs = []
     for first in range(0, len(made.batches), block):
         members = range(first, first + block)
         state = training.begin(made.plan, bank.drawn(made.plan, hosts.HOST, members), made.device)
         active = made.active[members]
         for member, slot in active.ge(0).nonzero().tolist():
-            training.germinate(state, member, slot, int(active[member, slot]), member)
+            training.germinate(state, member, slot, int(active[member, slot]), first + member)
         fit = Split(made.fit.inputs, made.fit.targets[members])
-        blocks.append((state, active, torch.ones(active.shape), active >= 0, fit, made.batches[members]))
-    return lambda: [training.epoch(*each) for each in blocks]
+        epochs.append((state, active, torch.ones(active.shape), active >= 0, fit, made.batches[members]))
+        trained += [{name: held[member] for name, held in state.weights.items()} for member in range(block)]
+    return trained, lambda: [training.epoch(*each) for each in epochs]
 
 
-def one_after_another(made: Made) -> Callable[[], object]:
-    """The same epochs by a plain training loop, one host after another: parameters with gradients, autograd, fused Adam."""
-    alphas, networks = torch.ones(len(SLOTS), device=made.device), []
-    batches, active = made.batches.to(made.device), made.active.to(made.device)
+def one_by_one(made: Made) -> Contestant:
+    """By a plain training loop, host by host: parameters with gradients, autograd, torch's fused Adam."""
+    alphas, active, networks = [1.0] * len(SLOTS), made.active.tolist(), []
+    batches = made.batches.to(made.device)
     for number in range(len(batches)):
-        names = hosts.used(made.plan, made.active[number : number + 1].tolist())
-        drawn = {name: bank.drawn(made.plan, name, [number])[0].float().to(made.device) for name in names}
+        grown = [hosts.segment(made.plan, slot, index) for slot, index in enumerate(active[number]) if index >= 0]
+        drawn = {name: bank.drawn(made.plan, name, [number])[0].float().to(made.device) for name in [hosts.HOST, *grown]}
         params = {name: each.requires_grad_() for name, each in drawn.items()}
-        networks.append((params, torch.optim.Adam(params.values(), made.plan.learning_rate, fused=True)))
+        rates = [made.plan.learning_rates[bank.part(name)] for name in params]
+        options = [{"params": [each], "lr": rate} for each, rate in zip(params.values(), rates, strict=True)]
+        networks.append((params, torch.optim.Adam(options, fused=True)))
 
-    def train(number: int) -> None:
-        params, optimizer = networks[number]
-        for chosen in batches[number]:
-            logits = hosts.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
-            loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    def train() -> None:
+        for number, (params, optimizer) in enumerate(networks):
+            for chosen in batches[number]:
+                logits = hosts.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
+                loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
 
-    return lambda: [train(number) for number in range(len(networks))]
+    return [params for params, _ in networks], train
 
 
 # Convolutions
@@ -196,6 +206,54 @@ def conv(given: argparse.Namespace) -> list[dict[str, Any]]:
         seconds = timed(contestants, given.device, given.repeats)
         found += _beside(seconds, {"shape": "x".join(map(str, shape)), "networks": given.environments}, "one by one", 1)
     return found
+
+
+# Training on devices
+
+
+def ranks(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Training steps a second of the real command on each number of devices."""
+    counts = [int(word) for word in given.devices.split(",") if word.isdecimal()]
+    require(bool(counts) and min(counts) >= 1, "--devices", given.devices, "numbers such as 1,2,4")
+    require(given.updates >= 3, "--updates", given.updates, "at least 3 for ranks: the first and the last are not counted")
+    pairs = _pairs(given)
+    config: GrowthConfig = parse(["--config", given.config, *(f"--{key}={value}" for key, value in pairs.items())]).config
+    if config.loop != "growth":
+        raise InputError(f"bin/bench growth ranks: {given.config} is for loop {config.loop}; name one for loop growth")
+    found: list[dict[str, Any]] = []
+    for count in counts:
+        environments = given.environments if config.growth.ddp else given.environments * count
+        steps = environments * config.host.epochs * config.host.steps_per_epoch
+        keys = {"growth.environments": environments, "growth.block": given.block, "growth.updates": given.updates}
+        seconds = _command({"config": given.config, **pairs, **keys}, count, given.updates)[1:-1]
+        row = {"devices": count, "ddp": config.growth.ddp, "environments": environments, "block": given.block}
+        row |= _spread([steps / each for each in seconds])
+        linear = row["steps_per_s"] / (count / counts[0] * found[0]["steps_per_s"]) if found else 1.0
+        found.append({**row, "of linear": linear})
+    return found
+
+
+def _command(keys: dict[str, Any], devices: int, updates: int) -> list[float]:
+    """Run ``stageb fit``; the seconds of each update."""
+    with tempfile.TemporaryDirectory() as root:
+        last = {
+            "growth.commit_every": updates,
+            "evaluation.every": 0,
+            "evaluation.environments": 1,
+            "log.csv": False,
+            "log.tensorboard": False,
+            "log.curves": False,
+            "output.root": root,
+            "output.run_name": "run",
+            "fabric.devices": devices,
+        }
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in {**keys, **last}.items()}
+        line = [sys.executable, "-m", "stageb", "fit", "--loop=growth", *(f"--{key}={text}" for key, text in texts.items())]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
+        rows = Path(root, "run", "timings.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(row)["seconds"] for row in rows]
 
 
 def _pairs(given: argparse.Namespace) -> dict[str, str]:
@@ -221,4 +279,4 @@ def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-ACTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"batch": batch, "conv": conv}
+ACTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"batch": batch, "conv": conv, "ranks": ranks}

@@ -26,7 +26,8 @@ def grouped(x: Tensor, weight: Tensor) -> Tensor:
 def stacked(x: Tensor, weight: Tensor) -> Tensor:
     """One product, with what every place sees stacked behind its features."""
     columns = torch.stack(_taps(x, weight), 2).flatten(1, 2).flatten(2)  # (N, C * taps, places)
-    return torch.einsum("ok,nkp->nop", weight.flatten(1), columns).unflatten(2, x.shape[2:])
+    mixed = torch.einsum("ok,nkp->nop", weight.flatten(1), columns)
+    return mixed.view(*mixed.shape[:2], *x.shape[2:])
 
 
 def shifted(x: Tensor, weight: Tensor) -> Tensor:
@@ -39,7 +40,7 @@ def features_last(x: Tensor, weight: Tensor) -> Tensor:
     """One product of two plain matrices, what every place sees in a row."""
     rows = torch.cat([tap.movedim(1, -1) for tap in _taps(x, weight)], -1)  # (N, *places, taps * C)
     mixed = rows.reshape(-1, rows.shape[-1]) @ weight.flatten(2).permute(2, 1, 0).flatten(0, 1)
-    return mixed.unflatten(0, rows.shape[:-1]).movedim(-1, 1)
+    return mixed.view(*rows.shape[:-1], -1).movedim(-1, 1)
 
 
 FORMS: dict[str, Form] = {
@@ -55,7 +56,13 @@ def _taps(x: Tensor, weight: Tensor) -> list[Tensor]:
     reach = weight.shape[2] // 2
     padded = functional.pad(x, (reach, reach) * (x.dim() - 2))
     starts = product(*(range(size) for size in weight.shape[2:]))
-    return [padded[(..., *(slice(b, b + n) for b, n in zip(start, x.shape[2:], strict=True)))] for start in starts]
+    found = []
+    for start in starts:
+        tap = padded
+        for axis, (begin, size) in enumerate(zip(start, x.shape[2:], strict=True), start=2):
+            tap = tap.narrow(axis, begin, size)
+        found.append(tap)
+    return found
 
 
 def stepper(form: Form | None, networks: int, examples: int, shape: tuple[int, ...], device: str) -> Callable[[], object]:

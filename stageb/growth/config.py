@@ -212,4 +212,7 @@ class GrowthConfig:
     def __post_init__(self) -> None:
         precision = self.fabric.precision
         require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
+        knows = self.growth.controller != "oracle" or self.task.name in ("teacher", "futile")
+        remedy = f"what pays in the task {self.task.name} is not known; take another controller"
+        require(knows, "growth.controller", self.growth.controller, remedy)
         require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")

@@ -89,7 +89,7 @@ class Together:
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors.values()])
         with self.world.together("gradients of the hosts"):
             total = torch.as_tensor(self.world.fabric.all_reduce(flat, reduce_op="sum"))
-        pieces = (total / self.world.world_size).split([tensor.numel() for tensor in tensors.values()])
+        pieces = torch.split(total / self.world.world_size, [tensor.numel() for tensor in tensors.values()])
         return {name: piece.view(tensor.shape) for (name, tensor), piece in zip(tensors.items(), pieces, strict=True)}
 
     def decide(self, actions: Sequence[Action]) -> list[Action]:

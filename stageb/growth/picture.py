@@ -28,7 +28,7 @@ class Episode:
     title: str
     blueprints: tuple[str, ...]  # names, by index
     views: tuple[View, ...]  # at each epoch's end, before the action
-    actions: tuple[Action, ...]  # what was decided then
+    actions: tuple[Action, ...]  # what was decided then; nothing at the last
     test_accuracy: float  # at the end
     kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
 
@@ -96,7 +96,7 @@ def _cell(left: float, top: float, colour: str) -> Any:
 
 def _decisions(axes: Any, episode: Episode) -> None:
     """A thin line at each epoch after which the controller did something."""
-    for view, action in zip(episode.views, episode.actions, strict=True):
+    for view, action in zip(episode.views[:-1], episode.actions, strict=True):
         if action.op != Op.WAIT:
             axes.axvline(view.epoch + 0.5, color="#bbbbbb", linewidth=0.8, linestyle=":", zorder=0)
 

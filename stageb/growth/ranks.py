@@ -59,9 +59,10 @@ class Ranks:
         return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
 
     def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> Round:
-        """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays all
-        blocks, with the others, and rank 0 knows what came of them."""
-        mine, shared_out = [], not self.config.growth.ddp
+        """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays
+        all blocks, with the others, and rank 0 knows what came of them."""
+        mine: list[dict[str, Any]] = []
+        shared_out = not self.config.growth.ddp
         for numbers in self.world.share(blocks) if shared_out else blocks:
             with self.world.at(f"{label}, {named(numbers)}"):
                 episodes = self._played(Places(tuple(numbers), held_out), decider)

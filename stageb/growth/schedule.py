@@ -28,7 +28,7 @@ class Schedule:
         return update / max(1, self.updates - 1)
 
     def shares(self, world_size: int) -> list[int]:
-        """How many environments of an update each rank trains: block i is rank ``i % world_size``'s; all with ``growth.ddp``."""
+        """How many environments of an update each rank trains: block i is rank ``i % world_size``'s; with ddp all are."""
         blocks, ddp = self.blocks(0), self.config.growth.ddp
         return [sum(map(len, blocks if ddp else blocks[rank::world_size])) for rank in range(world_size)]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from programs import replicas
+from programs import forks, growths, replicas
 from programs.ranks import on_ranks
 from torch import Tensor, nn
 
@@ -154,3 +155,20 @@ def test_a_minibatch_must_be_shared_out_evenly() -> None:
     check(replace(config, growth=replace(config.growth, ddp=False)), 7)
     with pytest.raises(ConfigError, match=r"host\.batch_size: 24: a multiple of the number of ranks, 7"):
         check(config, 7)
+
+
+@pytest.mark.parametrize(
+    ("mishap", "said"),
+    [
+        ("weights", "epoch 3: rank 1 parted from rank 0 in host;"),
+        ("lifecycle", "rank 1 parted from rank 0 in lifecycle,"),
+        ("absent", ""),  # whichever notices first
+    ],
+)
+def test_a_run_whose_ranks_part_ends_in_time(mishap: str, said: str, tmp_path: Path) -> None:
+    keys = {"growth__ddp": True, "mishap": mishap, "fabric__timeout_s": 3, "host__epochs": 6}
+    ended = forks.run(growths.arguments(tmp_path, 2, "diverging", **keys), 2, tmp_path / "said")
+    assert ended.codes == (1, 1)
+    assert "rank" in ended.err.splitlines()[-1]
+    assert said in ended.err.splitlines()[-1]
+    assert ended.seconds < 30

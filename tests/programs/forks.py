@@ -121,6 +121,7 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
         done += 1
         os.write(notes, f"{what} {path}\n".encode())
 
+    import programs.diverging
     import programs.falling
     import programs.regression
     import programs.withering  # noqa: F401 - their loops are in the registry from now on

@@ -194,7 +194,7 @@ def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monke
     [
         (["play"], "no run was named"),
         (["play", "nowhere"], "nowhere: no run lies there"),
-        (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: snake"),
+        (["play", "guided"], "stageb play: there is none for runs of loop guidance; there is one for: snake, growth"),
         (["play", "young"], "young: its run has committed no agent yet"),
         (["evaluate", "young", "--episodes", "0"], "--episodes: 0: at least 1"),
     ],

@@ -1,0 +1,227 @@
+"""Whole runs by the command: what they leave, how they go on, what they refuse, and what can be asked of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from conformance import content, differing
+from PIL import Image
+from programs import forks
+from programs.growths import arguments
+
+from stageb.__main__ import main
+from stageb.config import FabricConfig
+from stageb.errors import ConfigError
+from stageb.growth import devices
+from stageb.growth.config import GrowthConfig, PolicyConfig
+from stageb.growth.learner import Learner
+
+UPDATES, ENVIRONMENTS = 3, 4
+BRIEF = {"growth__updates": UPDATES, "evaluation__every": 2, "evaluation__environments": 3}
+
+
+def rows_of(folder: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / file).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run, with all that it can leave."""
+    root = tmp_path_factory.mktemp("finished")
+    assert main(arguments(root, **BRIEF, log__csv=True, log__tensorboard=True, log__curves=True)) == 0
+    return root / "run"
+
+
+def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
+    rows, episodes = rows_of(finished), rows_of(finished, "episodes.jsonl")
+    assert [row["episodes"] for row in rows] == [ENVIRONMENTS * (update + 1) for update in range(UPDATES)]
+    assert [each["environment"] for each in episodes] == list(range(ENVIRONMENTS * UPDATES))
+    for row in rows:
+        of = [each for each in episodes if each["update"] == row["update"]]
+        for name in ("test_accuracy", "objective", "reward", "fossilized"):
+            assert row[name] == pytest.approx(sum(each[name] for each in of) / ENVIRONMENTS, abs=1e-5)
+        assert row["none"] == sum(not each["kept"] for each in of) / ENVIRONMENTS
+        assert row["right"] == sum(each["kept"] == [each["truth"]] for each in of) / ENVIRONMENTS
+    assert rows[-1]["flops_so_far"] == pytest.approx(sum(each["flops"] for each in episodes), rel=1e-4)
+    assert [row["eval/episodes"] for row in rows] == [0, 3, 3]
+    assert {"policy_loss", "approx_kl", "clip_frac", "entropy", "explained_variance"} <= rows[0].keys()
+    assert not any("time" in name for row in rows for name in row)
+    assert [sum(rank["environments"] for rank in row["ranks"]) for row in rows_of(finished, "timings.jsonl")] == [4, 4, 4]
+    assert rows[0]["learning_rate"] == GrowthConfig().ppo.learning_rate
+    assert rows[-1]["learning_rate"] == GrowthConfig().ppo.learning_rate_end
+
+
+def test_other_programs_see_the_same_rows(finished: Path) -> None:
+    assert len((finished / "csv" / "metrics.csv").read_text().splitlines()) == UPDATES + 1
+    assert [path.name.startswith("events.out.tfevents") for path in (finished / "tensorboard").iterdir()] == [True]
+    with Image.open(finished / "curves.png") as picture:
+        assert picture.size == (1200, 650)
+    [path] = finished.glob("checkpoint-*.pt")
+    config = yaml.safe_load((finished / "config.yaml").read_text())
+    learner = Learner(GrowthConfig(policy=PolicyConfig(**config["policy"])))
+    learner.load(torch.load(path, weights_only=True))
+    assert learner.normaliser.count == UPDATES * ENVIRONMENTS * 4  # decisions
+
+
+def test_a_finished_run_is_shown_again_and_another_config_refused(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content(finished)
+    assert main(arguments(finished.parent, **BRIEF)) == 0
+    assert "finished already" in capsys.readouterr().err
+    assert main(arguments(finished.parent, **BRIEF, gates__embargo_epochs=2)) == 2
+    assert "gates.embargo_epochs: 1 there, 2 now" in capsys.readouterr().err
+    assert differing(content(finished), before) == []
+
+
+@pytest.mark.parametrize("controller", ["heuristic", "oracle"])
+def test_controllers_that_do_not_learn_run_too(tmp_path: Path, capsys: pytest.CaptureFixture[str], controller: str) -> None:
+    """Long enough for a seed to be kept."""
+    keys = {**BRIEF, "growth__updates": 1, "host__epochs": 6, "evaluation__environments": 1}
+    assert main(arguments(tmp_path, **keys, growth__controller=controller)) == 0
+    [row] = rows_of(tmp_path / "run")
+    assert row["entropy"] is None
+    assert row["fossilized"] >= 1
+    if controller == "oracle":
+        assert row["right"] == 1
+    assert "rank 0 on cpu: 4 environments of an update, in 2 blocks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"growth__environments": 5}, "growth.environments: 5: a multiple of growth.block, 2"),
+        ({"growth__updates": 0}, "growth.updates: 0: at least 1"),
+        ({"host__epochs": 1}, "host.epochs: 1: at least 2"),
+        ({"host__blueprints": ["attention"]}, "host.blueprints: 'attention': a host of kind mlp can hold"),
+        ({"fabric__precision": "bf16-mixed"}, "fabric.precision: 'bf16-mixed': null: hosts have host.precision"),
+        ({"gates__vanishing": 200.0}, "gates.vanishing: 200.0: 0 or more, and below gates.exploding, 100.0"),
+        ({"growth__controller": "oracle", "task__name": "digits"}, "what pays in the task digits is not known"),
+        ({"task__name": "cifar10", "task__folder": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: dict[str, Any], told: str
+) -> None:
+    assert main(arguments(tmp_path, **keys)) == 2
+    assert told in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_its_extra_the_loop_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "mnist1d" else find(name))
+    assert main(arguments(tmp_path)) == 2
+    assert "loop growth needs the extra growth, of which mnist1d cannot be found" in capsys.readouterr().err
+
+
+# Devices
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "told"),
+    [
+        (
+            2,
+            FabricConfig(accelerator="cuda", devices=4),
+            "fabric.devices: 4: this machine has 2 GPUs; ask",
+        ),
+        (2, FabricConfig(accelerator="cuda", devices=[0, 2]), r"fabric.devices: \[0, 2\]: .* indices from 0 to 1"),
+        (1, FabricConfig(devices="3"), "fabric.devices: '3': this machine has 1 GPU;"),
+        (0, FabricConfig(accelerator="cuda"), "fabric.accelerator: 'cuda': this machine has no GPU"),
+    ],
+)
+def test_devices_that_are_not_there_are_refused(
+    monkeypatch: pytest.MonkeyPatch, there: int, asked: FabricConfig, told: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
+    with pytest.raises(ConfigError, match=told):
+        devices.check(asked)
+    for fine in (FabricConfig(), FabricConfig(accelerator="cpu", devices=7)):
+        devices.check(fine)
+
+
+def test_the_assignment_is_told_and_a_lopsided_one_said() -> None:
+    even = devices.told(["cuda:0", "cuda:1"], [8, 8], 4)
+    assert even == [f"rank {rank} on cuda:{rank}: 8 environments of an update, in 2 blocks" for rank in (0, 1)]
+    *_, said = devices.told(["cpu"] * 3, [8, 4, 4], 4)
+    assert said.startswith("lopsided: ranks wait for the busiest, and 33% of their time is idle")
+    assert said.endswith("a multiple of 3")
+
+
+# Evaluating and playing
+
+
+def test_evaluate_compares_at_equal_flops_and_the_same_on_two_ranks(finished: Path, tmp_path: Path) -> None:
+    def asked(ranks: int, out: str) -> list[str]:
+        line = ["evaluate", str(finished), "--environments", "3", "--also", str(finished), "--out", str(tmp_path / out)]
+        return [*line, "--accelerator", "cpu", "--devices", str(ranks), "--against", "heuristic,static-final,oracle"]
+
+    before = content(finished)
+    alone, both = (forks.run(asked(n, f"{n}.jsonl"), n, tmp_path / f"job-{n}") for n in (1, 2))
+    assert (alone.codes, both.codes) == ((0,), (0, 0)), alone.err + both.err
+    assert alone.out == both.out
+    assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "2.jsonl").read_bytes()
+    assert differing(content(finished), before) == []
+    assert "after 3 updates, and 1 like it; 3 held-out environments, 10000 to 10002" in alone.out
+    rows = rows_of(tmp_path, "1.jsonl")
+    assert len(rows) == 2 * 4 * 3
+    budgets = {row["environment"]: row["flops"] for row in rows if row["controller"] == "ppo"}
+    kept = {row["environment"]: row["kept"] for row in rows if row["controller"] == "ppo"}
+    for row in rows:
+        assert 0.5 * budgets[row["environment"]] < row["flops"] <= budgets[row["environment"]]
+        assert row["controller"] != "static-final" or sorted(row["kept"]) == sorted(kept[row["environment"]])
+
+
+def test_play_shows_an_episode_and_writes_it_as_a_picture(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "episode.png"
+    assert main(["play", str(finished), "--controller", "heuristic", "--out", str(place)]) == 0
+    said = capsys.readouterr().out
+    assert "teacher, held-out environment 0: heuristic; right:" in said
+    assert "early " in said
+    assert str(place) in said
+    with Image.open(place) as shown:
+        assert shown.size == (1100, 550)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (["play", "young"], "young: its run has committed nothing yet"),
+        (["play", "young", "--out", "a.gif"], "give a name that ends in .png"),
+        (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: heuristic"),
+        (["evaluate", "young", "--environments", "0"], "--environments: 0: at least 1"),
+    ],
+)
+def test_what_cannot_be_played_or_evaluated_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: list[str], told: str
+) -> None:
+    (tmp_path / "young").mkdir()
+    (tmp_path / "young" / "config.yaml").write_text("loop: growth\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(line) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_weights_of_another_policy_and_unlike_runs_are_refused(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.yaml").write_text((finished / "config.yaml").read_text().replace("hidden: 8", "hidden: 9"))
+    for name in ("commit.json", "weights"):
+        (other / name).symlink_to(finished / name)
+    assert main(["play", str(other)]) == 2
+    assert "not the weights of the policy that config.yaml tells of" in capsys.readouterr().err
+    assert main(["evaluate", str(finished), "--also", str(other)]) == 2
+    assert "only seeds may differ" in capsys.readouterr().err
