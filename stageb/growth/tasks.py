@@ -54,6 +54,8 @@ class Task:
     name: str
     form: Form
     sets: Sets | None  # None: of a teacher, each environment's own
+    slot: int | None = None  # of teachers' seeds; None: drawn
+    blueprint: int | None = None  # likewise
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,16 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
     """The task with its examples. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
     shape = form(task, host)
     if task.name in TAUGHT:
-        return Task(task.name, shape, None)
+        able = host.blueprints
+        wanted = "one of host.blueprints: " + ", ".join(able)
+        require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, wanted)
+        return Task(
+            name=task.name,
+            form=shape,
+            sets=None,
+            slot=None if task.slot is None else SLOTS.index(task.slot),
+            blueprint=None if task.blueprint is None else able.index(task.blueprint),
+        )
     sets = data.read(task.name, task.folder)
     if task.fit_examples is not None:
         most = len(sets.fit)
@@ -90,7 +101,7 @@ def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> Lessons:
     start = bank.drawn(plan, HOST, keys)
     if task.sets is not None:
         return Lessons(task.sets.stacked(len(keys)), start, None)
-    right = None if task.name == "futile" else tuple(_choice(plan, key) for key in keys)
+    right = None if task.name == "futile" else tuple(_choice(task, plan, key) for key in keys)
     sets = []
     for name, count in zip(("fit", "validation", "test"), TEACHER_SIZES, strict=True):
         inputs = data.gaussian(count, plan.form.shape, f"{task.name} {name}")
@@ -107,10 +118,11 @@ def seed_key(key: int) -> int:
     return seeds.stream(key, "seed")
 
 
-def _choice(plan: Plan, key: int) -> tuple[int, int]:
+def _choice(task: Task, plan: Plan, key: int) -> tuple[int, int]:
     """The slot and the blueprint of an environment's teacher."""
     stream = seeds.stream(key, "teacher")
-    return seeds.bits(stream, 0) % len(SLOTS), seeds.bits(stream, 1) % len(plan.blueprints)
+    slot = seeds.bits(stream, 0) % len(SLOTS) if task.slot is None else task.slot
+    return slot, seeds.bits(stream, 1) % len(plan.blueprints) if task.blueprint is None else task.blueprint
 
 
 def _answers(plan: Plan, key: int, host: Tensor, right: tuple[int, int] | None, of: tuple[Tensor, str]) -> Tensor:
@@ -121,7 +133,7 @@ def _answers(plan: Plan, key: int, host: Tensor, right: tuple[int, int] | None, 
         slot, active[slot] = right
         name = segment(plan, *right)
         params[name] = bank.drawn(plan, name, [seed_key(key)], teaching=True)[0]
-    logits = forward(replace(plan, gated=False), params, inputs.double(), [1.0] * len(SLOTS), active)
+    logits = forward(replace(plan, gated=False, precision="32-true"), params, inputs.double(), [1.0] * len(SLOTS), active)
     if right is not None:
         return logits.argmax(-1)
     keys = draws.bits(torch.tensor([draws.signed(seeds.stream(key, "noise", name))]), torch.arange(logits.numel()))

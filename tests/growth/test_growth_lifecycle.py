@@ -15,7 +15,9 @@ from stageb.growth.policy import Policy, masks
 from stageb.growth.types import Action, Op, SlotView, Stage, View
 
 S, E = Stage, Event
-GATES_CONFIG = GatesConfig(training_epochs=2, blending_epochs=3, probation_epochs=2, least_contribution=0.01, embargo_epochs=2)
+GATES_CONFIG = GatesConfig(
+    training_epochs=2, blending_epochs=3, probation_epochs=2, least_contribution=0.01, embargo_epochs=2
+)
 RULES = Rules(GATES_CONFIG, (True, True, True), 3)
 OPEN = Facts(epochs_left=99, epochs_in_stage=99, dwell=1, contribution=1.0)
 EMPTY = (SlotView(), SlotView(), SlotView())
