@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from stageb.growth.hosts import HOST, Plan, branched, joined, opened, segment
+from stageb.growth.hosts import HOST, Plan, branched, joined, lowered, opened, segment
 from stageb.growth.kinds import KINDS
 from stageb.growth.layers import guarded
 from stageb.growth.types import SLOTS
@@ -74,7 +74,7 @@ def forward(
     """
     kind, parts = KINDS[plan.kind], opened(plan, HOST, host)
     own = x.dim() == len(plan.form.shape) + 2
-    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, x)
+    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, lowered(plan, x))
     count = h.shape[1]
     for number, slot in enumerate(slots):
         if number:

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from stageb.growth.layers import attend, convolve, group_norm, layer_norm, mix
 
-TEACHING = 1.5  # how strong a teacher's seed is: gain of its last layer's weights
+TEACHING = 3.0  # how strong a teacher's seed is: gain of its last layer's weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,8 @@ def _norm(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:
 
 
 def _mlp_specs(at: Place) -> list[Spec]:
-    wide = 2 * at.width
-    return [
-        weight("in", (wide, at.width)),
-        Spec("in_bias", (wide,)),
-        last("out", (at.width, wide)),
-        Spec("bias", (at.width,)),
-    ]
+    inner = [weight("in", (at.width, at.width)), Spec("in_bias", (at.width,), teaching=TEACHING)]
+    return [*inner, last("out", (at.width, at.width)), Spec("bias", (at.width,))]
 
 
 def _mlp(params: Mapping[str, Tensor], h: Tensor, at: Place) -> Tensor:

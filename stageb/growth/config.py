@@ -23,6 +23,13 @@ class TaskConfig:
     """Where the files of cifar10 and tinystories lie; null: their usual folder."""
     fit_examples: int | None = None
     """Examples that hosts learn from; null: as many as the task has."""
+    slot: Literal["early", "mid", "late"] | None = None
+    """Of teachers: where their seed stands; null: drawn for each environment."""
+    blueprint: str | None = None
+    """Of teachers: what their seed is, of host.blueprints; null: drawn for each environment."""
+
+    def __post_init__(self) -> None:
+        require(self.slot in (None, "early", "mid", "late"), "task.slot", self.slot, "early, mid, late or null")
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from stageb.draws import wide
 from stageb.growth.blocks import Seeds, forward, parted
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan
-from stageb.growth.training import Hosts, mixed
+from stageb.growth.training import Hosts
 from stageb.growth.types import SLOTS
 
 MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
@@ -51,7 +51,7 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
     params = {group: hosts.weights[group.segment][group.rows] for slot in slots for group in slot.groups}
     alphas = alphas.to(device, hosts.weights[HOST].dtype)
     total = torch.zeros((2, *alphas.shape[:2]), dtype=wide(device), device=device)
-    with torch.no_grad(), mixed(plan, device):
+    with torch.no_grad():
         for start in range(0, count, at_once(plan)):
             chunk = slice(start, start + at_once(plan))
             logits = forward(plan, hosts.weights[HOST], slots, params, split.inputs[chunk], alphas)

@@ -225,8 +225,7 @@ class Block:
                 self._germinate(member, slot, slots[slot])
 
     def _germinate(self, member: int, slot: int, seed: SlotView) -> None:
-        key = seeds.stream(self.keys[member], "seed", seed.seed_id)
-        training.germinate(self.hosts, member, slot, seed.blueprint, key)
+        training.germinate(self.hosts, member, slot, seed.blueprint, tasks.seed_key(self.keys[member]))
 
     def _plant(self, member: int, grown: Seeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""

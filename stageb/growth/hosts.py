@@ -68,7 +68,10 @@ def plan(config: HostConfig, form: Form) -> Plan:
         width=config.width,
         blueprints=tuple(config.blueprints),
         gated=config.blend == "gated",
-        learning_rates=(config.learning_rate, *(config.seed_learning_rate or config.learning_rate,) * 3),
+        learning_rates=(
+            0.0 if form.given else config.learning_rate,
+            *(config.seed_learning_rate or config.learning_rate,) * 3,
+        ),
         precision=config.precision,
         segments=segments,
         slots=(early, mid, late),
@@ -87,10 +90,17 @@ def segment(plan: Plan, slot: int, blueprint: int) -> str:
 
 
 def opened(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:
-    """The tensors of a segment by name: views of ``flat``, (..., size)."""
-    specs = plan.segments[name]
+    """The tensors of a segment by name: views of ``flat``, (..., size), as they are computed with."""
+    specs, flat = plan.segments[name], lowered(plan, flat)
     parts = torch.split(flat, [spec.size for spec in specs], -1)
     return {spec.name: part.view(*flat.shape[:-1], *spec.shape) for spec, part in zip(specs, parts, strict=True)}
+
+
+def lowered(plan: Plan, tensor: Tensor) -> Tensor:
+    """Numbers in the precision that the plan computes in; tokens, and all where nothing is mixed, as they are."""
+    if plan.precision == "32-true" or not tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.float16 if plan.precision == "16-mixed" else torch.bfloat16)
 
 
 def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequence[float], active: Sequence[int]) -> Tensor:
@@ -100,7 +110,7 @@ def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequenc
     ``active`` says which blueprint stands there, or -1.
     """
     kind, host = KINDS[plan.kind], opened(plan, HOST, params[HOST])
-    h = kind.stem(plan.form, host, x)
+    h = kind.stem(plan.form, host, lowered(plan, x))
     for slot, (alpha, index) in enumerate(zip(alphas, active, strict=True)):
         if slot:
             h = kind.body(plan.form, slot, host, h)

@@ -59,7 +59,8 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, heads: int = 1, causal
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)
-    mixed: Tensor = v @ scores.softmax(-1).transpose(-1, -2)
+    shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+    mixed: Tensor = v @ shares.transpose(-1, -2)
     return mixed.reshape(values.shape)
 
 

@@ -1,9 +1,11 @@
 """What hosts are trained on: real data, and teachers whose answer is known.
 
-A *teacher* is a host with one seed in one slot, its own for every environment. Its pupil begins as that host without the
-seed, and is to answer as the teacher does: what it lacks is exactly that blueprint in that slot, so the right choice is
-known. Where no growth pays (``futile``), the teacher is the host alone, and answers are drawn from what it says rather than
-its best guess: its pupil begins as well as it can become, and whatever grows can only learn noise.
+A *teacher* is a host with one seed in one slot, its own for every environment. Its pupil is that host without the seed, and
+is to answer as the teacher does. The host stays as it is given, since one that learns soon makes up for what it lacks, in its
+own way, and no growth pays; and the right seed germinates as the teacher's, but for its last layer, which is to be learnt: so
+what a pupil lacks is exactly that blueprint in that slot, and the right choice is known. Where no growth pays (``futile``),
+the teacher is the host alone, and answers are drawn from what it says rather than its best guess: its pupil is as good as it
+can become, and whatever grows can only learn noise.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from stageb.growth.hosts import HOST, Plan, forward, segment
 from stageb.growth.kinds import Form
 from stageb.growth.types import SLOTS
 
-TEACHER_SIZES = (1024, 1024, 2048)  # examples of fit, validation and test
+TEACHER_SIZES = (1024, 512, 1024)  # examples of fit, validation and test
 TEACHER_CLASSES = 8
 SHARPNESS = 2.0  # of the answers that a teacher without a seed draws: logits have this deviation
 
@@ -37,10 +39,10 @@ FORMS = {
     "tinystories": Form((data.CONTEXT,), 256, vocabulary=256, kinds=("transformer",)),
 }
 TEACHER_FORMS = {  # what a teacher of that kind reads
-    "mlp": Form((16,), TEACHER_CLASSES, kinds=("mlp",)),
-    "conv1d": Form((24, 2), TEACHER_CLASSES, kinds=("conv1d",)),
-    "conv2d": Form((8, 8, 2), TEACHER_CLASSES, kinds=("conv2d",)),
-    "transformer": Form((8, 4), TEACHER_CLASSES, kinds=("transformer",)),
+    "mlp": Form((16,), TEACHER_CLASSES, kinds=("mlp",), given=True),
+    "conv1d": Form((24, 2), TEACHER_CLASSES, kinds=("conv1d",), given=True),
+    "conv2d": Form((8, 8, 2), TEACHER_CLASSES, kinds=("conv2d",), given=True),
+    "transformer": Form((8, 4), TEACHER_CLASSES, kinds=("transformer",), given=True),
 }
 TAUGHT = ("teacher", "futile")
 
@@ -52,6 +54,8 @@ class Task:
     name: str
     form: Form
     sets: Sets | None  # None: of a teacher, each environment's own
+    slot: int | None = None  # of teachers' seeds; None: drawn
+    blueprint: int | None = None  # likewise
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,16 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
     """The task with its examples. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
     shape = form(task, host)
     if task.name in TAUGHT:
-        return Task(task.name, shape, None)
+        able = host.blueprints
+        wanted = "one of host.blueprints: " + ", ".join(able)
+        require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, wanted)
+        return Task(
+            name=task.name,
+            form=shape,
+            sets=None,
+            slot=None if task.slot is None else SLOTS.index(task.slot),
+            blueprint=None if task.blueprint is None else able.index(task.blueprint),
+        )
     sets = data.read(task.name, task.folder)
     if task.fit_examples is not None:
         most = len(sets.fit)
@@ -88,7 +101,7 @@ def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> Lessons:
     start = bank.drawn(plan, HOST, keys)
     if task.sets is not None:
         return Lessons(task.sets.stacked(len(keys)), start, None)
-    right = None if task.name == "futile" else tuple(_choice(plan, key) for key in keys)
+    right = None if task.name == "futile" else tuple(_choice(task, plan, key) for key in keys)
     sets = []
     for name, count in zip(("fit", "validation", "test"), TEACHER_SIZES, strict=True):
         inputs = data.gaussian(count, plan.form.shape, f"{task.name} {name}")
@@ -100,10 +113,16 @@ def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> Lessons:
     return Lessons(Sets(*sets), start, right)
 
 
-def _choice(plan: Plan, key: int) -> tuple[int, int]:
+def seed_key(key: int) -> int:
+    """The stream of all seeds of the environment ``key``: the same blueprint in the same slot always begins alike."""
+    return seeds.stream(key, "seed")
+
+
+def _choice(task: Task, plan: Plan, key: int) -> tuple[int, int]:
     """The slot and the blueprint of an environment's teacher."""
     stream = seeds.stream(key, "teacher")
-    return seeds.bits(stream, 0) % len(SLOTS), seeds.bits(stream, 1) % len(plan.blueprints)
+    slot = seeds.bits(stream, 0) % len(SLOTS) if task.slot is None else task.slot
+    return slot, seeds.bits(stream, 1) % len(plan.blueprints) if task.blueprint is None else task.blueprint
 
 
 def _answers(plan: Plan, key: int, host: Tensor, right: tuple[int, int] | None, of: tuple[Tensor, str]) -> Tensor:
@@ -113,8 +132,8 @@ def _answers(plan: Plan, key: int, host: Tensor, right: tuple[int, int] | None, 
     if right is not None:
         slot, active[slot] = right
         name = segment(plan, *right)
-        params[name] = bank.drawn(plan, name, [seeds.stream(key, "teacher")], teaching=True)[0]
-    logits = forward(replace(plan, gated=False), params, inputs.double(), [1.0] * len(SLOTS), active)
+        params[name] = bank.drawn(plan, name, [seed_key(key)], teaching=True)[0]
+    logits = forward(replace(plan, gated=False, precision="32-true"), params, inputs.double(), [1.0] * len(SLOTS), active)
     if right is not None:
         return logits.argmax(-1)
     keys = draws.bits(torch.tensor([draws.signed(seeds.stream(key, "noise", name))]), torch.arange(logits.numel()))

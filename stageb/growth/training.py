@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -206,9 +205,7 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
         params[group] = hosts.weights[group.segment].detach()[rows]
         if group.learns:
             leaves.append((group.segment, rows, params[group].requires_grad_()))
-    with mixed(hosts.plan, hosts.device):
-        logits = forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0]
-        losses, accuracies = judged(logits, y)
+    losses, accuracies = judged(forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y)
     gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves])
     figures = torch.stack([losses.detach(), accuracies], 1)
     return figures, [(name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)]
@@ -219,12 +216,6 @@ def judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits if logits.dtype == torch.float64 else logits.float()
     losses = -logits.log_softmax(-1).gather(-1, y[..., None])
     return losses.flatten(1).mean(1), (logits.detach().argmax(-1) == y).to(losses.dtype).flatten(1).mean(1)
-
-
-def mixed(plan: Plan, device: torch.device) -> AbstractContextManager[object]:
-    """The autocast that the plan's precision wants."""
-    dtype = torch.float16 if plan.precision == "16-mixed" else torch.bfloat16
-    return torch.autocast(device.type, dtype, enabled=plan.precision != "32-true")
 
 
 def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Tensor:

@@ -1,83 +1,124 @@
-"""Hosts and seeds: what reaches the output, what counts, and that a block trains each member as if it were alone."""
+"""Hosts and seeds as functions: what reaches the output, what is counted, what is refused."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
-from torch import Tensor
+from grown_hosts import FORMS, KEYS, examples, plan_of
+from torch.utils.flop_counter import FlopCounterMode
 
-from stageb import seeds
 from stageb.errors import ConfigError
-from stageb.growth import bank, counterfactual, hosts, tasks, training
-from stageb.growth.blueprints import holds
+from stageb.growth import bank, blends, flops, hosts
 from stageb.growth.config import HostConfig
-from stageb.growth.data import Split
-from stageb.growth.kinds import KINDS, Form
+from stageb.growth.types import SLOTS
 
-FORMS = {
-    "mlp": Form((5,), 3),
-    "conv1d": Form((9, 2), 3),
-    "conv2d": Form((5, 6, 2), 3),
-    "transformer": Form((7, 3), 3),
-    "tokens": Form((7,), 11, vocabulary=11, kinds=("transformer",)),
-}
-KEYS = [seeds.stream("test", member) for member in range(7)]
+NAMES = list(FORMS)
 
 
-def plan_of(name: str, blend: str = "gated", **more: object) -> hosts.Plan:
-    """A small host of that kind which holds all that it can."""
-    kind = "transformer" if name == "tokens" else name
-    axes = len(KINDS[kind].places(FORMS[name], 0))
-    return hosts.plan(HostConfig(kind=kind, width=6, blueprints=holds(axes), blend=blend, **more), FORMS[name])
+def params_of(plan: hosts.Plan, key: int, teaching: bool = False) -> dict[str, torch.Tensor]:
+    """All segments of one network, freshly drawn."""
+    return {name: bank.drawn(plan, name, [key], teaching)[0] for name in plan.segments}
 
 
-def examples(form: Form, count: int, members: int) -> Split:
-    """Random examples and answers, own ones for each member."""
-    stream = torch.Generator().manual_seed(5)
-    if form.vocabulary:
-        inputs = torch.randint(form.vocabulary, (count, *form.shape), generator=stream)
-        return Split(inputs, torch.randint(form.classes, (members, count, *form.shape), generator=stream))
-    inputs = torch.randn((count, *form.shape), generator=stream, dtype=torch.float64)
-    return Split(inputs, torch.randint(form.classes, (members, count), generator=stream))
-
-
-def grown(plan: hosts.Plan, keys: list[int]) -> tuple[training.Hosts, Tensor, Tensor, Tensor]:
-    """A block in which each member has other seeds: blending, beside the host, finished; and its active, alphas, learns."""
-    block = training.begin(plan, bank.drawn(plan, "host", keys), "cpu", torch.float64)
-    active = torch.full((len(keys), 3), -1)
-    alphas, learns = torch.zeros((len(keys), 3), dtype=torch.float64), torch.zeros((len(keys), 3), dtype=torch.bool)
-    for member, key in enumerate(keys):
-        number = KEYS.index(key)
-        for slot in range(3):
-            index = (number + 2 * slot) % (len(plan.blueprints) + 1) - 1
-            if index >= 0:
-                training.germinate(block, member, slot, index, seeds.stream(key, "seed", slot))
-                active[member, slot], alphas[member, slot] = index, (0.0, 0.4, 1.0)[(number + slot) % 3]
-                learns[member, slot] = (number + slot) % 4 != 3
-    return block, active, alphas, learns
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_a_block_trains_each_member_as_if_it_were_alone(name: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_every_seed_changes_nothing_at_first_and_something_once_it_has_learnt(name: str) -> None:
     plan = plan_of(name)
-    fit = examples(plan.form, 30, len(KEYS))
-    batches = tasks.batches(KEYS, 0, 4, 8, 30)
-    together, active, alphas, learns = grown(plan, KEYS)
-    figures = training.epoch(together, active, alphas, learns, fit, batches)
-    settings = counterfactual.turned_out(alphas)
-    judged = counterfactual.judge(together, fit, active, settings)
-    for member, key in enumerate(KEYS):
-        one = slice(member, member + 1)
-        alone, *its = grown(plan, [key])
-        own = training.epoch(alone, *its, Split(fit.inputs, fit.targets[one]), batches[one])
-        for held, found in zip(together.state().values(), alone.state().values(), strict=True):
-            torch.testing.assert_close(held[one], found, rtol=0, atol=1e-10)
-        torch.testing.assert_close(figures.loss[one], own.loss, rtol=0, atol=1e-10)
-        torch.testing.assert_close(figures.gradient_norms[one], own.gradient_norms, rtol=0, atol=1e-9)
-        found = counterfactual.judge(alone, Split(fit.inputs, fit.targets[one]), its[0], settings[one])
-        torch.testing.assert_close(judged.loss[one], found.loss, rtol=0, atol=1e-10)
+    x = examples(plan.form, 6, 1).inputs
+    fresh, learnt = params_of(plan, KEYS[0]), params_of(plan, KEYS[0], teaching=True)
+    alone = hosts.forward(plan, fresh, x, [0, 0, 0], [-1, -1, -1])
+    for slot in range(len(SLOTS)):
+        for index, blueprint in enumerate(plan.blueprints):
+            active = [index if each == slot else -1 for each in range(3)]
+            assert torch.equal(hosts.forward(plan, fresh, x, [1, 1, 1], active), alone), blueprint
+            assert not torch.allclose(hosts.forward(plan, learnt, x, [1, 1, 1], active), alone), blueprint
+            seed = fresh[hosts.segment(plan, slot, index)].clone().requires_grad_()
+            given = {**fresh, hosts.segment(plan, slot, index): seed}
+            loss = hosts.forward(plan, given, x, [1, 1, 1], active).square().sum()
+            assert torch.autograd.grad(loss, seed)[0].abs().sum() > 0, f"{blueprint} could not learn"
 
 
-def test_a_host_that_cannot_hold_a_blueprint_says_what_it_can() -> None:
-    with pytest.raises(ConfigError, match=r"conv_light.*can hold: norm, mlp, low_rank"):
+@pytest.mark.parametrize("value", [torch.inf, torch.nan, 1e308])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_seed_that_blew_up_reaches_neither_output_nor_gradients(name: str, value: float) -> None:
+    plan = plan_of(name)
+    x = examples(plan.form, 6, 1).inputs
+    params = {segment: flat.requires_grad_() for segment, flat in params_of(plan, KEYS[0]).items()}
+    alone = hosts.forward(plan, params, x, [0, 0, 0], [-1, -1, -1])
+    gradient = torch.autograd.grad(alone.square().sum(), params["host"])[0]
+    for slot in range(len(SLOTS)):
+        for index, blueprint in enumerate(plan.blueprints):
+            active = [index if each == slot else -1 for each in range(3)]
+            broken = {
+                **params,
+                hosts.segment(plan, slot, index): torch.full_like(params[hosts.segment(plan, slot, index)], value),
+            }
+            for alpha in (0.0, 1.0):
+                logits = hosts.forward(plan, broken, x, [alpha] * 3, active)
+                assert torch.equal(logits, alone), (blueprint, alpha)
+                found = torch.autograd.grad(logits.square().sum(), params["host"])[0]
+                assert torch.equal(found, gradient), (blueprint, alpha)
+
+
+def test_parameters_are_those_of_the_active_seeds_with_their_gates() -> None:
+    plan = plan_of("mlp")  # 5 inputs, 6 features, 3 classes; norm, mlp, low_rank
+    host = (5 * 6 + 6) + 2 * (6 * 6 + 6) + (6 * 3 + 3)
+    gate, norm, mlp, low_rank = 7, 12, 2 * (6 * 6 + 6), 2 * 6
+    assert hosts.parameters(plan, [-1, -1, -1]) == (host, 0)
+    assert hosts.parameters(plan, [0, 1, 2]) == (host, norm + mlp + low_rank + 3 * gate)
+    assert hosts.parameters(plan, [1, 1, -1]) == (host, 2 * (mlp + gate))
+    assert hosts.parameters(plan_of("mlp", blend="linear"), [-1, -1, 0]) == (host, norm)
+    for name in NAMES:
+        plan = plan_of(name)
+        for index in range(len(plan.blueprints)):
+            params = params_of(plan, KEYS[0])
+            seed = hosts.opened(plan, hosts.segment(plan, 1, index), params[hosts.segment(plan, 1, index)])
+            assert hosts.parameters(plan, [-1, index, -1])[1] == sum(tensor.numel() for tensor in seed.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flops_are_those_that_torch_counts(name: str) -> None:
+    plan = plan_of(name)
+    params, x = params_of(plan, KEYS[0]), examples(plan.form, 4, 1).inputs
+    for index in range(-1, len(plan.blueprints)):
+        active = [index, -1, index]
+        with FlopCounterMode(display=False) as counter:
+            hosts.forward(plan, params, x, [1, 1, 1], active)
+        assert counter.get_total_flops() == 4 * flops.forward(plan, active), plan.blueprints[index]
+    stem = 2 * flops.judging(plan, active, 1) - flops.judging(plan, active, 2)
+    assert flops.judging(plan, active, 1) == flops.forward(plan, active)
+    assert (stem > 0) == (name != "tokens")
+    assert flops.training(plan, active, [False] * 3) == 3 * flops.forward(plan, active)
+    assert flops.training(plan, active, [False, False, True]) == 6 * flops.forward(plan, active)
+
+
+def test_nothing_said_of_a_token_depends_on_a_later_one() -> None:
+    plan = plan_of("tokens")
+    params, x = params_of(plan, KEYS[0], teaching=True), examples(plan.form, 6, 1).inputs
+    changed = x.clone()
+    changed[:, 4:] = (changed[:, 4:] + 1) % plan.form.vocabulary
+    for index, blueprint in enumerate(plan.blueprints):
+        one, other = (hosts.forward(plan, params, each, [1, 1, 1], [index] * 3) for each in (x, changed))
+        torch.testing.assert_close(one[:, :4], other[:, :4], rtol=0, atol=1e-12, msg=blueprint)
+        assert not torch.allclose(one[:, 4:], other[:, 4:])
+
+
+def test_what_a_host_cannot_hold_or_read_is_refused_by_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"host.blueprints: 'conv_light'.*can hold: norm, mlp, low_rank"):
         hosts.plan(HostConfig(kind="mlp", blueprints=["mlp", "conv_light"]), FORMS["mlp"])
+    with pytest.raises(ConfigError, match=r"host.kind: 'mlp'.*read by: transformer"):
+        hosts.plan(HostConfig(kind="mlp"), FORMS["tokens"])
+    for key, value in {"width": 7, "blueprints": ["mlp", "mlp"], "epochs": 0, "learning_rate": 0.0}.items():
+        with pytest.raises(ConfigError, match=rf"host\.{key}"):
+            HostConfig(**{key: value})
+
+
+@pytest.mark.parametrize("blend", ["linear", "sigmoid", "gated"])
+def test_a_blend_rises_from_0_to_1(blend: blends.Blend) -> None:
+    for epochs in (1, 2, 5, 10):
+        weights = [blends.alpha(blend, done, epochs) for done in range(epochs + 3)]
+        assert weights[0] == 0 and weights[epochs:] == [1, 1, 1]
+        assert all(low < high for low, high in pairwise(weights[: epochs + 1]))
+    assert blends.alpha(blend, 5, 10) == pytest.approx(0.5)
+    assert (blends.alpha(blend, 2, 10) < 0.15) == (blend == "sigmoid")

@@ -1,0 +1,72 @@
+"""Small hosts of every kind, and blocks in which each member has other seeds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from stageb import seeds
+from stageb.growth import bank, hosts, training
+from stageb.growth.blueprints import holds
+from stageb.growth.config import HostConfig
+from stageb.growth.data import Split
+from stageb.growth.kinds import KINDS, Form
+
+FORMS = {
+    "mlp": Form((5,), 3),
+    "conv1d": Form((9, 2), 3),
+    "conv2d": Form((5, 6, 2), 3),
+    "transformer": Form((7, 3), 3),
+    "tokens": Form((7,), 11, vocabulary=11, kinds=("transformer",)),
+}
+KEYS = [seeds.stream("test", member) for member in range(7)]
+Grown = tuple[training.Hosts, Tensor, Tensor, Tensor]
+
+
+def plan_of(name: str, **more: object) -> hosts.Plan:
+    """A small host of that kind which holds all that it can, with gates."""
+    kind = "transformer" if name == "tokens" else name
+    axes = len(KINDS[kind].places(FORMS[name], 0))
+    config = {"kind": kind, "width": 6, "blueprints": holds(axes), "blend": "gated", **more}
+    return hosts.plan(HostConfig(**config), FORMS[name])
+
+
+def examples(form: Form, count: int, members: int) -> Split:
+    """Random examples and answers, own ones for each member."""
+    stream = torch.Generator().manual_seed(5)
+    if form.vocabulary:
+        inputs = torch.randint(form.vocabulary, (count, *form.shape), generator=stream)
+        return Split(inputs, torch.randint(form.classes, (members, count, *form.shape), generator=stream))
+    inputs = torch.randn((count, *form.shape), generator=stream, dtype=torch.float64)
+    return Split(inputs, torch.randint(form.classes, (members, count), generator=stream))
+
+
+def bare(plan: hosts.Plan, keys: list[int], dtype: torch.dtype = torch.float64) -> Grown:
+    """A block without seeds: its hosts, active, alphas, learns."""
+    block = training.begin(plan, bank.drawn(plan, "host", keys), "cpu", dtype)
+    shape = (len(keys), 3)
+    return block, torch.full(shape, -1), torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.bool)
+
+
+def grown(plan: hosts.Plan, keys: list[int]) -> Grown:
+    """A block in which each member has other seeds, in other slots: beside the host, blending, whole; not all learn."""
+    block, active, alphas, learns = bare(plan, keys)
+    for member, key in enumerate(keys):
+        number = KEYS.index(key)
+        for slot in range(3):
+            index = (number + 2 * slot) % (len(plan.blueprints) + 1) - 1
+            if index >= 0:
+                training.germinate(block, member, slot, index, seeds.stream(key, "seed", slot))
+                active[member, slot], alphas[member, slot] = index, (0.0, 0.4, 1.0)[(number + slot) % 3]
+                learns[member, slot] = (number + slot) % 4 != 3
+    return block, active, alphas, learns
+
+
+def copied(block: training.Hosts) -> dict[str, Tensor]:
+    """All that the block holds, as it is now."""
+    return {name: tensor.clone() for name, tensor in block.state().items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Whether two states are the same bytes."""
+    return all(torch.equal(one[name].view(torch.uint8), other[name].view(torch.uint8)) for name in one)

@@ -1,0 +1,179 @@
+"""What hosts learn from: teachers whose answer is known, and data from packages and folders."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from grown_hosts import KEYS
+
+from stageb.errors import ConfigError, InputError
+from stageb.growth import bank, counterfactual, data, hosts, tasks, training
+from stageb.growth.config import HostConfig, TaskConfig
+
+
+def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, tasks.Lessons]:
+    """A task of made-up answers, for all members."""
+    config = HostConfig(kind=kind, **more)
+    task = tasks.load(TaskConfig(name), config)
+    plan = hosts.plan(config, task.form)
+    return plan, tasks.lessons(task, plan, KEYS)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "conv1d", "conv2d", "transformer"])
+def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
+    plan, lessons = taught("teacher", kind)
+    assert lessons.right is not None and len(set(lessons.right)) > 2
+    pupils = training.begin(plan, lessons.start, "cpu", torch.float64)
+    active, alphas = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
+    exams = data.Split(lessons.sets.test.inputs.double(), lessons.sets.test.targets)
+    before = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
+    for member, (key, (slot, blueprint)) in enumerate(zip(KEYS, lessons.right, strict=True)):
+        active[member, slot] = blueprint
+        name = hosts.segment(plan, slot, blueprint)
+        teacher = bank.drawn(plan, name, [tasks.seed_key(key)], teaching=True)[0]
+        pupils.weights[name][member] = teacher
+    after = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
+    assert (after == 1).all() and (before < 0.9).all()
+    assert all(classes.unique().numel() > 2 for classes in exams.targets)
+
+
+def test_where_no_growth_pays_the_host_begins_as_well_as_anybody_can_answer() -> None:
+    plan, lessons = taught("futile")
+    assert lessons.right is None
+    pupils = training.begin(plan, lessons.start, "cpu")
+    nothing = torch.full((len(KEYS), 3), -1)
+    begun = counterfactual.judge(pupils, lessons.sets.test, nothing, torch.zeros(len(KEYS), 1, 3)).accuracy
+    for epoch in range(10):
+        batches = tasks.batches(KEYS, epoch, 16, 64, len(lessons.sets.fit))
+        training.epoch(pupils, nothing, torch.zeros(len(KEYS), 3), nothing >= 0, lessons.sets.fit, batches)
+    ended = counterfactual.judge(pupils, lessons.sets.test, nothing, torch.zeros(len(KEYS), 1, 3)).accuracy
+    assert (ended < begun + 0.02).all() and (begun < 0.9).all() and (begun > 0.3).all()
+
+
+def test_what_an_environment_learns_from_hangs_on_its_own_key_alone() -> None:
+    plan, lessons = taught("teacher")
+    task = tasks.load(TaskConfig("teacher"), HostConfig())
+    one = tasks.lessons(task, plan, KEYS[3:4])
+    assert torch.equal(one.start[0], lessons.start[3]) and lessons.right is not None and one.right == (lessons.right[3],)
+    assert torch.equal(one.sets.fit.targets[0], lessons.sets.fit.targets[3])
+    assert not torch.equal(lessons.start[0], lessons.start[1])
+    batches = tasks.batches(KEYS, 2, 7, 10, 30)  # two passes, and ten of a third
+    assert torch.equal(tasks.batches(KEYS[3:4], 2, 7, 10, 30)[0], batches[3])
+    assert all(sorted(row.flatten()[:30].tolist()) == list(range(30)) for row in batches)
+    assert not torch.equal(batches[0], batches[1]) and not torch.equal(batches, tasks.batches(KEYS, 3, 7, 10, 30))
+
+
+def test_a_task_may_name_what_its_teachers_have() -> None:
+    config = HostConfig()
+    task = tasks.load(TaskConfig("teacher", slot="late", blueprint="mlp"), config)
+    plan = hosts.plan(config, task.form)
+    assert tasks.lessons(task, plan, KEYS).right == ((2, 1),) * len(KEYS)
+    with pytest.raises(ConfigError, match=r"task.blueprint: 'attention'.*of host.blueprints: norm, mlp, low_rank"):
+        tasks.load(TaskConfig("teacher", blueprint="attention"), config)
+    with pytest.raises(ConfigError, match=r"task.slot"):
+        TaskConfig("teacher", slot="first")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("digits", (1197, 300, 300)), ("mnist1d", (3000, 1000, 1000))])
+def test_sets_share_no_example_and_are_the_same_every_time(name: str, sizes: tuple[int, ...]) -> None:
+    streams = np.random.get_state()[1].copy()
+    task = tasks.load(TaskConfig(name), HostConfig())
+    assert (np.random.get_state()[1] == streams).all()
+    again = tasks.load(TaskConfig(name, fit_examples=50), HostConfig())
+    assert task.sets is not None and again.sets is not None
+    sets = (task.sets.fit, task.sets.validation, task.sets.test)
+    assert tuple(len(each) for each in sets) == sizes
+    rows = [{row.numpy().tobytes() for row in each.inputs} for each in sets]
+    assert not rows[0] & rows[1] and not rows[0] & rows[2] and not rows[1] & rows[2]
+    assert all(each.inputs.shape[1:] == task.form.shape and each.targets.unique().numel() == 10 for each in sets)
+    assert torch.equal(again.sets.fit.inputs, task.sets.fit.inputs[:50])
+    assert torch.equal(again.sets.test.inputs, task.sets.test.inputs)
+    with pytest.raises(ConfigError, match=rf"task.fit_examples: 5000: 1 to {sizes[0]} for {name}"):
+        tasks.load(TaskConfig(name, fit_examples=5000), HostConfig())
+
+
+def cifar(folder: Path) -> Path:
+    """Files of CIFAR-10's shape."""
+    stream = np.random.default_rng(0)
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        images = stream.integers(0, 256, (20, 3072), dtype=np.uint8)
+        found = {b"data": images, b"labels": [each % 10 for each in range(20)], b"batch_label": name.encode()}
+        (folder / name).write_bytes(pickle.dumps(found, protocol=2))
+    return folder
+
+
+def test_cifar10_is_read_from_its_usual_files(tmp_path: Path) -> None:
+    config = HostConfig(kind="conv2d", width=4, blueprints=["conv_light", "norm"])
+    task = tasks.load(TaskConfig("cifar10", str(cifar(tmp_path))), config)
+    plan = hosts.plan(config, task.form)
+    lessons = tasks.lessons(task, plan, KEYS[:2])
+    assert [len(each) for each in (lessons.sets.fit, lessons.sets.validation, lessons.sets.test)] == [90, 10, 20]
+    first = pickle.loads((tmp_path / "test_batch").read_bytes())[b"data"][0].reshape(3, 32, 32)  # planes of red, green, blue
+    torch.testing.assert_close(lessons.sets.test.inputs[0, 3, 5, 1], torch.tensor(first[1, 3, 5] / 127.5 - 1).float())
+    block = training.begin(plan, lessons.start, "cpu")
+    nothing = torch.full((2, 3), -1)
+    batches = tasks.batches(KEYS[:2], 0, 2, 16, 90)
+    assert training.epoch(block, nothing, torch.zeros(2, 3), nothing >= 0, lessons.sets.fit, batches).loss.isfinite().all()
+
+
+class Evil:
+    """A pickle that would run a command."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch ran",)
+
+
+def test_files_of_cifar10_that_are_none_are_refused_by_name_and_run_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    host = HostConfig(kind="conv2d", blueprints=["norm"])
+    with pytest.raises(InputError, match=r"data/cifar-10-batches-py/data_batch_1.*lay the unpacked"):
+        tasks.load(TaskConfig("cifar10"), host)
+    task = TaskConfig("cifar10", str(cifar(tmp_path)))
+    for what in (Evil(), {b"data": Evil()}, {b"data": np.zeros((3, 5), np.uint8), b"labels": [0, 1, 2]}, {}, [1]):
+        (tmp_path / "data_batch_3").write_bytes(pickle.dumps(what))
+        with pytest.raises(InputError, match=r"data_batch_3: "):
+            tasks.load(task, host)
+    (tmp_path / "data_batch_3").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match=r"data_batch_3: "):
+        tasks.load(task, host)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_stories_are_read_from_their_usual_files(tmp_path: Path) -> None:
+    host = HostConfig(kind="transformer", width=4, blueprints=["attention", "mlp"])
+    task = TaskConfig("tinystories", str(tmp_path))
+    with pytest.raises(InputError, match=r"TinyStories-train.txt: No such file.*task.folder"):
+        tasks.load(task, host)
+    story = "Once upon a time there was a small dog. It ran.\n<|endoftext|>\n"
+    (tmp_path / "TinyStories-train.txt").write_text(story * 40)
+    (tmp_path / "TinyStories-valid.txt").write_text(story)
+    with pytest.raises(InputError, match=r"TinyStories-valid.txt: \d+ bytes are too few"):
+        tasks.load(task, host)
+    (tmp_path / "TinyStories-valid.txt").write_text(story * 10)
+    found = tasks.load(task, host)
+    plan = hosts.plan(host, found.form)
+    lessons = tasks.lessons(found, plan, KEYS[:2])
+    fit = lessons.sets.fit
+    assert torch.equal(fit.inputs[:, 1:], fit.targets[0, :, :-1]) and fit.inputs.max() < 256 and (fit.inputs == 0).any()
+    block = training.begin(plan, lessons.start, "cpu")
+    nothing = torch.full((2, 3), -1)
+    for epoch in range(3):
+        figures = training.epoch(
+            block, nothing, torch.zeros(2, 3), nothing >= 0, fit, tasks.batches(KEYS[:2], epoch, 4, 8, len(fit))
+        )
+    assert (figures.loss < 5.5).all()  # ln 256 is 5.55
+
+
+def test_an_unknown_task_and_a_missing_package_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"task.name: 'imagenet': one of: teacher, futile, digits"):
+        tasks.load(TaskConfig("imagenet"), HostConfig())
+    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
+    with pytest.raises(InputError, match=r"task digits needs .*sklearn.*stageb\[growth\]"):
+        tasks.load(TaskConfig("digits"), HostConfig())

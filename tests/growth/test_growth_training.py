@@ -1,0 +1,187 @@
+"""Blocks in training: each member as if it were alone, each fault its own, nothing moved by a question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from grown_hosts import FORMS, KEYS, bare, copied, examples, grown, plan_of, same
+from torch.nn import functional
+
+from stageb import seeds
+from stageb.growth import counterfactual, hosts, tasks, training
+from stageb.growth.counterfactual import turned_out
+from stageb.growth.data import Split
+
+BATCHES = tasks.batches(KEYS, 0, 4, 8, 30)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) -> None:
+    plan = plan_of(name)
+    fit = examples(plan.form, 30, len(KEYS))
+    together, active, alphas, learns = grown(plan, KEYS)
+    figures = training.epoch(together, active, alphas, learns, fit, BATCHES)
+    judged = counterfactual.judge(together, fit, active, turned_out(alphas))
+    for member, key in enumerate(KEYS):
+        one = slice(member, member + 1)
+        own = Split(fit.inputs, fit.targets[one])
+        alone, *its = grown(plan, [key])
+        found = training.epoch(alone, *its, own, BATCHES[one])
+        for here, there in zip(together.state().values(), alone.state().values(), strict=True):
+            torch.testing.assert_close(here[one], there, rtol=0, atol=1e-10)
+        torch.testing.assert_close(figures.loss[one], found.loss, rtol=0, atol=1e-10)
+        torch.testing.assert_close(figures.gradient_norms[one], found.gradient_norms, rtol=0, atol=1e-9)
+        params = {segment: flat[member] for segment, flat in together.weights.items()}
+        for setting, weights in enumerate(turned_out(alphas)[member].tolist()):
+            logits = hosts.forward(plan, params, fit.inputs, weights, active[member].tolist())
+            loss = functional.cross_entropy(logits.flatten(0, -2), own.targets[0].flatten())
+            torch.testing.assert_close(judged.loss[member, setting], loss, rtol=0, atol=1e-10)
+
+
+def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own_start() -> None:
+    plan = replace(plan_of("mlp"), learning_rates=(0.01, 0.02, 0.02, 0.02))
+    fit = examples(plan.form, 30, 1)
+    block, active, alphas, learns = bare(plan, KEYS[:1])
+    host = block.weights["host"][0].clone().requires_grad_()
+    optimizer = torch.optim.Adam([host], 0.01)
+    seed = None
+    for epoch in range(2):
+        if epoch:
+            training.germinate(block, 0, 1, 1, 99)
+            active[0, 1], alphas[0, 1], learns[0, 1] = 1, 0.5, True
+            seed = block.weights["mid.mlp"][0].clone().requires_grad_()
+            optimizer.add_param_group({"params": [seed], "lr": 0.02})
+        batches = tasks.batches(KEYS[:1], epoch, 5, 8, 30)
+        training.epoch(block, active, alphas, learns, fit, batches)
+        for chosen in batches[0]:
+            params = {"host": host} if seed is None else {"host": host, "mid.mlp": seed}
+            logits = hosts.forward(plan, params, fit.inputs[chosen], alphas[0].tolist(), active[0].tolist())
+            optimizer.zero_grad()
+            functional.cross_entropy(logits, fit.targets[0, chosen]).backward()
+            optimizer.step()
+    assert seed is not None
+    torch.testing.assert_close(block.weights["host"][0], host.detach(), rtol=0, atol=1e-10)
+    torch.testing.assert_close(block.weights["mid.mlp"][0], seed.detach(), rtol=0, atol=1e-10)
+    assert block.counts.tolist() == [[10, 0, 5, 0]]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -> None:
+    plan = replace(plan_of(name), learning_rates=(1e-4, 0.01, 0.01, 0.01))
+    count = len(plan.blueprints)
+    keys = [KEYS[0]] * count  # one host many times, another blueprint beside each
+    fit = examples(plan.form, 30, 1)
+    fit = Split(fit.inputs, fit.targets.expand(count, *fit.targets.shape[1:]))
+    batches = tasks.batches([KEYS[0]], 0, 30, 15, 30).expand(count, -1, -1)
+    alone, *nothing = bare(plan, keys)
+    training.epoch(alone, *nothing, fit, batches)
+    block, active, alphas, learns = bare(plan, keys)
+    for member in range(count):
+        training.germinate(block, member, member % 3, member, KEYS[1])
+        active[member, member % 3], learns[member, member % 3] = member, True
+    training.epoch(block, active, alphas, learns, fit, batches)
+    assert torch.equal(block.weights["host"], alone.weights["host"])
+    settings = torch.stack([alphas, (active >= 0).double()], 1)
+    out, within = counterfactual.judge(block, fit, active, settings).loss.T
+    assert (within < out - 1e-3).all(), dict(zip(plan.blueprints, (within - out).tolist(), strict=True))
+
+
+def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
+    plan = plan_of("conv1d")
+    fit = examples(plan.form, 30, len(KEYS))
+    block, active, alphas, learns = grown(plan, KEYS)
+    whole, *_ = grown(plan, KEYS)
+    member = int(((alphas[:, 1] > 0) & learns[:, 1]).nonzero()[0])
+    block.weights[hosts.segment(plan, 1, int(active[member, 1]))][member] = torch.inf
+    figures = training.epoch(block, active, alphas, learns, fit, BATCHES)
+    assert figures.gradient_norms[member, 2] == torch.inf and figures.skipped.tolist()[member] == [0, 0, 4, 0]
+    turned = active.clone()
+    turned[member, 1] = -1
+    training.epoch(whole, turned, alphas, learns & (turned >= 0), fit, BATCHES)
+    torch.testing.assert_close(block.weights["host"], whole.weights["host"], rtol=0, atol=1e-10)
+    assert torch.isfinite(counterfactual.judge(block, fit, active, turned_out(alphas)).loss).all()
+    training.cull(block, member, 1)
+    assert all(table[member].isfinite().all() for table in block.weights.values()) and block.counts[member, 2] == 0
+
+
+def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_member() -> None:
+    plan = plan_of("mlp")
+    fit = examples(plan.form, 30, len(KEYS))
+    fit.inputs[7] = torch.nan
+    assert ((BATCHES == 7).any(2).sum(1) == 1).all()  # 4 steps of 8 of 30 examples: each member reads it once, or twice
+    block, *nothing = bare(plan, KEYS)
+    figures = training.epoch(block, *nothing, fit, BATCHES)
+    assert figures.skipped[:, 0].tolist() == [1] * len(KEYS) and block.counts[:, 0].tolist() == [3] * len(KEYS)
+    assert all(table.isfinite().all() for table in block.weights.values())
+    always = BATCHES.clone()
+    always[3, :, 0] = 7
+    with pytest.raises(training.NonFiniteError, match=r"3 steps in a row.* members 3 of") as caught:
+        training.epoch(block, *nothing, fit, always)
+    assert caught.value.members == (3,)
+
+
+def test_asking_what_slots_contribute_changes_nothing() -> None:
+    plan = plan_of("conv2d")
+    fit = examples(plan.form, 30, len(KEYS))
+    block, active, alphas, learns = grown(plan, KEYS)
+    training.epoch(block, active, alphas, learns, fit, BATCHES)
+    before, stream = copied(block), torch.random.get_rng_state()
+    judged = counterfactual.judge(block, fit, active, turned_out(alphas))
+    assert same(before, block.state()) and torch.equal(stream, torch.random.get_rng_state())
+    assert not any(tensor.requires_grad for tensor in block.state().values())
+    empty = active < 0
+    assert torch.equal(judged.loss[:, 1:][empty], judged.loss[:, :1].expand(-1, 3)[empty])
+    assert (judged.loss[:, 1:] != judged.loss[:, :1])[learns & (alphas > 0)].all()
+
+
+def test_a_block_goes_on_from_its_state_and_forgets_what_was_culled() -> None:
+    plan = plan_of("mlp")
+    fit = examples(plan.form, 30, len(KEYS))
+    block, *its = grown(plan, KEYS)
+    training.epoch(block, *its, fit, BATCHES)
+    resumed, *_ = bare(plan, KEYS)
+    resumed.load(copied(block))
+    for each in (block, resumed):
+        training.epoch(each, *its, fit, tasks.batches(KEYS, 1, 4, 8, 30))
+    assert same(block.state(), resumed.state())
+    for member, key in enumerate(KEYS):
+        for slot in range(3):
+            training.cull(block, member, slot)
+            training.germinate(block, member, slot, 1, seeds.stream(key, slot))
+    fresh, *_ = bare(plan, KEYS)
+    for member, key in reversed(list(enumerate(KEYS))):
+        for slot in range(3):
+            training.germinate(fresh, member, slot, 1, seeds.stream(key, slot))
+    kept = {name: held for name, held in block.state().items() if name.startswith(("weights.", "first.", "second."))}
+    assert same({name: held for name, held in kept.items() if "host" not in name}, fresh.state())
+    assert block.counts[:, 1:].sum() == 0
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
+@pytest.mark.parametrize("name", FORMS)
+def test_mixed_precision_learns_and_keeps_its_weights_in_float32(name: str, precision: str) -> None:
+    plan = plan_of(name, precision=precision)
+    fit = examples(plan.form, 30, len(KEYS))
+    fit = Split(fit.inputs if plan.form.vocabulary else fit.inputs.float(), fit.targets)
+    block, active, alphas, learns = bare(plan, KEYS, torch.float32)
+    first = training.epoch(block, active, alphas, learns, fit, BATCHES)
+    for epoch in range(1, 5):
+        last = training.epoch(block, active, alphas, learns, fit, tasks.batches(KEYS, epoch, 4, 8, 30))
+    assert (last.loss < first.loss).all() and block.skipped.sum() == 0
+    assert all(table.dtype == torch.float32 for table in block.weights.values())
+
+
+def test_losses_of_16_mixed_are_scaled_less_after_an_overflow_of_that_member_alone() -> None:
+    plan = plan_of("mlp", precision="16-mixed")
+    fit = examples(plan.form, 30, len(KEYS))
+    fit = Split(fit.inputs.float(), fit.targets)
+    block, *its = bare(plan, KEYS, torch.float32)
+    block.scale[2] = 2.0**24
+    figures = training.epoch(block, *its, fit, BATCHES)
+    assert figures.skipped[2, 0] >= 1 and figures.skipped[:, 0].sum() == figures.skipped[2, 0]
+    assert block.scale[2] < 2.0**17 and (block.scale[:2] == training.SCALE).all()
+    for epoch in range(1, 1 + training.GROW_AFTER // 4):
+        training.epoch(block, *its, fit, tasks.batches(KEYS, epoch, 4, 8, 30))
+    assert (block.scale[:2] == 2 * training.SCALE).all()
