@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from growth.made_hosts import Made, block
+
 from stageb import seeds
 from stageb.growth.config import GatesConfig
 from stageb.growth.lifecycle import GATES, SEEDED, TABLE, Effect, Event, Facts, LifecycleError, Rules, transition
@@ -15,7 +15,9 @@ from stageb.growth.policy import Policy, masks
 from stageb.growth.types import Action, Op, SlotView, Stage, View
 
 S, E = Stage, Event
-GATES_CONFIG = GatesConfig(training_epochs=2, blending_epochs=3, probation_epochs=2, least_contribution=0.01, embargo_epochs=2)
+GATES_CONFIG = GatesConfig(
+    training_epochs=2, blending_epochs=3, probation_epochs=2, least_contribution=0.01, embargo_epochs=2
+)
 RULES = Rules(GATES_CONFIG, (True, True, True), 3)
 OPEN = Facts(epochs_left=99, epochs_in_stage=99, dwell=1, contribution=1.0)
 EMPTY = (SlotView(), SlotView(), SlotView())
@@ -23,8 +25,7 @@ VIEW = View(1, 30, 8, 1.0, 0.5, 1.0, 0.5, (1.0,), (0.5,), 1.0, 0.5, 0, 1000, 0, 
 
 # Where each event leads from each stage with all gates open: in the order of the stages.
 EXPECTED = {
-    E.EPOCH: [S.DORMANT, S.TRAINING, S.BLENDING, S.PROBATIONARY, S.PROBATIONARY, S.FOSSILIZED]
-    + [S.EMBARGOED, S.RESETTING, S.DORMANT],
+    E.EPOCH: [S.DORMANT, S.TRAINING, S.BLENDING, *[S.PROBATIONARY] * 2, S.FOSSILIZED, S.EMBARGOED, S.RESETTING, S.DORMANT],
     E.GERMINATE: [S.GERMINATED] + [None] * 8,
     E.FOSSILIZE: [None] * 4 + [S.FOSSILIZED] + [None] * 4,
     E.CULL: [None] + [S.CULLED] * 4 + [None] * 4,
