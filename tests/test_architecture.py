@@ -93,6 +93,7 @@ LIGHT = {
     "stageb/functions",
     "stageb/growth/__init__",
     "stageb/growth/config",
+    "stageb/growth/types",
     "stageb/guidance/__init__",
     "stageb/guidance/config",
     "stageb/guidance/prompts",

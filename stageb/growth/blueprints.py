@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from stageb.growth.layers import attend, convolve, group_norm, layer_norm, mix
 
-TEACHING = 1.5  # how strong a teacher's seed is: gain of its last layer's weights
+TEACHING = 3.0  # how strong a teacher's seed is: gain of its last layer's weights
 
 
 @dataclass(frozen=True, slots=True)

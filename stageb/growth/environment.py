@@ -18,7 +18,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
-from stageb.growth import blends, counterfactual, flops, hosts, tasks, training, views
+from stageb.growth import blends, counterfactual, flops, hosts, tasks, teachers, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
 from stageb.growth.counterfactual import Judged
@@ -226,8 +226,7 @@ class Block:
                 self._germinate(member, slot, slots[slot])
 
     def _germinate(self, member: int, slot: int, seed: SlotView) -> None:
-        key = seeds.stream(self.keys[member], "seed", seed.seed_id)
-        training.germinate(self.hosts, member, slot, seed.blueprint, key)
+        training.germinate(self.hosts, member, slot, seed.blueprint, teachers.seed_key(self.keys[member]))
 
     def _plant(self, member: int, grown: Seeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""

@@ -68,7 +68,10 @@ def plan(config: HostConfig, form: Form) -> Plan:
         width=config.width,
         blueprints=tuple(config.blueprints),
         gated=config.blend == "gated",
-        learning_rates=(config.learning_rate, *(config.seed_learning_rate or config.learning_rate,) * 3),
+        learning_rates=(
+            0.0 if form.given else config.learning_rate,
+            *(config.seed_learning_rate or config.learning_rate,) * 3,
+        ),
         precision=config.precision,
         segments=segments,
         slots=(early, mid, late),

@@ -27,6 +27,7 @@ class Form:
     classes: int
     vocabulary: int = 0  # where examples are tokens: how many there are; every place is then to tell the next one
     kinds: tuple[str, ...] = ("mlp", "conv1d", "conv2d", "transformer")  # the hosts that can read them
+    given: bool = False  # hosts are given as good as they can be without seeds, and do not learn themselves
 
 
 @dataclass(frozen=True, slots=True)

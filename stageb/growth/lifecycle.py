@@ -138,9 +138,8 @@ class Rules:
     enabled: tuple[bool, bool, bool]  # slots in which seeds may germinate
     blueprints: int  # how many there are to choose from
 
-    def facts(self, view: View, slot: int) -> Facts:
-        """What gates may know of a slot."""
-        of = view.slots[slot]
+    def facts(self, view: View, slot: int, of: SlotView) -> Facts:
+        """What gates may know of a slot, as it is now."""
         return Facts(
             self.enabled[slot],
             view.epochs - view.epoch,
@@ -153,9 +152,11 @@ class Rules:
     def legal(self, view: View) -> Legal:
         """Which operations may be done in which slots; every blueprint may germinate where a seed may."""
 
+        facts = [self.facts(view, slot, of) for slot, of in enumerate(view.slots)]
+
         def may(op: Op, slot: int) -> bool:
             stage, event = view.slots[slot].stage, Event(op)
-            return (stage, event) in TABLE and not shut(stage, event, self.facts(view, slot), self.gates)
+            return (stage, event) in TABLE and not shut(stage, event, facts[slot], self.gates)
 
         def row(op: Op) -> tuple[bool, bool, bool]:
             return (may(op, 0), may(op, 1), may(op, 2))
@@ -188,10 +189,9 @@ class Rules:
         return cast(Slots, kept), [(slot, effect) for slot, (_, asked) in enumerate(steps) for effect in asked]
 
     def _step(self, view: View, slot: int, before: SlotView, event: Event) -> tuple[SlotView, tuple[Effect, ...]]:
-        facts = replace(self.facts(view, slot), epochs_in_stage=before.epochs_in_stage, dwell=before.dwell)
-        stage, effects = transition(before.stage, event, facts, self.gates)
+        stage, effects = transition(before.stage, event, self.facts(view, slot, before), self.gates)
         if stage == before.stage:
-            return replace(before, dwell=max(0, before.dwell - 1)), effects
+            return (replace(before, dwell=before.dwell - 1) if before.dwell else before), effects
         if stage not in SEEDED:
             dwell = self.gates.embargo_epochs if stage is Stage.EMBARGOED else 0
             return SlotView(stage=stage, dwell=dwell), effects

@@ -47,6 +47,7 @@ BASE = 9  # and of each slot beside it
 TELEMETRY = 10
 MOST_BLUEPRINTS = 5
 HISTORY = 5  # epochs
+LAST = max(Stage)
 
 
 def observe(views: Sequence[View]) -> Tensor:
@@ -86,7 +87,7 @@ def _of_host(view: View) -> Iterator[float]:
 def _of_slot(slot: SlotView) -> Iterator[float]:
     seeded = slot.stage in SEEDED
     yield float(seeded)
-    yield slot.stage / max(Stage)
+    yield slot.stage / LAST
     yield _unit(slot.alpha) * seeded
     yield _signed(slot.contribution) * seeded
     yield from (float(seeded and slot.blueprint == blueprint) for blueprint in range(MOST_BLUEPRINTS))
@@ -103,7 +104,7 @@ def _telemetry(slot: SlotView, view: View) -> list[float]:
         _share(slot.epochs_in_stage, view.epochs),
         _unit(slot.accuracy_without),
         _signed(slot.improvement),
-        slot.stage / max(Stage),
+        slot.stage / LAST,
         _unit(slot.alpha),
         _share(slot.age, view.epochs),
     ]

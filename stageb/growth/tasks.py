@@ -18,7 +18,7 @@ from stageb.growth.kinds import Form
 from stageb.growth.teachers import Right, Teachers, choice
 from stageb.growth.types import SLOTS
 
-TEACHER_SIZES = {"fit": 4096, "validation": 1024, "test": 2048}  # examples: enough that hosts do not learn them by heart
+TEACHER_SIZES = {"fit": 1024, "validation": 512, "test": 1024}  # examples
 TEACHER_CLASSES = 8
 
 _ROWS = ("mlp", "conv1d", "transformer")
@@ -31,10 +31,10 @@ FORMS = {
     "tinystories": Form((data.CONTEXT,), 256, vocabulary=256, kinds=("transformer",)),
 }
 TEACHER_FORMS = {  # what a teacher of that kind reads
-    "mlp": Form((16,), TEACHER_CLASSES, kinds=("mlp",)),
-    "conv1d": Form((24, 2), TEACHER_CLASSES, kinds=("conv1d",)),
-    "conv2d": Form((8, 8, 2), TEACHER_CLASSES, kinds=("conv2d",)),
-    "transformer": Form((8, 4), TEACHER_CLASSES, kinds=("transformer",)),
+    "mlp": Form((16,), TEACHER_CLASSES, kinds=("mlp",), given=True),
+    "conv1d": Form((24, 2), TEACHER_CLASSES, kinds=("conv1d",), given=True),
+    "conv2d": Form((8, 8, 2), TEACHER_CLASSES, kinds=("conv2d",), given=True),
+    "transformer": Form((8, 4), TEACHER_CLASSES, kinds=("transformer",), given=True),
 }
 TAUGHT = ("teacher", "futile")
 
@@ -59,7 +59,7 @@ class Lessons:
     """What a block's environments learn from: targets stacked over members."""
 
     sets: Sets
-    start: Tensor  # how their hosts begin: float64 (B, size of the segment ``host``), on the CPU
+    start: Tensor  # how their hosts begin: (B, size of the segment ``host``)
     right: tuple[Right, ...] | None  # of teachers' pupils: the slot and the blueprint that they lack
 
 
@@ -99,14 +99,13 @@ def _unanswered(name: str, shape: Form) -> Sets:
 
 def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> Lessons:
     """What the environments that ``keys`` name learn from, where the task lies."""
-    start = bank.drawn(plan, HOST, keys)
     if task.name not in TAUGHT:
-        return Lessons(task.sets.stacked(len(keys)), start, None)
+        return Lessons(task.sets.stacked(len(keys)), bank.drawn(plan, HOST, keys), None)
     right = None if task.name == "futile" else tuple(choice(plan, key, task.slot, task.blueprint) for key in keys)
-    teachers = Teachers(plan, keys, right, task.sets.fit.inputs.device)
+    teachers = Teachers(plan, keys, right, task.sets.fit.inputs)
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]
-    return Lessons(Sets(*answered), start, right)
+    return Lessons(Sets(*answered), teachers.host, right)
 
 
 def batches(

@@ -63,13 +63,13 @@ def test_the_wrapper_does_not_reduce_what_was_added_after_it_was_wrapped() -> No
 
 def test_means_are_over_ranks_by_name_in_one_reduction() -> None:
     def act(world: World) -> tuple[dict[str, list[float]], list[list[float]]]:
-        calls, reduce = [], world.fabric.all_reduce
+        calls, reduce = [], torch.distributed.all_reduce
 
-        def counted(tensor: Tensor, **keywords: object) -> object:
+        def counted(tensor: Tensor) -> object:
             calls.append(tensor.tolist())
-            return reduce(tensor, **keywords)  # type: ignore[arg-type]
+            return reduce(tensor)
 
-        world.fabric.all_reduce = counted  # type: ignore[method-assign]
+        torch.distributed.all_reduce = counted
         held = {
             "host": [[1.0, 2.0]],
             "early.mlp": [[3.0]],
@@ -101,11 +101,16 @@ def test_replicas_are_equal_to_the_bit_through_a_hundred_lifecycle_operations(wo
         assert len({digests[part] for digests in held}) > len(held) / 2  # all of it is trained
 
 
-def test_ranks_together_train_and_judge_as_one_alone_does() -> None:
-    def act(world: World) -> list[Any]:
+def test_ranks_together_train_and_judge_as_one_alone_does_each_on_its_part() -> None:
+    def act(world: World) -> tuple[list[int], list[Any]]:
+        sizes: list[int] = []
+        epoch, judge = training.epoch, counterfactual.judge
+        training.epoch = lambda *given: (sizes.append(given[-1].shape[-1]), epoch(*given))[1]  # type: ignore[func-returns-value]
+        counterfactual.judge = lambda *given: (sizes.append(len(given[1])), judge(*given))[1]  # type: ignore[func-returns-value]
         state, together = begun(), Together(world)
         figures = together.epoch(state, ACTIVE, ALPHAS, ACTIVE >= 0, fit_set(), BATCHES)
         judged = together.judge(state, fit_set(), ACTIVE, counterfactual.turned_out(ALPHAS))
+        training.epoch, counterfactual.judge = epoch, judge  # one rank alone is this process itself
         found = [
             *state.weights.values(),
             figures.loss,
@@ -114,11 +119,13 @@ def test_ranks_together_train_and_judge_as_one_alone_does() -> None:
             judged.loss,
             judged.accuracy,
         ]
-        return [each.numpy() for each in found]
+        return sizes, [each.numpy() for each in found]
 
-    [alone] = on_ranks(1, act)
-    for world_size in (2, 3):
-        for together in on_ranks(world_size, act):
+    [(sizes, alone)] = on_ranks(1, act)
+    assert sizes == [12, 50]
+    for world_size, parts in ((2, [[6, 25], [6, 25]]), (3, [[4, 17], [4, 17], [4, 16]])):
+        for part, (sizes, together) in zip(parts, on_ranks(world_size, act), strict=True):
+            assert sizes == part
             assert max(abs(one - other).max() for one, other in zip(alone, together, strict=True)) < 1e-10
 
 

@@ -25,8 +25,8 @@ from stageb.world import World, decode, encode, run
 
 CONFIG = GrowthConfig(
     task=TaskConfig("teacher"),
-    host=HostConfig(width=8, blend="gated", epochs=60, steps_per_epoch=1, batch_size=24),
-    growth=GrowthSection(ddp=True, environments=6, block=6),
+    host=HostConfig(width=8, blend="gated", epochs=120, steps_per_epoch=1, batch_size=24),
+    growth=GrowthSection(ddp=True, environments=2, block=2),
 )
 
 
