@@ -63,7 +63,6 @@ class HostConfig:
         require(2 <= self.width <= 1024 and self.width % 2 == 0, "host.width", self.width, "an even number, 2 to 1024")
         names = self.blueprints
         require(0 < len(names) == len(set(names)), "host.blueprints", names, "at least one, none twice")
-        require(len(names) <= 5, "host.blueprints", names, "at most five: an observation tells so many apart")
         fine = 0 < len(self.slots) == len(set(self.slots)) and set(self.slots) <= set(SLOTS)
         require(fine, "host.slots", self.slots, "at least one of early, mid, late, none twice")
         for key in ("epochs", "steps_per_epoch", "batch_size"):
@@ -222,4 +221,6 @@ class GrowthConfig:
         knows = self.growth.controller != "oracle" or self.task.name in ("teacher", "futile")
         remedy = f"what pays in the task {self.task.name} is not known; take another controller"
         require(knows, "growth.controller", self.growth.controller, remedy)
+        names = self.host.blueprints
+        require(len(names) <= 5, "host.blueprints", names, "at most five: an observation tells so many apart")
         require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")

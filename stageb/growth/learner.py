@@ -6,6 +6,7 @@ more than what was seen, done and paid. Episodes end where they end: no value is
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -120,9 +121,9 @@ class Learner:
         return _figures(losses, float(explained), passes)
 
     def state(self) -> dict[str, Any]:
-        """All that it goes on from: tensors by name."""
+        """All that it goes on from: copies of tensors, by name."""
         kept = {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
-        return {**kept, "normaliser": self.normaliser.state()}
+        return copy.deepcopy({**kept, "normaliser": self.normaliser.state()})
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""

@@ -1,11 +1,11 @@
 """What hosts are trained on: real data, and teachers whose answer is known.
 
 A *teacher* is a host with one seed in one slot, its own for every environment. Its pupil is that host without the seed, and
-is to answer as the teacher does. The host stays as it is given, since one that learns soon makes up for what it lacks, in its
-own way, and no growth pays; and the right seed germinates as the teacher's, but for its last layer, which is to be learnt: so
-what a pupil lacks is exactly that blueprint in that slot, and the right choice is known. Where no growth pays (``futile``),
-the teacher is the host alone, and answers are drawn from what it says rather than its best guess: its pupil is as good as it
-can become, and whatever grows can only learn noise.
+is to answer as the teacher does. The host stays as it is given, since one that learns soon makes up for what it lacks, in
+its own way, and no growth pays; and the right seed germinates as the teacher's, but for its last layer, which is to be
+learnt: so what a pupil lacks is exactly that blueprint in that slot, and the right choice is known. Where no growth pays
+(``futile``), the teacher is the host alone, and answers are drawn from what it says rather than its best guess: its pupil is
+as good as it can become, and whatever grows can only learn noise.
 """
 
 from __future__ import annotations

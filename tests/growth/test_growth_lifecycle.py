@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from growth.made_hosts import Made, block
+
 from stageb import seeds
 from stageb.growth.config import GatesConfig
 from stageb.growth.lifecycle import GATES, SEEDED, TABLE, Effect, Event, Facts, LifecycleError, Rules, transition
@@ -25,8 +25,7 @@ VIEW = View(1, 30, 8, 1.0, 0.5, 1.0, 0.5, (1.0,), (0.5,), 1.0, 0.5, 0, 1000, 0, 
 
 # Where each event leads from each stage with all gates open: in the order of the stages.
 EXPECTED = {
-    E.EPOCH: [S.DORMANT, S.TRAINING, S.BLENDING, S.PROBATIONARY, S.PROBATIONARY, S.FOSSILIZED]
-    + [S.EMBARGOED, S.RESETTING, S.DORMANT],
+    E.EPOCH: [S.DORMANT, S.TRAINING, S.BLENDING, *[S.PROBATIONARY] * 2, S.FOSSILIZED, S.EMBARGOED, S.RESETTING, S.DORMANT],
     E.GERMINATE: [S.GERMINATED] + [None] * 8,
     E.FOSSILIZE: [None] * 4 + [S.FOSSILIZED] + [None] * 4,
     E.CULL: [None] + [S.CULLED] * 4 + [None] * 4,

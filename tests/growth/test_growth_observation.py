@@ -29,15 +29,28 @@ SEEDS = [
 ]
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)
+few, flags, many = st.integers(0, 99), st.booleans(), st.integers(0, 10**9)
 slot_views = st.builds(
-    SlotView, st.sampled_from(Stage), st.integers(-1, 4), st.integers(0, 9), *[numbers] * 1, st.integers(0, 99), st.integers(0, 99),
-    numbers, numbers, numbers, st.booleans(), st.booleans(), st.integers(0, 5), numbers,
-)  # fmt: skip
+    SlotView,
+    *(st.sampled_from(Stage), st.integers(-1, 4), few, numbers, few, few, *[numbers] * 3, flags, flags, few, numbers),
+)
+histories = st.lists(numbers, max_size=5).map(tuple)
 views = st.builds(
-    View, st.integers(1, 20), st.just(20), st.integers(0, 10**9), *[numbers] * 4, st.lists(numbers, max_size=5).map(tuple),
-    st.lists(numbers, max_size=5).map(tuple), numbers, numbers, st.integers(0, 99), st.integers(1, 999), st.integers(0, 10**9),
-    st.tuples(slot_views, slot_views, slot_views), st.integers(0, 99), numbers, numbers,
-)  # fmt: skip
+    View,
+    *(
+        st.integers(1, 20),
+        st.just(20),
+        many,
+        *[numbers] * 4,
+        histories,
+        histories,
+        numbers,
+        numbers,
+        few,
+        st.integers(1, 999),
+    ),
+    *(many, st.tuples(slot_views, slot_views, slot_views), few, numbers, numbers),
+)
 
 
 @given(views)
@@ -75,7 +88,7 @@ def test_a_view_is_read_into_the_places_that_the_table_names() -> None:
     assert seen[41:50] == pytest.approx([1, 5 / 8, 1, 0.1, 1, 0, 0, 0, 0])
     assert seen[60:70] == pytest.approx([0.75, 0, 0, 1, 1 / 20, 0.6, 0.01, 2 / 8, 0, 1 / 20])
     shut = observe([replace(VIEW, slots=(SlotView(Stage.EMBARGOED, dwell=2), EMPTY, EMPTY))])[0]
-    assert {index: value for index, value in enumerate(shut.tolist()) if 23 <= index and value} == {24: 7 / 8}
+    assert {index: value for index, value in enumerate(shut.tolist()) if index >= 23 and value} == {24: 7 / 8}
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4))

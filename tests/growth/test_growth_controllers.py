@@ -1,0 +1,134 @@
+"""Controllers on made hosts, and how the policy samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from growth.made_hosts import Environment, Made, answers, block, kept
+
+from stageb import seeds
+from stageb.growth.config import GatesConfig
+from stageb.growth.controllers import Controller, Heuristic, Learnt, Oracle, Periodic, Random, Static
+from stageb.growth.lifecycle import Rules
+from stageb.growth.normaliser import Normaliser
+from stageb.growth.observation import observe
+from stageb.growth.policy import Policy, action_of, masks, numbers_of
+from stageb.growth.types import Action, Op, SlotView, Stage, View
+
+BLUEPRINTS = 3
+RULES = Rules(GatesConfig(), (True, True, True), BLUEPRINTS)
+MADE = Made(epochs=24, near=0.3)
+
+
+def played(controller: Controller, environments: list[Environment], key: int = 0) -> list[list[Action]]:
+    """Whole episodes; the actions of every epoch."""
+    controller.begin(len(environments))
+    taken = []
+    for epoch in range(MADE.epochs - 1):
+        views = [each.view for each in environments]
+        keys = [seeds.stream(key, epoch, place) for place in range(len(views))]
+        actions = controller.act(views, observe(views), keys)
+        for each, action in zip(environments, actions, strict=True):
+            each.step(action)
+        taken.append(actions)
+    return taken
+
+
+def keeping() -> Learnt:
+    """A policy that likes to germinate and to keep, and culls nothing."""
+    policy = Policy(8, BLUEPRINTS, 1)
+    policy.op.bias.data.copy_(torch.tensor([0.0, 2.0, 4.0, -9.0]))
+    return Learnt(RULES, policy, Normaliser(80))
+
+
+@pytest.mark.parametrize("controller", [Heuristic(RULES), keeping()], ids=["heuristic", "policy"])
+def test_both_controllers_fill_two_slots_and_keep_one_seed_at_least(controller: Controller) -> None:
+    environments = block(MADE, RULES, [(1, 1)] * 4, 7)
+    filled = [0] * 4
+    controller.begin(4)
+    for epoch in range(MADE.epochs - 1):
+        views = [each.view for each in environments]
+        actions = controller.act(views, observe(views), [seeds.stream(epoch, place) for place in range(4)])
+        for place, (each, action) in enumerate(zip(environments, actions, strict=True)):
+            after = each.step(action)
+            filled[place] = max(filled[place], sum(slot.blueprint >= 0 for slot in after.slots))
+    assert min(filled) >= 2
+    assert min(len(kept(each.final())) for each in environments) >= 1
+
+
+def test_the_heuristic_keeps_before_it_culls_before_it_grows_and_ties_go_to_the_earliest() -> None:
+    trial = SlotView(Stage.PROBATIONARY, 0, 0, 1.0, 3, 9, 0.05)
+    view = View(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, (SlotView(),) * 3, 4)
+    adds = [0.02, 0.05, 0.05]
+
+    def chosen(*slots: SlotView) -> Action:
+        return Heuristic(RULES).choose(replace(view, slots=slots), 0)
+
+    assert chosen(*(replace(trial, contribution=each) for each in adds)) == Action(Op.FOSSILIZE, 1)
+    assert chosen(SlotView(), *(replace(trial, contribution=each) for each in (-0.1, -0.2))) == Action(Op.CULL, 2)
+    assert chosen(SlotView(), *[replace(trial, contribution=0.0)] * 2) == Action(Op.CULL, 1)
+    assert chosen(replace(trial, stage=Stage.FOSSILIZED), SlotView(), SlotView()) == Action(Op.GERMINATE, 1, 4 % BLUEPRINTS)
+    assert chosen(*[replace(trial, stage=Stage.BLENDING)] * 3) == Action()
+    two = Rules(GatesConfig(), (False, False, True), BLUEPRINTS)
+    assert Heuristic(two).choose(replace(view, slots=(SlotView(),) * 3), 0) == Action(Op.GERMINATE, 2, 1)
+
+
+def test_baselines_do_what_their_names_say() -> None:
+    sought = answers(8, BLUEPRINTS, 5, futile=0.3)
+    assert None in sought
+    waits = played(Static(RULES), block(MADE, RULES, sought, 7))
+    assert {action for actions in waits for action in actions} == {Action()}
+    environments = block(MADE, RULES, sought, 7)
+    played(Oracle(RULES, sought), environments)
+    assert [kept(each.final()) for each in environments] == [{answer} if answer else set() for answer in sought]
+    periodic = played(Periodic(RULES, 5), block(MADE, RULES, sought, 7))
+    assert {epoch + 1 for epoch, actions in enumerate(periodic) for each in actions if each.op is Op.GERMINATE} == {
+        5,
+        10,
+        15,
+    }
+    one, again, other = (played(Random(RULES), block(MADE, RULES, sought, 7), key) for key in (1, 1, 2))
+    assert one == again != other
+    assert {action.op for actions in one for action in actions} >= {Op.WAIT, Op.GERMINATE, Op.CULL}
+
+
+def seen_by(rules: Rules, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A situation with several legal operations, ``count`` times."""
+    trial = SlotView(Stage.PROBATIONARY, 0, 0, 1.0, 3, 9, 0.05)
+    slots = (SlotView(), trial, SlotView())
+    view = View(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, slots, 1)
+    observations = observe([view]).expand(count, -1)
+    return observations, torch.zeros(count, 3, 5, 2), masks([rules.legal(view)] * count)
+
+
+def test_actions_are_drawn_as_often_as_their_probabilities_say() -> None:
+    policy, count = Policy(8, BLUEPRINTS, 3), 4000
+    torch.nn.init.normal_(policy.slot.bias, generator=torch.Generator().manual_seed(1))
+    seen = seen_by(RULES, count)
+    drawn = Counter(policy.decide(seen, [seeds.stream("drawn", each) for each in range(count)]))
+    every = [Action(), Action(Op.FOSSILIZE, 1), Action(Op.CULL, 1)]
+    every += [Action(Op.GERMINATE, slot, blueprint) for slot in (0, 2) for blueprint in range(BLUEPRINTS)]
+    assert set(drawn) <= set(every)
+    some = tuple(each[: len(every)] for each in seen)
+    log_probs, entropies, _ = policy((some[0], some[1], some[2]), torch.tensor([numbers_of(each) for each in every]))
+    log_probs, entropies = log_probs.detach(), entropies.detach()
+    shares = log_probs.exp()
+    assert float(shares.sum()) == pytest.approx(1, abs=1e-5)
+    assert float(entropies[0]) == pytest.approx(float(-(shares * log_probs).sum()), abs=1e-5)
+    for action, share in zip(every, shares.tolist(), strict=True):
+        assert drawn[action] / count == pytest.approx(share, abs=4 * (share / count) ** 0.5 + 1e-3)
+    [best] = set(policy.decide(seen, None))
+    assert best == every[0]
+
+
+def test_gradients_are_finite_where_much_is_illegal_and_numbers_say_what_actions_say() -> None:
+    policy = Policy(8, BLUEPRINTS, 3)
+    seen = seen_by(Rules(GatesConfig(least_contribution=0.5), (False, False, False), BLUEPRINTS), 2)
+    outputs = policy(seen, torch.tensor([numbers_of(Action()), numbers_of(Action(Op.CULL, 1))]))
+    torch.stack(outputs).sum().backward()
+    assert all(bool(each.grad.isfinite().all()) for each in policy.parameters() if each.grad is not None)
+    for action in (Action(), Action(Op.CULL, 2), Action(Op.GERMINATE, 0, 4)):
+        assert action_of(*numbers_of(action)) == action

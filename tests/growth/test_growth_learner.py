@@ -1,0 +1,133 @@
+"""Rewards, and what the policy learns from them: on made hosts, whose answers are known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from growth.made_hosts import Answer, Made, answers, block, kept
+
+from stageb import seeds
+from stageb.config import PpoConfig
+from stageb.growth import reward
+from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
+from stageb.growth.controllers import Learnt
+from stageb.growth.learner import Figures, Learner, Played, PolicyError
+from stageb.growth.lifecycle import Rules
+from stageb.growth.observation import observe
+from stageb.growth.policy import masks, numbers_of
+from stageb.growth.types import SlotView, Stage, View
+
+CONFIG = GrowthConfig(
+    host=HostConfig(epochs=14, blueprints=["norm", "mlp"]),
+    policy=PolicyConfig(hidden=32),
+    ppo=PpoConfig(1.0, epochs=6, entropy_weight=0.03, learning_rate=0.006, max_grad_norm=5.0),
+)
+RULES = Rules(CONFIG.gates, (True, True, True), 2)
+MADE = Made(epochs=14, lift=0.3, noise=0.005)
+VIEW = View(5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 250, (SlotView(),) * 3, 1)
+
+
+def round_of(
+    learner: Learner, sought: list[Answer], key: int, greedy: bool = False
+) -> tuple[Played, list[set[tuple[int, int]]]]:
+    """Whole episodes under the policy as it stands, and what each kept."""
+    environments = block(MADE, RULES, sought, key)
+    controller = Learnt(RULES, learner.policy, learner.normaliser, greedy)
+    controller.begin(len(environments))
+    rows = []
+    for epoch in range(MADE.epochs - 1):
+        views = [each.view for each in environments]
+        observations, legal = observe(views), masks([RULES.legal(view) for view in views])
+        actions = controller.act(views, observations, [seeds.stream(key, epoch, place) for place in range(len(views))])
+        after = [each.step(action) for each, action in zip(environments, actions, strict=True)]
+        finals = [each.final() if epoch == MADE.epochs - 2 else None for each in environments]
+        paid = [
+            reward.reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
+            for old, new, final in zip(views, after, finals, strict=True)
+        ]
+        rows.append((observations, legal, torch.tensor([numbers_of(each) for each in actions]), torch.tensor(paid)))
+    return Played(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
+
+
+def learnt(updates: int, futile: float) -> tuple[Learner, list[Figures]]:
+    """A policy after some updates of 32 episodes each."""
+    learner = Learner(CONFIG)
+    figures = []
+    for update in range(updates):
+        sought = answers(32, 1 if futile == 0 else 2, seeds.stream("learnt", update), futile)
+        played, _ = round_of(learner, sought, seeds.stream("round", update))
+        figures.append(learner.learn(played, update, update / updates))
+    return learner, figures
+
+
+def test_it_learns_to_grow_what_pays_and_its_values_foresee_the_returns() -> None:
+    learner, figures = learnt(18, futile=0.0)
+    sought = answers(40, 1, 1)
+    _, found = round_of(learner, sought, 2, greedy=True)
+    _, before = round_of(Learner(CONFIG), sought, 2)
+    right, at_first = (
+        sum(answer in each for answer, each in zip(sought, all_kept, strict=True)) for all_kept in (found, before)
+    )
+    assert at_first < 16
+    assert right >= 28
+    assert sum(each.explained_variance for each in figures[-5:]) / 5 > 0.5
+    assert figures[0].approx_kl > 0
+    assert 0 < max(each.clip_frac for each in figures) < 0.5
+
+
+def test_it_learns_to_leave_hosts_alone_where_nothing_pays() -> None:
+    learner, _ = learnt(12, futile=1.0)
+    _, found = round_of(learner, [None] * 40, 2, greedy=True)
+    assert sum(not each for each in found) >= 38
+
+
+def test_an_update_goes_on_from_a_state_as_from_itself() -> None:
+    learner, _ = learnt(1, futile=0.0)
+    other = Learner(replace(CONFIG, seed=CONFIG.seed + 1))
+    other.load(learner.state())
+    other.config = CONFIG
+    played, _ = round_of(learner, answers(8, 2, 3), 4)
+    assert other.learn(played, 1, 0.5) == learner.learn(played, 1, 0.5)
+    weights, again = (torch.cat([each.flatten() for each in one.policy.parameters()]) for one in (learner, other))
+    assert torch.equal(weights, again)
+
+
+def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three() -> None:
+    learner, _ = learnt(1, futile=0.0)
+    played, _ = round_of(learner, answers(8, 2, 3), 4)
+    weights = torch.cat([each.flatten() for each in learner.policy.parameters()]).detach()
+    with pytest.raises(PolicyError, match="3 steps in a row"):
+        learner.learn(replace(played, rewards=played.rewards * torch.inf), 1, 0.5)
+    assert torch.equal(weights, torch.cat([each.flatten() for each in learner.policy.parameters()]))
+
+
+def test_the_objective_is_accuracy_less_the_price_of_size() -> None:
+    config = RewardConfig(size_price=0.1)
+    assert reward.objective(VIEW, config) == pytest.approx(0.5 - 0.1 * math.log(1.25))
+    assert reward.growth(replace(VIEW, extra_parameters=0)) == 0.0
+
+
+def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
+    """Over an episode shaped rewards come to the objective at its end, less what the first view was worth."""
+    config = RewardConfig(shaping=1.0, scale=2.0)
+    views = [replace(VIEW, epoch=epoch, accuracy=epoch / 20) for epoch in range(1, 11)]
+    final = replace(VIEW, accuracy=0.45, extra_parameters=0)
+    ends = [None] * 8 + [final]
+    steps = zip(views, views[1:], ends, strict=False)
+    shaped = [reward.reward(old, new, end, config, 1.0) for old, new, end in steps]
+    assert sum(shaped) == pytest.approx(2 * (0.45 - reward.objective(views[0], config)))
+    plain = replace(config, shaping=0.0)
+    assert [reward.reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, 0.9])
+
+
+def test_contributions_are_paid_up_to_what_came_of_them_and_rent_is_due() -> None:
+    config = RewardConfig(size_price=0.0, shaping=0.0, contribution=2.0, rent=1.0, scale=1.0)
+    seed = SlotView(Stage.BLENDING, 0, 0, 0.5, contribution=0.3, accuracy_before=0.4)
+    unseen = replace(seed, stage=Stage.TRAINING, alpha=0.0)
+    worse = replace(seed, contribution=0.2, accuracy_before=0.6)
+    after = replace(VIEW, slots=(seed, unseen, worse))
+    assert reward.contribution(after) == pytest.approx(0.1)
+    assert reward.reward(VIEW, after, None, config, 1.0) == pytest.approx((2 * 0.1 - math.log(1.25)) / 10)
