@@ -124,7 +124,7 @@ STAGES = {
     ).split(),
     "snake": "game agent rollout schedule picture".split(),
     "growth": (
-        "layers blueprints kinds hosts bank blends training counterfactual tasks flops "
+        "layers blueprints kinds hosts bank blends training counterfactual tasks teachers flops "
         "lifecycle observation memory reward policy views schedule rows"
     ).split(),
 }

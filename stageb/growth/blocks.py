@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from stageb.growth.hosts import HOST, Plan, branched, joined, lowered, opened, s
 from stageb.growth.kinds import KINDS
 from stageb.growth.layers import guarded
 from stageb.growth.types import SLOTS
+
+MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
 
 Seeds = Sequence[Sequence[tuple[int, bool] | None]]
 """Of each member and slot: the blueprint that stands there, and whether it learns; None where nothing is to be computed."""
@@ -100,3 +103,8 @@ def _grown(plan: Plan, number: int, slot: Slot, params: Mapping[Group, Tensor], 
         rest = h.index_select(0, slot.rest)
         pieces.append(rest.expand(-1, settings, *rest.shape[2:]))
     return torch.cat(pieces).index_select(0, slot.order).flatten(1, 2)
+
+
+def at_once(plan: Plan) -> int:
+    """How many examples are judged in one batch. The plan alone decides, since sums depend on it in their last bits."""
+    return max(1, min(MOST, NUMBERS // (plan.width * prod(plan.slots[0].places))))

@@ -30,6 +30,9 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         require(self.slot in (None, "early", "mid", "late"), "task.slot", self.slot, "early, mid, late or null")
+        for key in ("slot", "blueprint"):
+            value = getattr(self, key)
+            require(value is None or self.name == "teacher", f"task.{key}", value, "null; it is for task.name teacher")
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,16 @@ same in all settings, and is computed once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor
 
 from stageb.draws import wide
-from stageb.growth.blocks import Seeds, forward, parted
+from stageb.growth.blocks import Seeds, at_once, forward, parted
 from stageb.growth.data import Split
-from stageb.growth.hosts import HOST, Plan
+from stageb.growth.hosts import HOST
 from stageb.growth.training import Hosts
 from stageb.growth.types import SLOTS
-
-MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,3 @@ def _sums(logits: Tensor, targets: Tensor) -> Tensor:
     losses = -log_probs.gather(-1, targets[..., None])[..., 0]
     right = log_probs.argmax(-1) == targets
     return torch.stack([each.to(wide(logits.device)).flatten(2).sum(2) for each in (losses, right)])
-
-
-def at_once(plan: Plan) -> int:
-    """How many examples are judged in one batch. The plan alone decides, since sums depend on it in their last bits."""
-    return max(1, min(MOST, NUMBERS // (plan.width * prod(plan.slots[0].places))))

@@ -34,8 +34,9 @@ class Split:
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (B, n, *shape) and targets (B, n, ...) of ``indices``, int64 (B, n); of sets stacked over members."""
+        inputs = self.inputs.index_select(0, indices.flatten()).view(*indices.shape, *self.inputs.shape[1:])
         members = torch.arange(len(indices), device=indices.device)[:, None]
-        return self.inputs[indices], self.targets[members, indices]
+        return inputs, self.targets[members, indices]
 
     def stacked(self, members: int) -> Split:
         """The same targets for each of ``members``; nothing is copied."""

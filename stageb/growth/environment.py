@@ -18,7 +18,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
-from stageb.growth import blends, counterfactual, flops, hosts, tasks, training, views
+from stageb.growth import blends, counterfactual, flops, hosts, tasks, teachers, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
 from stageb.growth.counterfactual import Judged
@@ -29,7 +29,7 @@ from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
 from stageb.growth.reward import objective, reward
-from stageb.growth.tasks import Lessons, Task
+from stageb.growth.tasks import Task
 from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
 from stageb.growth.types import SLOTS, Action, Ended, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measured, Sizes
@@ -55,7 +55,7 @@ class Setting:
     @classmethod
     def of(cls, config: GrowthConfig, device: str) -> Setting:
         """Reads the task. Raises ``ConfigError`` and ``InputError`` for what cannot be."""
-        task = tasks.load(config.task, config.host)
+        task = tasks.load(config.task, config.host).to(device)
         plan = hosts.plan(config.host, task.form)
         enabled = cast(tuple[bool, bool, bool], tuple(slot in config.host.slots for slot in SLOTS))
         return cls(config, task, plan, Rules(config.gates, enabled, len(plan.blueprints)), device)
@@ -111,7 +111,7 @@ class Block:
         """``begins``: seeds that stand in each host for good from the start. ``trainer``: None for this rank alone."""
         self.setting, self.places, self.trainer = setting, places, trainer or Alone()
         self.keys = places.keys(setting.config.seed)
-        self.lessons = _on(tasks.lessons(setting.task, setting.plan, self.keys), setting.device)
+        self.lessons = tasks.lessons(setting.task, setting.plan, self.keys)
         self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
         self.slots: list[Slots] = [EMPTY] * len(self.keys)
         self.views: list[View | None] = [None] * len(self.keys)
@@ -134,7 +134,8 @@ class Block:
     def train(self) -> EpochFigures:
         """An epoch of every host. Raises ``HostError``."""
         host, fit = self.setting.config.host, self.lessons.sets.fit
-        batches = tasks.batches(self.keys, self.epochs, host.steps_per_epoch, host.batch_size, len(fit))
+        steps, size, device = host.steps_per_epoch, host.batch_size, self.setting.device
+        batches = tasks.batches(self.keys, self.epochs, steps, size, len(fit), device)
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
         try:
             figures = self.trainer.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
@@ -225,7 +226,7 @@ class Block:
                 self._germinate(member, slot, slots[slot])
 
     def _germinate(self, member: int, slot: int, seed: SlotView) -> None:
-        training.germinate(self.hosts, member, slot, seed.blueprint, tasks.seed_key(self.keys[member]))
+        training.germinate(self.hosts, member, slot, seed.blueprint, teachers.seed_key(self.keys[member]))
 
     def _plant(self, member: int, grown: Seeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""
@@ -325,7 +326,3 @@ def _weighed(slot: SlotView, config: GrowthConfig) -> SlotView:
     else:
         alpha = 1.0 if slot.stage in VISIBLE else 0.0
     return replace(slot, alpha=alpha)
-
-
-def _on(lessons: Lessons, device: str) -> Lessons:
-    return replace(lessons, sets=lessons.sets.to(device))

@@ -1,6 +1,7 @@
 """Floating-point operations, counted from the plan: two for every multiplication of a layer, as is usual.
 
-Norms, activations and the optimiser are left out: they are far less. A backward pass takes two forward passes. What a member
+Norms, activations and the optimiser are left out: they are far less. A backward pass counts as two forward passes, and so
+does that of a seed which trains beside its host, though it needs no gradient of the host's parameters. What a member
 of a block costs is what it would cost alone: that others of its block have other seeds, for which it is computed in vain, is
 not counted.
 """

@@ -136,4 +136,4 @@ def joined(h: Tensor, branch: Tensor, alpha: Tensor, axis: int) -> Tensor:
     """
     total = branch.detach().float().sum(tuple(range(axis, branch.dim())), keepdim=True)
     reached = total.isfinite() & (alpha > 0)  # a sum is finite, if all its terms are and none is enormous
-    return torch.where(reached, h + alpha * torch.where(reached, branch, 0.0), h)
+    return torch.where(reached, h + alpha * branch, h)

@@ -77,7 +77,7 @@ class _Guard(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        return torch.where(gradients[0].isfinite(), gradients[0], 0.0)
+        return torch.nan_to_num(gradients[0], 0.0, 0.0, 0.0)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor) -> tuple[Tensor, int | None]:

@@ -1,12 +1,4 @@
-"""What hosts are trained on: real data, and teachers whose answer is known.
-
-A *teacher* is a host with one seed in one slot, its own for every environment. Its pupil is that host without the seed, and
-is to answer as the teacher does. The host stays as it is given, since one that learns soon makes up for what it lacks, in
-its own way, and no growth pays; and the right seed germinates as the teacher's, but for its last layer, which is to be
-learnt: so what a pupil lacks is exactly that blueprint in that slot, and the right choice is known. Where no growth pays
-(``futile``), the teacher is the host alone, and answers are drawn from what it says rather than its best guess: its pupil is
-as good as it can become, and whatever grows can only learn noise.
-"""
+"""What hosts are trained on: real data, and teachers whose answer is known (``teachers``)."""
 
 from __future__ import annotations
 
@@ -21,13 +13,13 @@ from stageb.config import require
 from stageb.growth import bank, data
 from stageb.growth.config import HostConfig, TaskConfig
 from stageb.growth.data import Sets, Split
-from stageb.growth.hosts import HOST, Plan, forward, segment
+from stageb.growth.hosts import HOST, Plan
 from stageb.growth.kinds import Form
+from stageb.growth.teachers import Right, Teachers, choice
 from stageb.growth.types import SLOTS
 
-TEACHER_SIZES = (1024, 512, 1024)  # examples of fit, validation and test
+TEACHER_SIZES = {"fit": 1024, "validation": 512, "test": 1024}  # examples
 TEACHER_CLASSES = 8
-SHARPNESS = 2.0  # of the answers that a teacher without a seed draws: logits have this deviation
 
 _ROWS = ("mlp", "conv1d", "transformer")
 FORMS = {
@@ -53,9 +45,13 @@ class Task:
 
     name: str
     form: Form
-    sets: Sets | None  # None: of a teacher, each environment's own
-    slot: int | None = None  # of teachers' seeds; None: drawn
+    sets: Sets  # where teachers answer, without targets
+    slot: int | None = None  # of teachers' seeds; None: drawn for each environment
     blueprint: int | None = None  # likewise
+
+    def to(self, device: torch.device | str) -> Task:
+        """The same on ``device``, where its lessons will lie too."""
+        return replace(self, sets=self.sets.to(device))
 
 
 @dataclass(frozen=True)
@@ -63,8 +59,8 @@ class Lessons:
     """What a block's environments learn from: targets stacked over members."""
 
     sets: Sets
-    start: Tensor  # how their hosts begin: float64 (B, size of the segment ``host``)
-    right: tuple[tuple[int, int], ...] | None  # of a teacher's pupils: the slot and the blueprint that they lack
+    start: Tensor  # how their hosts begin: (B, size of the segment ``host``)
+    right: tuple[Right, ...] | None  # of teachers' pupils: the slot and the blueprint that they lack
 
 
 def form(task: TaskConfig, host: HostConfig) -> Form:
@@ -75,82 +71,55 @@ def form(task: TaskConfig, host: HostConfig) -> Form:
 
 
 def load(task: TaskConfig, host: HostConfig) -> Task:
-    """The task with its examples. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
-    shape = form(task, host)
-    if task.name in TAUGHT:
-        able = host.blueprints
-        wanted = "one of host.blueprints: " + ", ".join(able)
-        require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, wanted)
-        return Task(
-            name=task.name,
-            form=shape,
-            sets=None,
-            slot=None if task.slot is None else SLOTS.index(task.slot),
-            blueprint=None if task.blueprint is None else able.index(task.blueprint),
-        )
-    sets = data.read(task.name, task.folder)
+    """The task with its examples, on the CPU. Raises ``ConfigError`` and ``InputError``, before anything is trained."""
+    shape, able = form(task, host), host.blueprints
+    remedy = f"one of host.blueprints: {', '.join(able)}"
+    require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, remedy)
+    sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.read(task.name, task.folder)
     if task.fit_examples is not None:
         most = len(sets.fit)
         require(1 <= task.fit_examples <= most, "task.fit_examples", task.fit_examples, f"1 to {most} for {task.name}")
         sets = replace(sets, fit=Split(sets.fit.inputs[: task.fit_examples], sets.fit.targets[: task.fit_examples]))
-    return Task(task.name, shape, sets)
+    return Task(
+        name=task.name,
+        form=shape,
+        sets=sets,
+        slot=None if task.slot is None else SLOTS.index(task.slot),
+        blueprint=None if task.blueprint is None else able.index(task.blueprint),
+    )
+
+
+def _unanswered(name: str, shape: Form) -> Sets:
+    """What teachers are asked."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    return Sets(
+        *(Split(data.gaussian(count, shape.shape, f"{name} {which}"), nothing) for which, count in TEACHER_SIZES.items())
+    )
 
 
 def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> Lessons:
-    """What the environments that ``keys`` name learn from; on the CPU."""
-    start = bank.drawn(plan, HOST, keys)
-    if task.sets is not None:
-        return Lessons(task.sets.stacked(len(keys)), start, None)
-    right = None if task.name == "futile" else tuple(_choice(task, plan, key) for key in keys)
-    sets = []
-    for name, count in zip(("fit", "validation", "test"), TEACHER_SIZES, strict=True):
-        inputs = data.gaussian(count, plan.form.shape, f"{task.name} {name}")
-        answers = [
-            _answers(plan, key, host, None if right is None else right[member], (inputs, name))
-            for member, (key, host) in enumerate(zip(keys, start, strict=True))
-        ]
-        sets.append(Split(inputs, torch.stack(answers)))
-    return Lessons(Sets(*sets), start, right)
+    """What the environments that ``keys`` name learn from, where the task lies."""
+    if task.name not in TAUGHT:
+        return Lessons(task.sets.stacked(len(keys)), bank.drawn(plan, HOST, keys), None)
+    right = None if task.name == "futile" else tuple(choice(plan, key, task.slot, task.blueprint) for key in keys)
+    teachers = Teachers(plan, keys, right, task.sets.fit.inputs)
+    asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
+    answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]
+    return Lessons(Sets(*answered), teachers.host, right)
 
 
-def seed_key(key: int) -> int:
-    """The stream of all seeds of the environment ``key``: the same blueprint in the same slot always begins alike."""
-    return seeds.stream(key, "seed")
+def batches(
+    keys: Sequence[int], epoch: int, steps: int, size: int, examples: int, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Which examples every member reads in an epoch: int64 (B, steps, size), in passes over all of them.
 
-
-def _choice(task: Task, plan: Plan, key: int) -> tuple[int, int]:
-    """The slot and the blueprint of an environment's teacher."""
-    stream = seeds.stream(key, "teacher")
-    slot = seeds.bits(stream, 0) % len(SLOTS) if task.slot is None else task.slot
-    return slot, seeds.bits(stream, 1) % len(plan.blueprints) if task.blueprint is None else task.blueprint
-
-
-def _answers(plan: Plan, key: int, host: Tensor, right: tuple[int, int] | None, of: tuple[Tensor, str]) -> Tensor:
-    """What one teacher says of inputs: int64 (N,)."""
-    inputs, name = of
-    params, active = {HOST: host}, [-1, -1, -1]
-    if right is not None:
-        slot, active[slot] = right
-        name = segment(plan, *right)
-        params[name] = bank.drawn(plan, name, [seed_key(key)], teaching=True)[0]
-    logits = forward(replace(plan, gated=False, precision="32-true"), params, inputs.double(), [1.0] * len(SLOTS), active)
-    if right is not None:
-        return logits.argmax(-1)
-    keys = draws.bits(torch.tensor([draws.signed(seeds.stream(key, "noise", name))]), torch.arange(logits.numel()))
-    uniforms = draws.uniforms(keys, 0).clamp(1e-12, 1 - 1e-12).view(logits.shape)
-    return (SHARPNESS * logits - (-uniforms.log()).log()).argmax(-1)
-
-
-def batches(keys: Sequence[int], epoch: int, steps: int, size: int, examples: int) -> Tensor:
-    """Which examples every member reads in an epoch: int64 (B, steps, size), in passes over all of them, each in an own
-    order.
-
-    An epoch begins a pass; none of a pass is read twice.
+    An epoch begins a pass. Each is in an order of its own, and reads no example twice. Drawn on ``device``, the same on all.
     """
     wanted = steps * size
     rounds = -(-wanted // examples)
     passes = []
     for number in range(rounds):
-        streams = torch.tensor([draws.signed(seeds.stream(key, "batches", epoch, number)) for key in keys])
-        passes.append(draws.bits(streams[:, None], torch.arange(examples)).argsort(1))
+        streams = [draws.signed(seeds.stream(key, "batches", epoch, number)) for key in keys]
+        bits = draws.bits(torch.tensor(streams, device=device)[:, None], torch.arange(examples, device=device))
+        passes.append(bits.argsort(1))
     return torch.cat(passes, 1)[:, :wanted].view(len(keys), steps, size)

@@ -187,9 +187,9 @@ def _gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tenso
         return figures[0], gradients
     every = {name: torch.zeros_like(held) for name, held in hosts.weights.items()}
     for name, rows, gradient in gradients:
-        every[name][slice(None) if rows is None else rows] = gradient
+        every[name][_all(rows)] = gradient
     means = hosts.mean({**every, "figures": figures[0]})
-    taken = [(name, rows, means[name] if rows is None else means[name][rows]) for name, rows, _ in gradients]
+    taken = [(name, rows, _of(means[name], rows).clone()) for name, rows, _ in gradients]
     return means["figures"], taken
 
 
@@ -219,38 +219,44 @@ def judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Tensor:
-    """One step of Adam where gradients are finite. The parts' gradient norms, (B, 4).
+    """One step of Adam where gradients, which are used up, are finite. The parts' gradient norms, (B, 4).
 
     ``updated``, bool (B, 4), says which parts of which members there are gradients of.
     """
-    unscaled = [
-        (bank.part(name), name, slice(None) if rows is None else rows, gradient / _of(hosts.scale, rows)[:, None])
-        for name, rows, gradient in gradients
-    ]
-    squares = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device)
-    for part, _, rows, gradient in unscaled:
-        squares[rows, part] = gradient.square().sum(1)
+    squares, squared = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device), []
+    for name, rows, gradient in gradients:
+        if hosts.plan.precision == "16-mixed":
+            gradient.div_(_of(hosts.scale, rows)[:, None])
+        squared.append(gradient.square())
+        squares[_all(rows), bank.part(name)] = squared[-1].sum(1)
     finite = squares.isfinite()
     hosts.counts += updated & finite
     hosts.skipped += updated & ~finite
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
     hosts.broken.copy_(torch.where(hosts.broken >= BROKEN_IN_A_ROW, hosts.broken, in_a_row))
     counts = hosts.counts.clamp(min=1).to(squares.dtype)
-    rates = counts.new_tensor(hosts.plan.learning_rates) / -torch.expm1(counts * math.log(BETAS[0]))
+    rates = counts.new_tensor(hosts.plan.learning_rates) * finite / -torch.expm1(counts * math.log(BETAS[0]))
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
-    for part, name, rows, gradient in unscaled:
-        moved = finite[rows, part, None]
-        gradient = torch.where(moved, gradient, 0.0)
+    moved = finite.to(squares.dtype)
+    for (name, rows, gradient), square in zip(gradients, squared, strict=True):
+        part, some = bank.part(name), _all(rows)
+        broken, weight = ~finite[some, part, None], moved[some, part, None]
         tables = (hosts.first[name], hosts.second[name], hosts.weights[name])
-        first, second, weights = (table[rows] for table in tables)
-        first = torch.where(moved, first.lerp(gradient, 1 - BETAS[0]), first)
-        second = torch.where(moved, second.lerp(gradient.square(), 1 - BETAS[1]), second)
-        step = rates[rows, part, None] * first / (second.sqrt() * roots[rows, part, None] + EPSILON)
-        for table, new in zip(tables, (first, second, weights - step * moved), strict=True):
-            table[rows] = new
+        first, second, weights = (table[some] for table in tables)  # of all members the tables themselves
+        first.lerp_(gradient.masked_fill_(broken, 0.0), weight * (1 - BETAS[0]))
+        second.lerp_(square.masked_fill_(broken, 0.0), weight * (1 - BETAS[1]))
+        spread = second.sqrt().mul_(roots[some, part, None]).add_(EPSILON)
+        weights.sub_(torch.div(first, spread, out=spread).mul_(rates[some, part, None]))
+        if rows is not None:
+            for table, new in zip(tables, (first, second, weights), strict=True):
+                table[rows] = new
     if hosts.plan.precision == "16-mixed":
         _rescale(hosts, finite[:, 0])
     return torch.where(updated, torch.where(finite, squares.sqrt(), torch.inf), 0.0)
+
+
+def _all(rows: Tensor | None) -> Tensor | slice:
+    return slice(None) if rows is None else rows
 
 
 def _of(tensor: Tensor, rows: Tensor | None) -> Tensor:

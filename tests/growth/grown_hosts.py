@@ -19,16 +19,18 @@ FORMS = {
     "transformer": Form((7, 3), 3),
     "tokens": Form((7,), 11, vocabulary=11, kinds=("transformer",)),
 }
+NAMES = ["mlp", *(f"{form}{half}" for form in list(FORMS)[1:] for half in ("", " second"))]
 KEYS = [seeds.stream("test", member) for member in range(7)]
 Grown = tuple[training.Hosts, Tensor, Tensor, Tensor]
 
 
 def plan_of(name: str, **more: object) -> hosts.Plan:
-    """A small host of that kind which holds all that it can, with gates."""
-    kind = "transformer" if name == "tokens" else name
-    axes = len(KINDS[kind].places(FORMS[name], 0))
-    config = {"kind": kind, "width": 6, "blueprints": holds(axes), "blend": "gated", **more}
-    return hosts.plan(HostConfig(**config), FORMS[name])
+    """A small host of one of ``NAMES``, with gates. Those of many blueprints come in two halves, the second one named so."""
+    form, _, half = name.partition(" ")
+    kind = "transformer" if form == "tokens" else form
+    able = holds(len(KINDS[kind].places(FORMS[form], 0)))
+    config = {"kind": kind, "width": 6, "blueprints": able[4:] if half else able[:4], "blend": "gated", **more}
+    return hosts.plan(HostConfig(**config), FORMS[form])
 
 
 def examples(form: Form, count: int, members: int) -> Split:

@@ -12,7 +12,7 @@ import torch
 from grown_hosts import KEYS
 
 from stageb.errors import ConfigError, InputError
-from stageb.growth import bank, counterfactual, data, hosts, tasks, training
+from stageb.growth import bank, counterfactual, data, hosts, tasks, teachers, training
 from stageb.growth.config import HostConfig, TaskConfig
 
 
@@ -35,32 +35,38 @@ def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
     for member, (key, (slot, blueprint)) in enumerate(zip(KEYS, lessons.right, strict=True)):
         active[member, slot] = blueprint
         name = hosts.segment(plan, slot, blueprint)
-        teacher = bank.drawn(plan, name, [tasks.seed_key(key)], teaching=True)[0]
+        teacher = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
         pupils.weights[name][member] = teacher
     after = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
-    assert (after == 1).all() and (before < 0.9).all()
-    assert all(classes.unique().numel() > 2 for classes in exams.targets)
+    assert (after > 0.999).all() and (before < 0.9).all()  # answers were given in float32
+    assert all(answers.bincount().max() < 0.6 * len(exams) for answers in exams.targets)
 
 
-def test_where_no_growth_pays_the_host_begins_as_well_as_anybody_can_answer() -> None:
-    plan, lessons = taught("futile")
+def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
+    plan, lessons = taught("futile", seed_learning_rate=0.02)
     assert lessons.right is None
     pupils = training.begin(plan, lessons.start, "cpu")
-    nothing = torch.full((len(KEYS), 3), -1)
-    begun = counterfactual.judge(pupils, lessons.sets.test, nothing, torch.zeros(len(KEYS), 1, 3)).accuracy
+    active, ones = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
+    begun = counterfactual.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
+    for member, key in enumerate(KEYS):
+        for slot in range(3):
+            active[member, slot] = (member + slot) % len(plan.blueprints)
+            training.germinate(pupils, member, slot, int(active[member, slot]), key)
     for epoch in range(10):
         batches = tasks.batches(KEYS, epoch, 16, 64, len(lessons.sets.fit))
-        training.epoch(pupils, nothing, torch.zeros(len(KEYS), 3), nothing >= 0, lessons.sets.fit, batches)
-    ended = counterfactual.judge(pupils, lessons.sets.test, nothing, torch.zeros(len(KEYS), 1, 3)).accuracy
-    assert (ended < begun + 0.02).all() and (begun < 0.9).all() and (begun > 0.3).all()
+        training.epoch(pupils, active, ones, active >= 0, lessons.sets.fit, batches)
+    ended = counterfactual.judge(pupils, lessons.sets.test, active, ones[:, None]).accuracy
+    assert torch.equal(pupils.weights["host"], lessons.start)
+    assert (ended < begun + 0.01).all() and (begun < 0.9).all() and (begun > 0.3).all()
 
 
 def test_what_an_environment_learns_from_hangs_on_its_own_key_alone() -> None:
     plan, lessons = taught("teacher")
     task = tasks.load(TaskConfig("teacher"), HostConfig())
     one = tasks.lessons(task, plan, KEYS[3:4])
-    assert torch.equal(one.start[0], lessons.start[3]) and lessons.right is not None and one.right == (lessons.right[3],)
-    assert torch.equal(one.sets.fit.targets[0], lessons.sets.fit.targets[3])
+    torch.testing.assert_close(one.start[0], lessons.start[3])
+    assert lessons.right is not None and one.right == (lessons.right[3],)
+    assert (one.sets.fit.targets[0] == lessons.sets.fit.targets[3]).float().mean() > 0.99
     assert not torch.equal(lessons.start[0], lessons.start[1])
     batches = tasks.batches(KEYS, 2, 7, 10, 30)  # two passes, and ten of a third
     assert torch.equal(tasks.batches(KEYS[3:4], 2, 7, 10, 30)[0], batches[3])
@@ -77,6 +83,8 @@ def test_a_task_may_name_what_its_teachers_have() -> None:
         tasks.load(TaskConfig("teacher", blueprint="attention"), config)
     with pytest.raises(ConfigError, match=r"task.slot"):
         TaskConfig("teacher", slot="first")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"task.slot: 'mid': null; it is for task.name teacher"):
+        TaskConfig("digits", slot="mid")
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("digits", (1197, 300, 300)), ("mnist1d", (3000, 1000, 1000))])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grown_hosts import FORMS, KEYS, bare, copied, examples, grown, plan_of, same
+from grown_hosts import FORMS, KEYS, NAMES, bare, copied, examples, grown, plan_of, same
 from torch.nn import functional
 
 from stageb import seeds
@@ -17,7 +17,7 @@ from stageb.growth.data import Split
 BATCHES = tasks.batches(KEYS, 0, 4, 8, 30)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) -> None:
     plan = plan_of(name)
     fit = examples(plan.form, 30, len(KEYS))
@@ -67,7 +67,7 @@ def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own
     assert block.counts.tolist() == [[10, 0, 5, 0]]
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -> None:
     plan = replace(plan_of(name), learning_rates=(1e-4, 0.01, 0.01, 0.01))
     count = len(plan.blueprints)

@@ -1,0 +1,79 @@
+"""Teachers: hosts that make the labels of other hosts, so that what these lack is known.
+
+A *teacher* is a host with one seed in one slot, its own for every environment. Its pupil is that host without the seed, and
+is to answer as the teacher does. The host stays as it is given, since one that learns soon makes up for what it lacks, in
+its own way, and no growth pays; and the right seed germinates as the teacher's, but for its last layer, which is to be
+learnt: so what a pupil lacks is exactly that blueprint in that slot. Where no growth pays, the teacher is the host alone,
+and its answers are drawn from what it holds likely rather than its best guess: its pupil is as good as it can become, and
+whatever grows can only learn noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from stageb import draws, seeds
+from stageb.growth import bank
+from stageb.growth.blocks import Seeds, at_once, forward, parted
+from stageb.growth.hosts import HOST, Plan, opened
+from stageb.growth.types import SLOTS
+
+SHARPNESS = 2.0  # of the answers that teachers without a seed draw: what their logits are multiplied by
+
+Right = tuple[int, int]
+"""A slot and a blueprint."""
+
+
+def seed_key(key: int) -> int:
+    """The stream of all seeds of the environment ``key``: the same blueprint in the same slot always begins alike."""
+    return seeds.stream(key, "seed")
+
+
+def choice(plan: Plan, key: int, slot: int | None, blueprint: int | None) -> Right:
+    """The slot and the blueprint of an environment's teacher, drawn where they are None."""
+    its = seeds.stream(key, "teacher")
+    drawn = seeds.bits(its, 0) % len(SLOTS), seeds.bits(its, 1) % len(plan.blueprints)
+    return drawn[0] if slot is None else slot, drawn[1] if blueprint is None else blueprint
+
+
+class Teachers:
+    """The teachers of a block, on a device. Gates they have none, and they compute in float32."""
+
+    def __init__(self, plan: Plan, keys: Sequence[int], right: Sequence[Right] | None, inputs: Tensor) -> None:
+        """``keys`` name the environments; ``right``: what each teacher has; None: no seeds, and answers that are drawn.
+
+        Hosts are levelled on ``inputs``, (N, *shape): no class is likelier than another by the bias of the last layer alone.
+        """
+        self.plan, self.keys, self.drawn = replace(plan, gated=False, precision="32-true"), keys, right is None
+        self.host = bank.drawn(plan, HOST, keys).float().to(inputs.device)  # (B, size)
+        pairs = [(-1, -1)] * len(keys) if right is None else right
+        held: Seeds = [[(index, False) if slot == its else None for slot in range(len(SLOTS))] for its, index in pairs]
+        self.slots, self.params = parted(plan, held, inputs.device), {}
+        for group in (group for slot in self.slots for group in slot.groups):
+            whose = [seed_key(keys[member]) for member in group.rows.tolist()]
+            drawn = bank.drawn(plan, group.segment, whose, teaching=True)
+            self.params[group] = drawn.float().to(inputs.device)
+        opened(self.plan, HOST, self.host)["head_bias"].sub_(self._logits(inputs).mean(1))
+
+    def answers(self, inputs: Tensor, name: str) -> Tensor:
+        """What each says of the inputs of the set ``name``, (N, *shape): int64 (B, N)."""
+        logits = self._logits(inputs)
+        return (SHARPNESS * logits + self._noise(logits, name) if self.drawn else logits).argmax(-1)
+
+    def _logits(self, inputs: Tensor) -> Tensor:
+        """(B, N, classes)"""
+        ones = torch.ones(len(self.keys), 1, len(SLOTS), device=inputs.device)
+        with torch.no_grad():
+            parts = torch.split(inputs, at_once(self.plan))
+            said = [forward(self.plan, self.host, self.slots, self.params, part, ones)[:, 0] for part in parts]
+        return torch.cat(said, 1)
+
+    def _noise(self, logits: Tensor, name: str) -> Tensor:
+        """Gumbel noise, by which the largest is drawn as a softmax would."""
+        keys = torch.tensor([draws.signed(seeds.stream(key, "noise", name)) for key in self.keys], device=logits.device)
+        uniforms = draws.uniforms(keys[:, None], torch.arange(logits[0].numel(), device=logits.device))
+        return -(-uniforms.clamp(1e-7, 1 - 1e-7).log()).log().view(logits.shape)
