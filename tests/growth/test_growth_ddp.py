@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from stageb.growth.config import HostConfig
 from stageb.growth.data import Split
 from stageb.growth.ddp import DivergedError, Together, check
 from stageb.growth.kinds import Form
-from stageb.growth.types import Action
+from stageb.growth.types import Action, Op, View
 from stageb.world import World
 
 PLAN = hosts.plan(HostConfig(width=8, blend="gated"), Form((6,), 3))
@@ -154,6 +155,27 @@ def test_a_rank_that_parted_is_named_with_the_part_in_which_it_did() -> None:
     parted = "epoch 1: rank 1 parted from rank 0 in"
     assert zero == [f"{parted} mid", f"{parted} late", f"{parted} counts", f"{parted} lifecycle"]
     assert one[4] == "rank 1 has trained its hosts for 2 epochs, rank 0 for 1"
+
+
+def test_rank_0_alone_decides() -> None:
+    class Own:
+        """Would have every rank do something else."""
+
+        def __init__(self, rank: int) -> None:
+            self.rank, self.asked = rank, 0
+
+        def begin(self, count: int) -> None:
+            """Nothing to do."""
+
+        def act(self, views: Sequence[View], observations: Tensor, keys: Sequence[int]) -> list[Action]:
+            self.asked += 1
+            return [Action(Op.CULL, slot=self.rank)]
+
+    def act(world: World) -> tuple[list[Action], int]:
+        own = Own(world.rank)
+        return Together(world).led(own).act([], torch.empty(0, 80), []), own.asked
+
+    assert on_ranks(3, act) == [([Action(Op.CULL, slot=0)], int(rank == 0)) for rank in range(3)]
 
 
 def test_a_minibatch_must_be_shared_out_evenly() -> None:
