@@ -146,6 +146,7 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
     judged = counterfactual.judge(block, fit, active, turned_out(alphas))
     assert same(before, block.state()) and torch.equal(stream, torch.random.get_rng_state())
     assert not any(tensor.requires_grad for tensor in block.state().values())
+    assert turned_out(torch.ones(1, 3)).tolist() == [[[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]]]
     empty = active < 0
     assert torch.equal(judged.loss[:, 1:][empty], judged.loss[:, :1].expand(-1, 3)[empty])
     assert (judged.loss[:, 1:] != judged.loss[:, :1])[learns & (alphas > 0)].all()
