@@ -14,9 +14,9 @@ COLOURS = {  # of stages; an empty slot stays white
     Stage.BLENDING: "#a6d8a0",
     Stage.PROBATIONARY: "#41ab5d",
     Stage.FOSSILIZED: "#08589e",
-    Stage.CULLED: "#ef3b2c",
-    Stage.EMBARGOED: "#fcbba1",
-    Stage.RESETTING: "#fee5d9",
+    Stage.CULLED: "#99000d",
+    Stage.EMBARGOED: "#ef3b2c",
+    Stage.RESETTING: "#fcbba1",
 }
 LETTERS = dict(zip(Stage, "·gtbPF×er", strict=True))  # by which the text shows stages
 
