@@ -1,7 +1,7 @@
 """Growth, in steps a second: ``bin/bench growth batch conv ranks``, any of the three, one after the other.
 
-- ``batch``: training steps of hosts on one device, in blocks of many, one by one in blocks of one, and one by one in a plain
-  loop of autograd and torch's fused Adam over the same functions. Hosts alone, and hosts in which each slot holds a seed.
+- ``batch``: training steps of hosts on one device, in blocks, and one by one in a plain loop of autograd and torch's fused
+  Adam over the same functions. Hosts alone, and hosts in which each slot holds a seed. ``--ones``: in blocks of one, too.
 - ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one by one.
 - ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with
   ``--environments`` environments in blocks of ``--block``; with ``--set growth.ddp=true`` all devices share those.
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--hosts", default="mlp,conv1d", help="kinds, for batch (default mlp,conv1d)")
     parser.add_argument("--environments", type=int, default=64, help="at a time; a device, for ranks (default 64)")
     parser.add_argument("--block", type=int, default=64, help="environments that are one batch (default 64)")
+    parser.add_argument("--ones", action="store_true", help="measure blocks of one beside these, for batch")
     parser.add_argument("--device", default="cpu", help="for batch and conv: cpu or cuda (default cpu)")
     parser.add_argument(
         "--config", default="configs/growth/teacher.yaml", help="for ranks (default configs/growth/teacher.yaml)"
@@ -115,8 +116,9 @@ def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
         require(kind in TASKS, "--hosts", kind, f"of {', '.join(TASKS)}")
         for grown in (False, True):
             made = Made.of(given, kind, grown)
-            ways = {"plain loop, one by one": one_by_one(made), "blocks of one": in_blocks(made, 1)}
-            ways["blocks"] = in_blocks(made, given.block)
+            ways = {"plain loop, one by one": one_by_one(made), "blocks": in_blocks(made, given.block)}
+            if given.ones:
+                ways["blocks of one"] = in_blocks(made, 1)
             seconds = timed({name: act for name, (_, act) in ways.items()}, given.device, given.repeats)
             what = {"hosts": kind, "grown": grown, "networks": given.environments, "block": given.block}
             found += _beside(seconds, what, "plain loop, one by one", STEPS)

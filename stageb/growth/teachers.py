@@ -22,7 +22,7 @@ from stageb.growth.blocks import Seeds, at_once, forward, parted
 from stageb.growth.hosts import HOST, Plan, opened
 from stageb.growth.types import SLOTS
 
-SHARPNESS = 2.0  # of the answers that teachers without a seed draw: what their logits are multiplied by
+SHARPNESS = 4.0  # deviation of a teacher's logits: enough that to be as sure as it is, is to answer as it does
 
 Right = tuple[int, int]
 """A slot and a blueprint."""
@@ -46,7 +46,7 @@ class Teachers:
     def __init__(self, plan: Plan, keys: Sequence[int], right: Sequence[Right] | None, inputs: Tensor) -> None:
         """``keys`` name the environments; ``right``: what each teacher has; None: no seeds, and answers that are drawn.
 
-        Hosts are levelled on ``inputs``, (N, *shape): no class is likelier than another by the bias of the last layer alone.
+        The last layer is scaled by ``inputs``, (N, *shape), so that logits have mean 0 for every class and one deviation.
         """
         self.plan, self.keys, self.drawn = replace(plan, gated=False, precision="32-true"), keys, right is None
         self.host = bank.drawn(plan, HOST, keys).float().to(inputs.device)  # (B, size)
@@ -57,12 +57,17 @@ class Teachers:
             whose = [seed_key(keys[member]) for member in group.rows.tolist()]
             drawn = bank.drawn(plan, group.segment, whose, teaching=True)
             self.params[group] = drawn.float().to(inputs.device)
-        opened(self.plan, HOST, self.host)["head_bias"].sub_(self._logits(inputs).mean(1))
+        logits, last = self._logits(inputs), opened(self.plan, HOST, self.host)
+        mean = logits.mean(1)
+        last["head_bias"].sub_(mean)
+        scale = SHARPNESS / (logits - mean[:, None]).flatten(1).std(1)
+        last["head"].mul_(scale[:, None, None])
+        last["head_bias"].mul_(scale[:, None])
 
     def answers(self, inputs: Tensor, name: str) -> Tensor:
         """What each says of the inputs of the set ``name``, (N, *shape): int64 (B, N)."""
         logits = self._logits(inputs)
-        return (SHARPNESS * logits + self._noise(logits, name) if self.drawn else logits).argmax(-1)
+        return (logits + self._noise(logits, name) if self.drawn else logits).argmax(-1)
 
     def _logits(self, inputs: Tensor) -> Tensor:
         """(B, N, classes)"""

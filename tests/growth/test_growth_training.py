@@ -106,6 +106,21 @@ def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     assert all(table[member].isfinite().all() for table in block.weights.values()) and block.counts[member, 2] == 0
 
 
+@pytest.mark.parametrize("name", ["mlp", "conv1d"])
+def test_what_others_have_grown_moves_no_bit_of_a_host(name: str) -> None:
+    plan = plan_of(name)
+    fit = examples(plan.form, 30, len(KEYS))
+    alone, *nothing = bare(plan, KEYS)
+    training.epoch(alone, *nothing, fit, BATCHES)
+    block, active, alphas, learns = grown(plan, KEYS)
+    for slot in range(3):
+        training.cull(block, 0, slot)
+    active[0], learns[0] = -1, False
+    training.epoch(block, active, alphas, learns, fit, BATCHES)
+    assert same({n: held[:1] for n, held in alone.state().items()}, {n: held[:1] for n, held in block.state().items()})
+    assert not torch.equal(alone.weights["host"][1:], block.weights["host"][1:])
+
+
 def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_member() -> None:
     plan = plan_of("mlp")
     fit = examples(plan.form, 30, len(KEYS))
@@ -131,6 +146,7 @@ def test_asking_what_slots_contribute_changes_nothing() -> None:
     judged = counterfactual.judge(block, fit, active, turned_out(alphas))
     assert same(before, block.state()) and torch.equal(stream, torch.random.get_rng_state())
     assert not any(tensor.requires_grad for tensor in block.state().values())
+    assert turned_out(torch.ones(1, 3)).tolist() == [[[1, 1, 1], [0, 1, 1], [1, 0, 1], [1, 1, 0]]]
     empty = active < 0
     assert torch.equal(judged.loss[:, 1:][empty], judged.loss[:, :1].expand(-1, 3)[empty])
     assert (judged.loss[:, 1:] != judged.loss[:, :1])[learns & (alphas > 0)].all()
