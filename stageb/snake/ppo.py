@@ -63,7 +63,9 @@ def normalised(advantages: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return ((advantages - mean) / (deviation + 1e-8)).to(torch.float32)
 
 
-def ppo_loss(evaluated: tuple[Tensor, Tensor, Tensor], batch: Batch, config: PpoConfig, entropy_weight: float) -> Losses:
+def ppo_loss(
+    evaluated: tuple[Tensor, Tensor, Tensor], batch: Batch, config: PpoConfig, entropy_weight: float | Tensor
+) -> Losses:
     """The clipped objective (Schulman et al. 2017, equations 7 and 9), to be minimised.
 
     ``evaluated`` are the log-probabilities, entropies and values that the agent gives now, each float32 (B,). The divergence

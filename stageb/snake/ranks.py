@@ -20,7 +20,8 @@ from stageb.snake.game import Game
 from stageb.snake.learner import Figures, Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import Schedule, games_for
-from stageb.snake.types import Batch, Played, Rollout
+from stageb.snake.step import Step
+from stageb.snake.types import Played, Rollout
 from stageb.world import World, decode, encode
 
 ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
@@ -53,11 +54,12 @@ class Ranks:
         with world.together("setup"):
             module = cast(nn.Module, torch.compile(self.agent)) if config.runner.compile else self.agent
             model, self.optimizer = world.fabric.setup(module, optimizer)
+        self.step = Step(world, config.ppo, model, self.optimizer)
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         if config.runner.compile:
             self.player.compile()
-        self.learner = Learner(world, schedule, model, self.optimizer, numbers)
+        self.learner = Learner(world, schedule, self.step, numbers)
         self._ended = Played()  # since ``ended`` was last asked
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
@@ -68,8 +70,8 @@ class Ranks:
             first = self.world.rank * self.schedule.games
             games = {name: each[first : first + self.schedule.games] for name, each in checkpoint["games"].items()}
             self.game.load(games)
-        zeros = torch.zeros(self.schedule.games, device=self.world.device)
-        self.learner.warm_up(Batch(self.game.grids(), zeros.long(), zeros, zeros, zeros))
+        with self.world.together("warming up"):
+            self.step.prepare(self.schedule.batch, self.config.game.cells)
 
     def roll_out(self, update: int) -> Rollout:
         """Play the steps before an update, this rank's games."""

@@ -48,7 +48,7 @@ def test_the_gradient_of_two_ranks_is_that_of_one_on_both_their_batches() -> Non
         count = 32 // world.world_size
         mine = slice(world.rank * count, (world.rank + 1) * count)
         part = Batch(*(getattr(batch, name)[mine] for name in Batch.__slots__))
-        losses = ppo.ppo_loss(ranks.learner.model(part.grids, part.actions), part, CONFIG.ppo, 0.01)
+        losses = ppo.ppo_loss(ranks.step.model(part.grids, part.actions), part, CONFIG.ppo, 0.01)
         world.fabric.backward(losses.total)
         gradient: list[float] = torch.cat([each.grad.flatten() for each in ranks.agent.parameters()]).tolist()  # type: ignore[union-attr]
         return gradient
@@ -124,11 +124,12 @@ def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
         rollout = ranks.roll_out(0)
         advantages = rollout.rewards.clone()
         good, bad, *_ = ranks.learner._minibatches(rollout, advantages, advantages, (0, 0))
-        ranks.learner._step(good, 0)
+        ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
+        ranks.step.take(good)
         before = weights(ranks)
-        ranks.learner._step(replace(bad, returns=bad.returns * torch.inf) if world.rank == 0 else bad, 0)
+        ranks.step.take(replace(bad, returns=bad.returns * torch.inf) if world.rank == 0 else bad)
         same = torch.equal(before, weights(ranks))
-        ranks.learner._step(good, 0)
+        ranks.step.take(good)
         return same, not torch.equal(before, weights(ranks))
 
     assert on_ranks(2, act) == [(True, True)] * 2
