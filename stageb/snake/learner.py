@@ -7,10 +7,12 @@ is the same at every world size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.distributed
 from torch import Tensor
 
 from stageb import draws, pulse, seeds
@@ -62,19 +64,14 @@ class Learner:
         returns, advantages = advantages + rollout.values, ppo.normalised(advantages, mean, deviation)
         self.step.go_by(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
         seen: list[Tensor] = []
-        skipped = epochs = 0
+        epochs = 0
         for epoch in range(self.config.epochs):
             steps = self._pass(self._minibatches(rollout, advantages, returns, (update, epoch)), update)
-            skipped += self._left_out(steps, update)
             seen += steps
             epochs += 1
             if self._parted_enough(steps):
                 break
-        finite = torch.stack(seen).nan_to_num(0.0, 0.0, 0.0).double()
-        means = (self._over_ranks(finite.mean(0)) / self.world.world_size).tolist()
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac", "grad_norm")
-        figures = dict(zip(names, means, strict=True))
-        return Figures(**figures, explained_variance=float(explained), skipped=skipped, epochs=epochs)
+        return self._figures(torch.stack(seen), explained, epochs, update)
 
     def _pass(self, batches: Iterator[Batch], update: int) -> list[Tensor]:
         """A step of the optimiser for each of ``batches``."""
@@ -85,10 +82,19 @@ class Learner:
                 pulse.tick()
         return steps
 
-    def _left_out(self, steps: Sequence[Tensor], update: int) -> int:
-        """How many steps of a pass were left out; asked once a pass, since the answer must be waited for."""
-        with self.world.together(f"steps of update {update}"):
-            finite = torch.stack([each[-1] for each in steps]).isfinite().tolist()
+    def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> Figures:
+        """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
+        means = self._over_ranks(steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)) / self.world.world_size
+        with self.world.together(f"figures of update {update}"):
+            *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac", "grad_norm")
+        figures, lengths = dict(zip(names, read, strict=False)), read[len(names) :]
+        skipped = self._left_out(lengths, update)
+        return Figures(**figures, explained_variance=variance, skipped=skipped, epochs=epochs)
+
+    def _left_out(self, lengths: Sequence[float], update: int) -> int:
+        """How many steps were left out, by the lengths of their gradients."""
+        finite = [math.isfinite(length) for length in lengths]
         for fine in finite:
             self._broken = 0 if fine else self._broken + 1
             if self._broken == BROKEN_IN_A_ROW:
@@ -121,8 +127,8 @@ class Learner:
         return float(self._over_ranks(mean)) / self.world.world_size > self.config.target_kl
 
     def _over_ranks(self, figures: Tensor) -> Tensor:
-        """The sum over ranks."""
-        if self.world.world_size == 1:
-            return figures
-        with self.world.together("figures of the update"):
-            return torch.as_tensor(self.world.fabric.all_reduce(figures, reduce_op="sum"))
+        """The sum over ranks, in the place of ``figures``. Fabric's own would have the processor wait for the device."""
+        if self.world.world_size > 1:
+            with self.world.together("figures of the update"):
+                torch.distributed.all_reduce(figures)
+        return figures
