@@ -182,7 +182,9 @@ def one_variant(world, given, name, config, yaml, out):
             counts = {key: value // 4 for key, value in phases.calls.items() if value > 4}
             wall = 1000 * (starts[-1] - starts[0]) / 4
             every = world.gather(worlds.encode(parts))
-            lines.append(f"  ms/update {'device waited for' if exact else 'as it is'}: wall {wall:.1f} {parts} calls {counts}")
+            lines.append(
+                f"  ms/update {'device waited for' if exact else 'as it is'}: wall {wall:.1f} {parts} calls {counts}"
+            )
             for rank, part in enumerate(every[1:], start=1):
                 lines.append(f"    rank {rank}: {worlds.decode(part)}")
         phases.on = False
@@ -229,7 +231,9 @@ def profiled(world, ranks, some, name, out):
             end = max(end, stop)
         wall = end - spans[0][0]
         lines.append(f"  profile: {len(spans)} kernels, busy {busy / 1000:.1f} of {wall / 1000:.1f} ms")
-        lines.append(f"    ten longest gaps (us, kernel after): {[(round(g), k[:40]) for g, k in sorted(gaps, reverse=True)[:10]]}")
+        lines.append(
+            f"    ten longest gaps (us, kernel after): {[(round(g), k[:40]) for g, k in sorted(gaps, reverse=True)[:10]]}"
+        )
         times, counts = collections.Counter(), collections.Counter()
         for start, stop, kernel in spans:
             times[kernel] += stop - start
@@ -289,7 +293,10 @@ def reductions(world, out):
 
 
 def main(world, given, config, yaml):
-    reductions(world, given.out)
+    try:
+        reductions(world, given.out)
+    except Exception:
+        print(f"rank {world.rank}, reductions failed:\n{traceback.format_exc()[-3000:]}", flush=True)
     for name in given.variants.split(","):
         left = world.broadcast(given.until - time.time())
         if left < given.least:

@@ -26,13 +26,10 @@ def gae(rollout: Rollout, gamma: float, gae_lambda: float) -> Tensor:
     takes anything from the steps after it, which are another episode's.
     """
     goes_on = (~rollout.terminated).float()
-    same_episode = goes_on * (~rollout.truncated).float()
-    deltas = rollout.rewards + gamma * goes_on * rollout.next_values - rollout.values
-    advantages = torch.empty_like(deltas)
-    carried = torch.zeros_like(deltas[0])
-    for step in reversed(range(len(deltas))):
-        carried = deltas[step] + gamma * gae_lambda * same_episode[step] * carried
-        advantages[step] = carried
+    kept = gamma * gae_lambda * goes_on * (~rollout.truncated).float()
+    advantages = rollout.rewards + gamma * goes_on * rollout.next_values - rollout.values
+    for step in reversed(range(len(advantages) - 1)):
+        advantages[step].addcmul_(kept[step], advantages[step + 1])
     return advantages
 
 
