@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.distributed
 from torch import Tensor
 
 from stageb import draws, pulse, seeds
@@ -60,7 +59,7 @@ class Learner:
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
             total = ppo.sums(rollout, advantages)
-        mean, deviation, explained = ppo.moments(self._over_ranks(total))
+        mean, deviation, explained = ppo.moments(self.world.sum(total))
         returns, advantages = advantages + rollout.values, ppo.normalised(advantages, mean, deviation)
         self.step.go_by(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
         seen: list[Tensor] = []
@@ -84,7 +83,7 @@ class Learner:
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> Figures:
         """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
-        means = self._over_ranks(steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)) / self.world.world_size
+        means = self.world.sum(steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)) / self.world.world_size
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
         names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac", "grad_norm")
@@ -124,11 +123,4 @@ class Learner:
         if self.config.target_kl is None:
             return False
         mean = torch.stack([each[3] for each in seen]).mean().double()
-        return float(self._over_ranks(mean)) / self.world.world_size > self.config.target_kl
-
-    def _over_ranks(self, figures: Tensor) -> Tensor:
-        """The sum over ranks, in the place of ``figures``. Fabric's own would have the processor wait for the device."""
-        if self.world.world_size > 1:
-            with self.world.together("figures of the update"):
-                torch.distributed.all_reduce(figures)
-        return figures
+        return float(self.world.sum(mean)) / self.world.world_size > self.config.target_kl

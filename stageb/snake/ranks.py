@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+from dataclasses import astuple
 from typing import Any, cast
 
 import torch
@@ -121,10 +122,8 @@ class Ranks:
 
 def _together(world: World, mine: Played) -> Played:
     """The sum over ranks."""
-    total = Played()
-    for part in world.gather(encode([mine.games, mine.score, mine.won, mine.cut, mine.steps])):
-        total = total.plus(Played(*decode(part)))
-    return total
+    sums = torch.tensor(astuple(mine), device=world.device)
+    return Played(*world.sum(sums).tolist())
 
 
 def _held(value: Any) -> Any:
