@@ -10,6 +10,7 @@ from programs.ranks import on_ranks
 from torch import Tensor
 
 from stageb.snake import ppo
+from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, PpoConfig, RunnerConfig, SnakeConfig
 from stageb.snake.learner import NonFiniteError
 from stageb.snake.ranks import Ranks
@@ -133,6 +134,19 @@ def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
         return same, not torch.equal(before, weights(ranks))
 
     assert on_ranks(2, act) == [(True, True)] * 2
+
+
+def test_warming_up_leaves_no_trace() -> None:
+    def act(world: World) -> tuple[bool, list[float]]:
+        ranks = ranks_of(world)
+        fresh = Agent(CONFIG.agent, CONFIG.game.size, CONFIG.seed)
+        same = all(map(torch.equal, ranks.agent.parameters(), fresh.parameters()))
+        return same, [float(each.abs().sum()) for state in ranks.optimizer.state.values() for each in state.values()]
+
+    for size in (1, 2):
+        for same, sums in on_ranks(size, act):
+            assert same
+            assert sums and not any(sums)
 
 
 def test_a_policy_that_parted_enough_is_not_passed_over_again() -> None:
