@@ -8,10 +8,10 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import astuple
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stageb import seeds
 from stageb.snake import evaluate
@@ -52,9 +52,10 @@ class Ranks:
         self.agent = Agent(config.agent, config.game.size, config.seed)
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
+        if config.runner.compile:
+            self.agent.compile()
         with world.together("setup"):
-            module = cast(nn.Module, torch.compile(self.agent)) if config.runner.compile else self.agent
-            model, self.optimizer = world.fabric.setup(module, optimizer)
+            model, self.optimizer = world.fabric.setup(self.agent, optimizer)
         self.step = Step(world, config.ppo, model, self.optimizer)
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
