@@ -67,6 +67,8 @@ class Step:
             for _ in range(2):
                 self._take(self._batch)
             return
+        # Fabric makes DDP on a stream of its own, so that it can be recorded; torch warns of any stream but the one it works on.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
