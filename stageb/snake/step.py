@@ -63,11 +63,15 @@ class Step:
         nothing = torch.full_like(zeros, torch.nan)  # leaves no finite gradient, and so no trace
         grids = torch.zeros((size, cells), dtype=torch.uint8, device=self.device)
         self._batch = Batch(grids, zeros.long(), nothing, nothing.clone(), nothing.clone())
-        if not self._records:
+        if self._records:
+            self._record()
+        else:
             for _ in range(2):
                 self._take(self._batch)
-            return
-        # Fabric makes DDP on a stream of its own, so that it can be recorded; torch warns of any stream but the one it works on.
+
+    def _record(self) -> None:
+        """Make a step a CUDA graph."""
+        # Fabric makes DDP on a stream of its own, as recording wants it; torch warns that it is not the one worked on.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
