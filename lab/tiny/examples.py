@@ -91,7 +91,7 @@ def rollout_row(
 def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
     """A row whose rules are of one kind or two, of the kinds that are learnt last: so a verdict hangs on nothing else. None
     where the world has none of these."""
-    makers = (limits, comparisons, comparisons, comparisons, conjunctions, conjunctions, phrases, phrases)
+    makers = (limits, *[comparisons] * 3, *[conjunctions] * 3, *[phrases] * 2)
     kinds = [rules for make in makers if (rules := make(rng, world))]
     if not kinds:
         return None

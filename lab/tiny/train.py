@@ -36,7 +36,7 @@ from stageb import seeds
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
-DRILLS = 0.6  # of the rollout rows of a world that has what they need
+DRILLS = 0.7  # of the rollout rows of a world that has what they need
 
 
 @dataclass(frozen=True)
