@@ -250,12 +250,12 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, 
         "gpus": ranks.size,
         "seconds": round(time.monotonic() - began),
         "steps": steps,
+        "scores": score(trainer, path, 4) if ranks.rank == 0 else {},
     }
     if start is not None and (start / "training.json").exists():
         report["started_from"] = json.loads((start / "training.json").read_text(encoding="utf-8"))
     if ranks.rank == 0:
         trainer.save(out)
-        report["scores"] = score(trainer, path, 4)
         (out / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         print(json.dumps(report), flush=True)
     ranks.end()
