@@ -121,7 +121,9 @@ def comparisons(rng: random.Random, world: World) -> list[WorldRule]:
         for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
             between = rng.random() < 0.7
             taken = [name for each in conditions for name in each.attributes]
-            drawn = draw_between(world, rng, *rng.choice(pairs)) if between else draw_condition(world, rng, taken, simple=True)
+            drawn = (
+                draw_between(world, rng, *rng.choice(pairs)) if between else draw_condition(world, rng, taken, simple=True)
+            )
             if drawn and drawn not in conditions:
                 conditions.append(drawn)
         rules.append(WorldRule(_verdict(rng, spot), tuple(conditions)))

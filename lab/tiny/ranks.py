@@ -1,7 +1,7 @@
 """Several GPUs for one training: each rank draws rows of its own, and gradients are averaged over ranks.
 
-Plain ``torch.distributed`` under torchrun, in place of ``DistributedDataParallel``: the model is small, so that one reduction
-of all gradients laid end to end costs less than hooks that overlap many.
+Plain ``torch.distributed`` under torchrun, in place of ``DistributedDataParallel``: the model is small, so that one
+reduction of all gradients laid end to end costs less than hooks that overlap many.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import distributed
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 CLOCK_EVERY = 20  # steps between two looks at rank 0's clock
 
@@ -33,11 +32,11 @@ class Ranks:
         if self.size == 1:
             return
         grads = [each.grad for each in parameters if each.grad is not None]
-        flat = _flatten_dense_tensors(grads)
+        flat = torch.cat([grad.flatten() for grad in grads])
         distributed.all_reduce(flat)
         flat /= self.size
-        for grad, mean in zip(grads, _unflatten_dense_tensors(flat, grads), strict=True):
-            grad.copy_(mean)
+        for grad, mean in zip(grads, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+            grad.copy_(mean.view_as(grad))
 
     def seconds(self, step: int, mine: float) -> float:
         """How long the training takes already, the same on all ranks."""

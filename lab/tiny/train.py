@@ -1,10 +1,10 @@
-"""Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --start FOLDER`` (one GPU, minutes).
+"""Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --begin FOLDER`` (one GPU, minutes).
 
 What is trained is a Qwen3-shaped decoder on rows drawn without end from ``examples`` and ``lessons``, each seen a few times.
 It starts from nothing, or from a checkpoint whose tokenizer it keeps (``training.json`` keeps what that one records). Hidden
 matrices are updated by Muon, the rest by AdamW. Left out on purpose: mixed corpora, distillation from another model,
-reinforcement; the data's own teacher is exact and costs nothing. Under ``torchrun --nproc-per-node N -m lab.tiny.train`` N GPUs
-train together, each on rows of its own.
+reinforcement; the data's own teacher is exact and costs nothing. Under ``torchrun --nproc-per-node N -m lab.tiny.train``
+N GPUs train together, each on rows of its own: in the same minutes, a loss that one GPU never came to.
 """
 
 from __future__ import annotations
@@ -69,7 +69,12 @@ class Rows(Dataset[Batch]):
     """Batch ``index`` of a rank from streams of (seed, number of the batch) alone."""
 
     def __init__(
-        self, recipe: Recipe, tokenizer: Path, unseen: bool = False, from_nothing: bool = False, part: tuple[int, int] = (0, 1)
+        self,
+        recipe: Recipe,
+        tokenizer: Path,
+        unseen: bool = False,
+        from_nothing: bool = False,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         """``part``: which rank this is, and of how many."""
         self.recipe, self.tokenizer, self.unseen, self.from_nothing = recipe, tokenizer, unseen, from_nothing
@@ -336,14 +341,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line: every field of the recipe is an option."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--start", type=Path, default=None, help="a checkpoint to go on from")
+    parser.add_argument("--begin", type=Path, default=None, help="a checkpoint to go on from")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--limit_s", type=float, default=1e9, help="stop after this many seconds")
     for field, default in asdict(Recipe()).items():
         parser.add_argument(f"--{field}", type=type(default), default=default)
     given = vars(parser.parse_args(arguments))
-    out, start, device, workers, limit = (given.pop(name) for name in ("out", "start", "device", "workers", "limit_s"))
+    out, start, device, workers, limit = (given.pop(name) for name in ("out", "begin", "device", "workers", "limit_s"))
     train(Recipe(**given), out, device, workers, limit, start)
 
 
