@@ -80,13 +80,10 @@ def gae(rollout: Steps, gamma: float, gae_lambda: float) -> Tensor:
     takes anything from the steps after it, which are another episode's.
     """
     goes_on = (~rollout.terminated).float()
-    same_episode = goes_on * (~rollout.truncated).float()
-    deltas = rollout.rewards + gamma * goes_on * rollout.next_values - rollout.values
-    advantages = torch.empty_like(deltas)
-    carried = torch.zeros_like(deltas[0])
-    for step in reversed(range(len(deltas))):
-        carried = deltas[step] + gamma * gae_lambda * same_episode[step] * carried
-        advantages[step] = carried
+    kept = gamma * gae_lambda * goes_on * (~rollout.truncated).float()
+    advantages = rollout.rewards + gamma * goes_on * rollout.next_values - rollout.values
+    for step in reversed(range(len(advantages) - 1)):
+        advantages[step].addcmul_(kept[step], advantages[step + 1])
     return advantages
 
 
@@ -117,7 +114,9 @@ def normalised(advantages: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     return ((advantages - mean) / (deviation + 1e-8)).to(torch.float32)
 
 
-def ppo_loss(evaluated: tuple[Tensor, Tensor, Tensor], batch: Batch, config: PpoConfig, entropy_weight: float) -> Losses:
+def ppo_loss(
+    evaluated: tuple[Tensor, Tensor, Tensor], batch: Batch, config: PpoConfig, entropy_weight: float | Tensor
+) -> Losses:
     """The clipped objective (Schulman et al. 2017, equations 7 and 9), to be minimised.
 
     ``evaluated`` are the log-probabilities, entropies and values that the agent gives now, each float32 (B,). The divergence

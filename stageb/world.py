@@ -14,9 +14,9 @@ together in a handful of collectives, all ranks in the same order:
     sys.exit(run(config.fabric, main))
 
 - ``broadcast`` is ``fabric.broadcast``, ``gather`` is ``fabric.all_gather``: of lengths first, then of padded bytes, since
-  Fabric would pass text through ungathered and dies of unequal shapes. Loops that learn weights use ``world.fabric`` beside
-  them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so that a rank that waits
-  there for another is not taken for the one that hangs.
+  Fabric would pass text through ungathered and dies of unequal shapes; ``sum`` adds tensors up. Loops that learn weights use
+  ``world.fabric`` beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so
+  that a rank that waits there for another is not taken for the one that hangs.
 - In ``lead`` rank 0 works alone, and the others answer what it asks for by ``map`` until it is done. So what rank 0 decides,
   with other ranks' help or without, needs no agreement on hash orders or last bits: there is one source of truth.
 - Item i of a share is rank ``i % world_size``'s, by the items alone; what ``map`` hands over and brings back passes through
@@ -43,6 +43,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import torch
 import torch.distributed
 from lightning.fabric import Fabric
+from torch import Tensor
 
 from stageb import launching, placing, pulse
 from stageb.config import FabricConfig
@@ -90,6 +91,16 @@ class World:
             padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
             rows = torch.as_tensor(self.fabric.all_gather(padded)).cpu()
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
+
+    def sum(self, mine: Tensor) -> Tensor:
+        """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's device.
+
+        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for its own first.
+        """
+        if self.world_size > 1:
+            with self.together("sum"):
+                torch.distributed.all_reduce(mine)
+        return mine
 
     @contextmanager
     def together(self, what: str) -> Iterator[None]:

@@ -59,6 +59,16 @@ def test_gather_brings_every_ranks_bytes(world_size: int, size: Callable[[int], 
 
 
 @every
+def test_sum_adds_up_what_every_rank_brings(world_size: int) -> None:
+    def act(world: World) -> list[float]:
+        mine = torch.tensor([world.rank + 1, 0.5], dtype=torch.float64)
+        return [*world.sum(mine).tolist(), *mine.tolist()]
+
+    expected = [world_size * (world_size + 1) / 2, 0.5 * world_size]
+    assert on_ranks(world_size, act) == [expected * 2] * world_size
+
+
+@every
 def test_ranks_that_agree_go_on(world_size: int) -> None:
     assert on_ranks(world_size, lambda world: world.agree("inputs", "same")) == [None] * world_size
 

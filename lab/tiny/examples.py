@@ -89,13 +89,17 @@ def rollout_row(
 
 
 def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
-    """A row whose rules are all of one kind, of the kinds that are learnt last: so a verdict hangs on nothing else. None
+    """A row whose rules are of one kind or two, of the kinds that are learnt last: so a verdict hangs on nothing else. None
     where the world has none of these."""
-    makers = (limits, comparisons, conjunctions, conjunctions, phrases)
+    makers = (limits, *[comparisons] * 3, *[conjunctions] * 3, *[phrases] * 2)
     kinds = [rules for make in makers if (rules := make(rng, world))]
     if not kinds:
         return None
-    book = Book(numbered(rng.choice(kinds), rng), "pass")
+    rules = rng.choice(kinds)
+    if rng.random() < 0.25:
+        rules = [*rules, *rng.choice(kinds)][:12]
+        rng.shuffle(rules)
+    book = Book(numbered(rules, rng), "pass")
     aimed = [aimed_facts(world, book, rng, rng.choice(("pass", "fail"))) for _ in range(tickets)]
     return judged_row(rng, world, book, aimed, unseen)
 
@@ -108,17 +112,21 @@ def limits(rng: random.Random, world: World) -> list[WorldRule]:
 
 
 def comparisons(rng: random.Random, world: World) -> list[WorldRule]:
-    """One to four rules that compare two attributes, half of them with one more condition, of the same kind or another."""
+    """One to four rules that compare two attributes, two thirds of them with one or two conditions more, of this kind or
+    another."""
     pairs = [(one, other) for one in world.layout for other in world.layout if world.comparable(one, other) and one != other]
     rules = []
     for spot in range(rng.choice((1, 1, 2, 2, 3, 4)) if pairs else 0):
-        first = draw_between(world, rng, *rng.choice(pairs))
-        drawn, second = rng.random(), None
-        if drawn < 0.35:
-            second = draw_between(world, rng, *rng.choice(pairs))
-        elif drawn < 0.55:
-            second = draw_condition(world, rng, taken=first.attributes, simple=True)
-        rules.append(WorldRule(_verdict(rng, spot), (first, second) if second and second != first else (first,)))
+        conditions = [draw_between(world, rng, *rng.choice(pairs))]
+        for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
+            between = rng.random() < 0.7
+            taken = [name for each in conditions for name in each.attributes]
+            drawn = (
+                draw_between(world, rng, *rng.choice(pairs)) if between else draw_condition(world, rng, taken, simple=True)
+            )
+            if drawn and drawn not in conditions:
+                conditions.append(drawn)
+        rules.append(WorldRule(_verdict(rng, spot), tuple(conditions)))
     return rules
 
 

@@ -1,9 +1,10 @@
-"""Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --start FOLDER`` (one GPU, minutes).
+"""Train the shipped model: ``python -m lab.tiny.train --out FOLDER --limit_s 1380 --begin FOLDER`` (one GPU, minutes).
 
 What is trained is a Qwen3-shaped decoder on rows drawn without end from ``examples`` and ``lessons``, each seen a few times.
 It starts from nothing, or from a checkpoint whose tokenizer it keeps (``training.json`` keeps what that one records). Hidden
 matrices are updated by Muon, the rest by AdamW. Left out on purpose: mixed corpora, distillation from another model,
-reinforcement; the data's own teacher is exact and costs nothing.
+reinforcement; the data's own teacher is exact and costs nothing. Under ``torchrun --nproc-per-node N -m lab.tiny.train``
+N GPUs train together, each on rows of its own: in the same minutes, a loss that one GPU never came to.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from lab.tiny.examples import Row, drill_row, rollout_row
 from lab.tiny.lessons import lessons
 from lab.tiny.muon import Muon
 from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
+from lab.tiny.ranks import Ranks
 from lab.tiny.tokens import VOCABULARY, Encoder, packaged, train_tokenizer
 from lab.tiny.worlds import draw_world
 from stageb import seeds
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
-DRILLS = 0.6  # of the rollout rows of a world that has what they need
+DRILLS = 0.7  # of the rollout rows of a world that has what they need
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,19 @@ class Recipe:
 
 
 class Rows(Dataset[Batch]):
-    """Batch ``index`` from streams of (seed, index) alone."""
+    """Batch ``index`` of a rank from streams of (seed, number of the batch) alone."""
 
-    def __init__(self, recipe: Recipe, tokenizer: Path, unseen: bool = False, from_nothing: bool = False) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        tokenizer: Path,
+        unseen: bool = False,
+        from_nothing: bool = False,
+        part: tuple[int, int] = (0, 1),
+    ) -> None:
+        """``part``: which rank this is, and of how many."""
         self.recipe, self.tokenizer, self.unseen, self.from_nothing = recipe, tokenizer, unseen, from_nothing
+        self.rank, self.ranks = part
         self.encoder: Encoder | None = None
 
     def __len__(self) -> int:
@@ -80,7 +91,7 @@ class Rows(Dataset[Batch]):
         ramp = self.from_nothing and not self.unseen
         difficulty = min(1.0, 0.2 + index / (0.2 * recipe.steps)) if ramp else 1.0
         prompt_share = recipe.prompt_share if ramp and index < recipe.steps // 3 else 0.0
-        rng = random.Random(seeds.stream(recipe.seed, "unseen" if self.unseen else "train", index))
+        rng = random.Random(seeds.stream(recipe.seed, "unseen" if self.unseen else "train", index * self.ranks + self.rank))
         documents = self._documents(rng, difficulty, prompt_share)
         return batch_of(fill(documents, recipe.rows, recipe.length), recipe.length, recipe.answers)
 
@@ -226,62 +237,80 @@ def reused(batches: Iterator[Batch], recipe: Recipe, device: str) -> Iterator[Ba
 def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, start: Path | None = None) -> dict[str, Any]:
     """Train and write the checkpoint to ``out``; returns what ``training.json`` records. The schedule runs by
     steps or by ``limit_s`` seconds, whichever ends sooner. The weights are also written now and then on the way."""
-    out.mkdir(parents=True, exist_ok=True)
-    began = saved = time.monotonic()
+    began = time.monotonic()
+    ranks = Ranks(device)
     path = out / "tokenizer.json"
+    if ranks.rank == 0:
+        put_tokenizer(out, recipe, start)
+    ranks.wait()
+    rows = Rows(recipe, path, from_nothing=start is None, part=(ranks.rank, ranks.size))
+    loader = DataLoader(
+        rows, batch_size=None, num_workers=workers, prefetch_factor=5 if workers else None, pin_memory=device != "cpu"
+    )
+    batches = reused(iter(loader), recipe, ranks.device)  # the workers begin while the model is compiled
+    trainer = Trainer(recipe, ranks.device, start)
+    steps = run(trainer, batches, ranks, out, began, limit_s)
+    report = {
+        "recipe": asdict(recipe),
+        "gpus": ranks.size,
+        "seconds": round(time.monotonic() - began),
+        "steps": steps,
+        "scores": score(trainer, path, 4) if ranks.rank == 0 else {},
+    }
+    if start is not None and (start / "training.json").exists():
+        report["started_from"] = json.loads((start / "training.json").read_text(encoding="utf-8"))
+    if ranks.rank == 0:
+        trainer.save(out)
+        (out / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        print(json.dumps(report), flush=True)
+    ranks.end()
+    return report
+
+
+def put_tokenizer(out: Path, recipe: Recipe, start: Path | None) -> None:
+    """The tokenizer that the checkpoint in ``out`` is to have: the one of ``start``, or a new one."""
+    out.mkdir(parents=True, exist_ok=True)
     if start is None:
         packaged(train_tokenizer(recipe.seed, recipe.tokenizer_rows)).save_pretrained(out)
     else:
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
             shutil.copyfile(start / name, out / name)
-    rows = Rows(recipe, path, from_nothing=start is None)
-    loader = DataLoader(
-        rows, batch_size=None, num_workers=workers, prefetch_factor=5 if workers else None, pin_memory=device != "cpu"
-    )
-    batches = reused(iter(loader), recipe, device)  # the workers begin while the model is compiled
-    trainer = Trainer(recipe, device, start)
-    opts = optimizers(trainer.model, recipe)
-    print(f"{sum(p.numel() for p in trainer.model.parameters()):,} parameters", flush=True)
+
+
+def run(trainer: Trainer, batches: Iterator[Batch], ranks: Ranks, out: Path, began: float, limit_s: float) -> int:
+    """All steps, as far as time allows; how many they were."""
+    recipe, opts, weights = trainer.recipe, optimizers(trainer.model, trainer.recipe), list(trainer.model.parameters())
+    print(f"{sum(p.numel() for p in weights):,} parameters", flush=True)
     losses: list[torch.Tensor] = []
-    waited = 0.0
+    waited, saved = 0.0, began
     for step in range(recipe.steps):
         asked = time.monotonic()
         batch = next(batches)
         waited += time.monotonic() - asked
-        progress = max(step / recipe.steps, (time.monotonic() - began) / limit_s)
+        seconds = ranks.seconds(step, time.monotonic() - began)
+        if seconds > limit_s:
+            print(f"time limit at step {step}", flush=True)
+            return step
         for opt in opts:
             for group in opt.param_groups:
-                group["lr"] = recipe.learning_rate * schedule(step, progress, recipe)
+                group["lr"] = recipe.learning_rate * schedule(step, max(step / recipe.steps, seconds / limit_s), recipe)
         loss, _ = trainer.loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
+        ranks.average(weights)
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
         for opt in opts:
             opt.step()
             opt.zero_grad(set_to_none=True)
         losses.append(loss.detach())
-        if step % 200 == 199 or step in (0, 9, 49):
+        if ranks.rank == 0 and (step % 200 == 199 or step in (0, 9, 49)):
             mean = float(torch.stack(losses).mean())
             took = time.monotonic() - began
             print(f"step {step + 1} {took:.0f} s, {waited:.0f} s of them waiting for rows, loss {mean:.4f}", flush=True)
             losses.clear()
-        if time.monotonic() - saved > SAVE_EVERY_S:
+        if ranks.rank == 0 and time.monotonic() - saved > SAVE_EVERY_S:
             saved = time.monotonic()
             trainer.save(out)
-        if time.monotonic() - began > limit_s:
-            print(f"time limit at step {step + 1}", flush=True)
-            break
-    report = {
-        "recipe": asdict(recipe),
-        "seconds": round(time.monotonic() - began),
-        "steps": step + 1,
-        "scores": score(trainer, path, 4),
-    }
-    if start is not None and (start / "training.json").exists():
-        report["started_from"] = json.loads((start / "training.json").read_text(encoding="utf-8"))
-    trainer.save(out)
-    (out / "training.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    print(json.dumps(report), flush=True)
-    return report
+    return recipe.steps
 
 
 def score(trainer: Trainer, path: Path, batches: int) -> dict[str, float]:
@@ -312,14 +341,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line: every field of the recipe is an option."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--start", type=Path, default=None, help="a checkpoint to go on from")
+    parser.add_argument("--begin", type=Path, default=None, help="a checkpoint to go on from")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--limit_s", type=float, default=1e9, help="stop after this many seconds")
     for field, default in asdict(Recipe()).items():
         parser.add_argument(f"--{field}", type=type(default), default=default)
     given = vars(parser.parse_args(arguments))
-    out, start, device, workers, limit = (given.pop(name) for name in ("out", "start", "device", "workers", "limit_s"))
+    out, start, device, workers, limit = (given.pop(name) for name in ("out", "begin", "device", "workers", "limit_s"))
     train(Recipe(**given), out, device, workers, limit, start)
 
 

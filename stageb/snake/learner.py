@@ -7,16 +7,17 @@ is the same at every world size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from stageb import draws, ppo, seeds
+from stageb import draws, ppo, pulse, seeds
 from stageb.errors import StagebError
 from stageb.snake.schedule import Schedule
+from stageb.snake.step import Step
 from stageb.snake.types import Batch, Rollout
 from stageb.world import World
 
@@ -43,11 +44,11 @@ class Figures:
 
 
 class Learner:
-    """The agent as it is wrapped for training, and its optimiser."""
+    """What a rank does with its rollouts."""
 
-    def __init__(self, world: World, schedule: Schedule, model: Any, optimizer: Any, numbers: Sequence[int]) -> None:
-        """``model`` and ``optimizer`` come from ``fabric.setup``; ``numbers`` are those of this rank's games."""
-        self.world, self.schedule, self.model, self.optimizer = world, schedule, model, optimizer
+    def __init__(self, world: World, schedule: Schedule, step: Step, numbers: Sequence[int]) -> None:
+        """``numbers`` are those of this rank's games."""
+        self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
         self._broken = 0  # steps in a row
@@ -57,58 +58,41 @@ class Learner:
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
             total = ppo.sums(rollout, advantages)
-        mean, deviation, explained = ppo.moments(self._over_ranks(total))
+        mean, deviation, explained = ppo.moments(self.world.sum(total))
         returns, advantages = advantages + rollout.values, ppo.normalised(advantages, mean, deviation)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.learning_rate(update)
+        self.step.go_by(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
         seen: list[Tensor] = []
-        skipped = epochs = 0
+        epochs = 0
         for epoch in range(self.config.epochs):
-            batches = self._minibatches(rollout, advantages, returns, (update, epoch))
-            steps = [self._step(batch, update) for batch in batches]
-            skipped += self._left_out(steps, update)
+            steps = self._pass(self._minibatches(rollout, advantages, returns, (update, epoch)), update)
             seen += steps
             epochs += 1
             if self._parted_enough(steps):
                 break
-        finite = torch.stack(seen).nan_to_num(0.0, 0.0, 0.0).double()
-        means = (self._over_ranks(finite.mean(0)) / self.world.world_size).tolist()
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac", "grad_norm")
-        figures = dict(zip(names, means, strict=True))
-        return Figures(**figures, explained_variance=float(explained), skipped=skipped, epochs=epochs)
+        return self._figures(torch.stack(seen), explained, epochs, update)
 
-    def warm_up(self, batch: Batch) -> None:
-        """Reduce gradients once to no effect. DDP lays them out anew after its first reduction, which would round otherwise
-        where a run begins than where it goes on, and so leave other bytes."""
-        if self.world.world_size > 1:
-            for _ in range(2):
-                with self.world.together("warming up"):
-                    outputs = torch.stack(self.model(batch.grids, batch.actions))
-                    self.world.fabric.backward(outputs.sum() * 0.0)
-                self.optimizer.zero_grad()
-
-    def _step(self, batch: Batch, update: int) -> Tensor:
-        """One step of the optimiser; its losses on this rank, and the length of the gradient that all ranks share.
-
-        Nothing in it waits for the device, which is told to leave weights as they are where a gradient is not finite. A loss
-        that is not finite on one rank leaves no finite gradient on any.
-        """
+    def _pass(self, batches: Iterator[Batch], update: int) -> list[Tensor]:
+        """A step of the optimiser for each of ``batches``."""
+        steps = []
         with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, when it lays out gradients
-            losses = ppo.ppo_loss(
-                self.model(batch.grids, batch.actions), batch, self.config, self.schedule.entropy_weight(update)
-            )
-            self.world.fabric.backward(losses.total)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
-        self.optimizer.optimizer.found_inf = (~norm.isfinite()).float()  # what torch.amp.GradScaler tells fused optimisers
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        names = [each.name for each in fields(ppo.Losses)][1:]
-        return torch.stack([*(getattr(losses, name).detach() for name in names), norm])
+            for batch in batches:
+                steps.append(self.step.take(batch))
+                pulse.tick()
+        return steps
 
-    def _left_out(self, steps: Sequence[Tensor], update: int) -> int:
-        """How many steps of a pass were left out; asked once a pass, since the answer must be waited for."""
-        with self.world.together(f"steps of update {update}"):
-            finite = torch.stack([each[-1] for each in steps]).isfinite().tolist()
+    def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> Figures:
+        """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
+        means = self.world.sum(steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)) / self.world.world_size
+        with self.world.together(f"figures of update {update}"):
+            *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
+        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac", "grad_norm")
+        figures, lengths = dict(zip(names, read, strict=False)), read[len(names) :]
+        skipped = self._left_out(lengths, update)
+        return Figures(**figures, explained_variance=variance, skipped=skipped, epochs=epochs)
+
+    def _left_out(self, lengths: Sequence[float], update: int) -> int:
+        """How many steps were left out, by the lengths of their gradients."""
+        finite = [math.isfinite(length) for length in lengths]
         for fine in finite:
             self._broken = 0 if fine else self._broken + 1
             if self._broken == BROKEN_IN_A_ROW:
@@ -138,11 +122,4 @@ class Learner:
         if self.config.target_kl is None:
             return False
         mean = torch.stack([each[3] for each in seen]).mean().double()
-        return float(self._over_ranks(mean)) / self.world.world_size > self.config.target_kl
-
-    def _over_ranks(self, figures: Tensor) -> Tensor:
-        """The sum over ranks."""
-        if self.world.world_size == 1:
-            return figures
-        with self.world.together("figures of the update"):
-            return torch.as_tensor(self.world.fabric.all_reduce(figures, reduce_op="sum"))
+        return float(self.world.sum(mean)) / self.world.world_size > self.config.target_kl

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import io
 import os
-from typing import Any, cast
+from dataclasses import astuple
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stageb import seeds
 from stageb.snake import evaluate
@@ -20,7 +21,8 @@ from stageb.snake.game import Game
 from stageb.snake.learner import Figures, Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import Schedule, games_for
-from stageb.snake.types import Batch, Played, Rollout
+from stageb.snake.step import Step
+from stageb.snake.types import Played, Rollout
 from stageb.world import World, decode, encode
 
 ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
@@ -50,14 +52,16 @@ class Ranks:
         self.agent = Agent(config.agent, config.game.size, config.seed)
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
+        if config.runner.compile:
+            self.agent.compile()
         with world.together("setup"):
-            module = cast(nn.Module, torch.compile(self.agent)) if config.runner.compile else self.agent
-            model, self.optimizer = world.fabric.setup(module, optimizer)
+            model, self.optimizer = world.fabric.setup(self.agent, optimizer)
+        self.step = Step(world, config.ppo, model, self.optimizer)
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         if config.runner.compile:
             self.player.compile()
-        self.learner = Learner(world, schedule, model, self.optimizer, numbers)
+        self.learner = Learner(world, schedule, self.step, numbers)
         self._ended = Played()  # since ``ended`` was last asked
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
@@ -68,8 +72,8 @@ class Ranks:
             first = self.world.rank * self.schedule.games
             games = {name: each[first : first + self.schedule.games] for name, each in checkpoint["games"].items()}
             self.game.load(games)
-        zeros = torch.zeros(self.schedule.games, device=self.world.device)
-        self.learner.warm_up(Batch(self.game.grids(), zeros.long(), zeros, zeros, zeros))
+        with self.world.together("warming up"):
+            self.step.prepare(self.schedule.batch, self.config.game.cells)
 
     def roll_out(self, update: int) -> Rollout:
         """Play the steps before an update, this rank's games."""
@@ -119,10 +123,8 @@ class Ranks:
 
 def _together(world: World, mine: Played) -> Played:
     """The sum over ranks."""
-    total = Played()
-    for part in world.gather(encode([mine.games, mine.score, mine.won, mine.cut, mine.steps])):
-        total = total.plus(Played(*decode(part)))
-    return total
+    sums = torch.tensor(astuple(mine), device=world.device)
+    return Played(*world.sum(sums).tolist())
 
 
 def _held(value: Any) -> Any:

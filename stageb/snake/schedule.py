@@ -50,6 +50,11 @@ class Schedule:
         """Of all games, between two updates."""
         return self.all_games * self.rollout_steps
 
+    @property
+    def batch(self) -> int:
+        """Steps of a rank's games that one step of the optimiser learns from."""
+        return self.games * self.rollout_steps // self.minibatches
+
     def learning_rate(self, update: int) -> float:
         """At an update, from 0."""
         return self._between(update, self.config.ppo.learning_rate, self.config.ppo.learning_rate_end)

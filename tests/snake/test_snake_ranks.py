@@ -11,6 +11,7 @@ from torch import Tensor
 
 from stageb import ppo
 from stageb.config import PpoConfig
+from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
 from stageb.snake.learner import NonFiniteError
 from stageb.snake.ranks import Ranks
@@ -49,7 +50,7 @@ def test_the_gradient_of_two_ranks_is_that_of_one_on_both_their_batches() -> Non
         count = 32 // world.world_size
         mine = slice(world.rank * count, (world.rank + 1) * count)
         part = Batch(*(getattr(batch, name)[mine] for name in Batch.__slots__))
-        losses = ppo.ppo_loss(ranks.learner.model(part.grids, part.actions), part, CONFIG.ppo, 0.01)
+        losses = ppo.ppo_loss(ranks.step.model(part.grids, part.actions), part, CONFIG.ppo, 0.01)
         world.fabric.backward(losses.total)
         gradient: list[float] = torch.cat([each.grad.flatten() for each in ranks.agent.parameters()]).tolist()  # type: ignore[union-attr]
         return gradient
@@ -125,14 +126,28 @@ def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
         rollout = ranks.roll_out(0)
         advantages = rollout.rewards.clone()
         good, bad, *_ = ranks.learner._minibatches(rollout, advantages, advantages, (0, 0))
-        ranks.learner._step(good, 0)
+        ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
+        ranks.step.take(good)
         before = weights(ranks)
-        ranks.learner._step(replace(bad, returns=bad.returns * torch.inf) if world.rank == 0 else bad, 0)
+        ranks.step.take(replace(bad, returns=bad.returns * torch.inf) if world.rank == 0 else bad)
         same = torch.equal(before, weights(ranks))
-        ranks.learner._step(good, 0)
+        ranks.step.take(good)
         return same, not torch.equal(before, weights(ranks))
 
     assert on_ranks(2, act) == [(True, True)] * 2
+
+
+def test_warming_up_leaves_no_trace() -> None:
+    def act(world: World) -> tuple[bool, list[float]]:
+        ranks = ranks_of(world)
+        fresh = Agent(CONFIG.agent, CONFIG.game.size, CONFIG.seed)
+        same = all(map(torch.equal, ranks.agent.parameters(), fresh.parameters()))
+        return same, [float(each.abs().sum()) for state in ranks.optimizer.state.values() for each in state.values()]
+
+    for size in (1, 2):
+        for same, sums in on_ranks(size, act):
+            assert same
+            assert sums and not any(sums)
 
 
 def test_a_policy_that_parted_enough_is_not_passed_over_again() -> None:

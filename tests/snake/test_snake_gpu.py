@@ -1,0 +1,97 @@
+"""What only GPUs show: a step of the optimiser that was recorded is the step itself, on one rank and on several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conformance import content, differing
+from lightning.fabric import Fabric
+from programs import forks
+from programs.snakes import GAMES, arguments, brief
+from torch import Tensor
+
+from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
+from stageb.snake.ranks import Ranks
+from stageb.snake.schedule import Schedule
+from stageb.snake.types import Batch
+from stageb.world import World
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+GPUS = torch.cuda.device_count()
+SIZES = [size for size in (1, 2, 4) if size <= max(1, GPUS)]
+
+
+def on_gpus(root: Path, world_size: int, job: Path, kill_before: int | None = None, **keys: object) -> forks.Ended:
+    line = brief(root, world_size, fabric__accelerator="cuda", **keys)
+    return forks.run(line, world_size, job, kill_before)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_recorded_step_is_the_step_itself(precision: str) -> None:
+    config = SnakeConfig(
+        game=GameConfig(size=5),
+        agent=AgentConfig(channels=4, blocks=1, hidden=16),
+        runner=RunnerConfig(rollout_steps=8, global_batch=GAMES * 2, per_rank_num_envs=GAMES),
+    )
+    world = World(Fabric(accelerator="cuda", devices=1, precision=precision))
+
+    def taken(recorded: bool) -> tuple[Tensor, Tensor]:
+        ranks = Ranks(config, Schedule.of(config, 1, GAMES), world)
+        ranks.take_up(None)
+        ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
+        assert ranks.step._graph is not None
+        if not recorded:
+            ranks.step._graph = None
+        rollout, losses = ranks.roll_out(0), []
+        for number, batch in enumerate(ranks.learner._minibatches(rollout, rollout.rewards, rollout.values, (0, 0))):
+            spoilt: Batch = replace(batch, returns=batch.returns * torch.nan) if number == 2 else batch
+            losses.append(ranks.step.take(spoilt))
+        weights = torch.cat([each.detach().flatten() for each in ranks.agent.parameters()])
+        return weights, torch.stack(losses)
+
+    (weights, losses), (plain_weights, plain_losses) = taken(True), taken(False)
+    assert torch.isfinite(weights).all()
+    assert losses[:, -1].isfinite().tolist() == [True, True, False, True]
+    assert torch.allclose(weights, plain_weights, atol=1e-6)
+    assert torch.allclose(losses, plain_losses, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("world_size", SIZES)
+def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, world_size: int) -> None:
+    whole = on_gpus(tmp_path / "whole", world_size, tmp_path / "job")
+    assert set(whole.codes) == {0}, whole.err
+    root = tmp_path / "broken"
+    killed = on_gpus(root, world_size, root / "killed", len(whole.operations[0]) // 2)
+    assert killed.codes[0] == 137
+    resumed = on_gpus(root, world_size, root / "resumed")
+    assert set(resumed.codes) == {0}, resumed.err
+    assert "going on after" in resumed.err
+    assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
+
+
+@pytest.mark.skipif(GPUS < 2, reason="there is no second GPU")
+def test_the_gradient_of_several_ranks_is_that_of_one_on_all_their_batches(tmp_path: Path) -> None:
+    """Adam's first mean is a tenth of the first gradient."""
+    means = []
+    for world_size in SIZES:
+        root = tmp_path / str(world_size)
+        one_step = {"runner__global_batch": GAMES * 4, "runner__total_steps": GAMES * 4, "ppo__epochs": 1}
+        done = on_gpus(root, world_size, root / "job", ppo__max_grad_norm=1e9, **one_step)
+        assert set(done.codes) == {0}, done.err
+        [path] = (root / "run").glob("checkpoint-*.pt")
+        state = torch.load(path, weights_only=True)["optimizer"]["state"]
+        means.append(torch.cat([state[index]["exp_avg"].flatten() for index in sorted(state)]))
+        assert all(each["step"] == 1 for each in state.values())
+    assert all((other - means[0]).norm() < 1e-2 * means[0].norm() for other in means[1:])
+
+
+@pytest.mark.skipif(GPUS < 2, reason="there is no second GPU")
+def test_ranks_hold_one_agent(tmp_path: Path) -> None:
+    line = arguments(tmp_path, SIZES[-1], fabric__accelerator="cuda")
+    done = forks.run(line, SIZES[-1], tmp_path / "job")
+    assert set(done.codes) == {0}, done.err
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert rows.count('"ddp/replica_divergence":0.0') + rows.count('"ddp/replica_divergence": 0.0') == 3
