@@ -82,6 +82,7 @@ def _slots(axes: Any, episode: Episode) -> None:
     axes.set_ylim(len(SLOTS) - 0.5, -0.5)
     axes.set_xlim(0.5, len(episode.views) + 0.5)
     axes.set_xlabel("epoch")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     met = {each.stage for view in episode.views for each in view.slots}
     handles = [Patch(color=colour, label=stage.name.lower()) for stage, colour in COLOURS.items() if stage in met]
     if handles:
