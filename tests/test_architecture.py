@@ -68,6 +68,7 @@ THIRD_PARTY = {
 LIGHT = {
     "stageb/__init__",
     "stageb/__main__",
+    "stageb/clean_text",
     "stageb/cli",
     "stageb/completion",
     "stageb/config",
