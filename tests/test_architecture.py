@@ -62,6 +62,7 @@ THIRD_PARTY = {
     "stageb/two_channel/shapes": {"PIL"},
     "stageb/two_channel/targets": set[str](),
     "stageb/two_channel/text": set[str](),
+    "stageb/two_channel/views": set[str](),
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
