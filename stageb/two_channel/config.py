@@ -60,9 +60,9 @@ class SmallConfig:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             require(value >= (0 if name == "seed" else 1), f"model.small.{name}", value, "a whole number above 0")
-        for width, heads in (("hidden_size", "num_attention_heads"), ("vision_hidden_size", "vision_num_heads")):
-            value, parts = getattr(self, width), getattr(self, heads)
-            require(value % (4 * parts) == 0, f"model.small.{width}", value, f"a multiple of 4 times {heads}, {parts}")
+        for width, parts in (("hidden_size", self.num_attention_heads), ("vision_hidden_size", self.vision_num_heads)):
+            value = getattr(self, width)
+            require(value % (4 * parts) == 0, f"model.small.{width}", value, f"a multiple of 4 times its heads, {parts}")
         heads, keys = self.num_attention_heads, self.num_key_value_heads
         require(heads % keys == 0, "model.small.num_key_value_heads", keys, f"a divisor of num_attention_heads, {heads}")
 
