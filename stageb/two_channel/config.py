@@ -9,14 +9,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
-from stageb.two_channel.sections import (
-    ChannelAConfig,
-    DetectorConfig,
-    LossConfig,
-    OptimizerConfig,
-    PackingConfig,
-    TunerConfig,
-)
 
 Channel = Literal["A", "B"]
 
@@ -29,6 +21,127 @@ class DataConfig:
     """The file to learn from."""
     test: str = ""
     """The file to evaluate on; nothing is learnt from it."""
+    prompt: str = "Detect all objects."
+    """What the model is asked beneath each image."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.prompt.strip()), "data.prompt", self.prompt, "words that the model is asked")
+
+
+@dataclass(frozen=True)
+class SmallConfig:
+    """A small model of the Qwen3-VL kind, with random weights; as its own checkpoint would say."""
+
+    hidden_size: int = 128
+    """Width of the language model."""
+    intermediate_size: int = 384
+    """Width within its feed-forward layers."""
+    num_hidden_layers: int = 4
+    """Its layers."""
+    num_attention_heads: int = 4
+    """Heads of its attention."""
+    num_key_value_heads: int = 2
+    """Heads that keep keys and values."""
+    vision_hidden_size: int = 96
+    """Width of the vision tower."""
+    vision_depth: int = 4
+    """Its layers."""
+    vision_num_heads: int = 4
+    """Heads of its attention."""
+    patch_size: int = 8
+    """Pixels along a side of a patch."""
+    spatial_merge_size: int = 2
+    """Patches along a side of the square that becomes one token."""
+    max_position_embeddings: int = 4096
+    """Tokens of a sequence, at most."""
+    seed: int = 0
+    """Names its weights."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= (0 if name == "seed" else 1), f"model.small.{name}", value, "a whole number above 0")
+        for width, parts in (("hidden_size", self.num_attention_heads), ("vision_hidden_size", self.vision_num_heads)):
+            value = getattr(self, width)
+            require(value % (4 * parts) == 0, f"model.small.{width}", value, f"a multiple of 4 times its heads, {parts}")
+        heads, keys = self.num_attention_heads, self.num_key_value_heads
+        require(heads % keys == 0, "model.small.num_key_value_heads", keys, f"a divisor of num_attention_heads, {heads}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model that is taught."""
+
+    model_name_or_path: str | None = None
+    """A vision-language checkpoint: a folder, or a name of the hub; null: a small model is made, as `small` says."""
+    small: SmallConfig = field(default_factory=SmallConfig)
+    image_pixels: int = 1_003_520
+    """Larger images are made smaller, to at most so many pixels."""
+    gradient_checkpointing: bool = False
+    """Compute activations again on the way back, to spend less memory."""
+
+    def __post_init__(self) -> None:
+        require(self.image_pixels >= 1024, "model.image_pixels", self.image_pixels, "1024 or more")
+
+
+@dataclass(frozen=True)
+class TunerConfig:
+    """Which weights learn: all, or adapters beside them (peft)."""
+
+    kind: Literal["full", "lora"] = "full"
+    """full: all weights; lora: low-rank adapters (Hu et al. 2021) and the coordinate tokens' embeddings."""
+    rank: int = 16
+    """Of an adapter."""
+    alpha: float = 32.0
+    """An adapter counts alpha / rank."""
+    dropout: float = 0.0
+    """Of an adapter's input, while it learns."""
+    use_dora: bool = False
+    """Learn lengths and directions apart (Liu et al. 2024)."""
+    target_modules: str = "all-linear"
+    """The layers that get one: all-linear, or a regular expression over their names."""
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 1, "tuner.rank", self.rank, "at least 1")
+        require(self.alpha > 0, "tuner.alpha", self.alpha, "above 0")
+        require(0 <= self.dropout < 1, "tuner.dropout", self.dropout, "0 to below 1")
+        require(self.kind == "lora" or not self.use_dora, "tuner.use_dora", self.use_dora, "tuner.kind lora, or false")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """What a step takes its gradients of: weights of its parts; every part is a mean over samples."""
+
+    text: float = 1.0
+    """Of the cross-entropy of words."""
+    coordinates: float = 1.0
+    """Of the cross-entropy of coordinate tokens, over the whole vocabulary."""
+    soft_width: float = 0.0
+    """Bins of spread (a standard deviation) of a coordinate's target; 0: the true bin alone."""
+    l1: float = 0.0
+    """Of the distance of expected coordinates from the truth, in shares of the image."""
+    giou: float = 0.0
+    """Of the generalised IoU (Rezatofighi et al. 2019) of expected boxes."""
+    against: float = 1.0
+    """Of what is taught against: the unlikelihood (Welleck et al. 2019) of repeated or false objects."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 0, f"losses.{name}", value, "0 or more")
+        require(self.text + self.coordinates > 0, "losses.text", self.text, "above 0 where losses.coordinates is 0")
+
+
+@dataclass(frozen=True)
+class ChannelAConfig:
+    """Steps that teach the truth itself."""
+
+    samples_per_step: int = 16
+    """Images of a step, over all ranks."""
+    n_softctx_iter: int = 1
+    """Forward passes; from the second on a coordinate is fed as what the pass before expected of it; 1: teacher forcing."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 1, f"channel_a.{name}", value, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -63,16 +176,45 @@ class ScheduleConfig:
     steps: int = 300
     """Of the optimiser."""
     pattern: list[Channel] = field(default_factory=lambda: ["A", "A", "B"])
-    """Channels of steps, over and over: A teaches the truth, B the model's own answers set right."""
-    samples_per_step: int = 16
-    """Images of a step of channel A, over all ranks; one of channel B has channel_b.rollouts_per_step."""
+    """Channels of steps, over and over."""
+    learning_rate: float = 0.0005
+    """AdamW's, once warm."""
+    learning_rate_end: float = 0.00005
+    """AdamW's at the last step; a cosine in between."""
+    warmup_steps: int = 20
+    """Steps in which the learning rate grows from 0."""
+    weight_decay: float = 0.01
+    """AdamW's, of matrices."""
+    max_grad_norm: float = 1.0
+    """Gradients longer than this are made as long."""
     commit_every: int = 50
     """Steps from one commit to the next."""
 
     def __post_init__(self) -> None:
         require(len(self.pattern) >= 1, "schedule.pattern", self.pattern, "at least one channel, such as [A, A, B]")
-        for name in ("steps", "samples_per_step", "commit_every"):
+        for name in ("steps", "commit_every"):
             require(getattr(self, name) >= 1, f"schedule.{name}", getattr(self, name), "at least 1")
+        for name in ("learning_rate", "max_grad_norm"):
+            require(getattr(self, name) > 0, f"schedule.{name}", getattr(self, name), "above 0")
+        for name in ("learning_rate_end", "warmup_steps", "weight_decay"):
+            require(getattr(self, name) >= 0, f"schedule.{name}", getattr(self, name), "0 or more")
+
+
+@dataclass(frozen=True)
+class PackingConfig:
+    """How sequences are laid behind each other."""
+
+    global_max_length: int = 4096
+    """Tokens that a pack holds: what one backward pass works on."""
+    max_length: int = 2048
+    """Tokens of one sequence, prompt, image and answer; at least the longest prompt and channel_b.max_new_tokens."""
+    overlong: Literal["refuse", "set_aside"] = "refuse"
+    """What becomes of samples that are longer: the run does not start, or goes on without them, and says which."""
+
+    def __post_init__(self) -> None:
+        require(self.max_length >= 32, "packing.max_length", self.max_length, "at least 32")
+        fits = self.global_max_length >= self.max_length
+        require(fits, "packing.global_max_length", self.global_max_length, f"at least packing.max_length, {self.max_length}")
 
 
 @dataclass(frozen=True)
@@ -125,10 +267,9 @@ class TwoChannelConfig:
     seed: int = 17
     """Names every random stream of the run."""
     data: DataConfig = field(default_factory=DataConfig)
-    model: DetectorConfig = field(default_factory=DetectorConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    losses: LossConfig = field(default_factory=LossConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     channel_a: ChannelAConfig = field(default_factory=ChannelAConfig)
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)

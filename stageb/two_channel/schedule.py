@@ -1,7 +1,8 @@
-"""What each step of a run goes by: channel and images. Functions of the step, and of nothing else."""
+"""What each step of a run goes by: channel, images, learning rate. Functions of the step, and of nothing else."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from stageb import seeds
@@ -44,6 +45,14 @@ class Schedule:
         """How often the data has been gone through before a step."""
         return self._begins(step) / self.samples
 
+    def learning_rate(self, step: int) -> float:
+        """Grows from 0, then falls along half a cosine (Loshchilov & Hutter 2017, without restarts)."""
+        schedule = self.config.schedule
+        warm = min(1.0, (step + 1) / (schedule.warmup_steps + 1))
+        gone = max(0, step - schedule.warmup_steps) / max(1, self.steps - 1 - schedule.warmup_steps)
+        share = (1 + math.cos(math.pi * min(1.0, gone))) / 2
+        return warm * (schedule.learning_rate_end + (schedule.learning_rate - schedule.learning_rate_end) * share)
+
     def key(self, step: int, sample: str) -> int:
         """The random stream of the answer to ``sample`` in a step."""
         return seeds.stream(self.config.seed, "two_channel", "rollout", step, sample)
@@ -59,7 +68,7 @@ class Schedule:
 
     @property
     def _sizes(self) -> dict[Channel, int]:
-        return {"A": self.config.schedule.samples_per_step, "B": self.config.channel_b.rollouts_per_step}
+        return {"A": self.config.channel_a.samples_per_step, "B": self.config.channel_b.rollouts_per_step}
 
     def _begins(self, step: int) -> int:
         """Images before a step."""
