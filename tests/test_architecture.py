@@ -53,6 +53,13 @@ THIRD_PARTY = {
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
+    "stageb/two_channel/data": set[str](),
+    "stageb/two_channel/matching": {"numpy", "scipy"},
+    "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
+    "stageb/two_channel/picture": {"PIL"},
+    "stageb/two_channel/shapes": {"PIL"},
+    "stageb/two_channel/targets": set[str](),
+    "stageb/two_channel/text": set[str](),
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
@@ -68,6 +75,7 @@ THIRD_PARTY = {
 LIGHT = {
     "stageb/__init__",
     "stageb/__main__",
+    "stageb/clean_text",
     "stageb/cli",
     "stageb/completion",
     "stageb/config",
@@ -105,6 +113,7 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
+    "two_channel": "text matching targets".split(),
     "snake": "game agent ppo rollout schedule picture".split(),
 }
 TENSORS = ("snake",)  # loops that learn weights: their stages are functions of tensors

@@ -20,7 +20,9 @@ from stageb.two_channel.types import BINS
 
 def forward(model: Any, pack: Pack) -> Tensor:
     """The logits (rows, vocabulary) of a pack that are looked at."""
-    logits: Tensor = model(**pack.inputs, logits_to_keep=pack.keep).logits[0]
+    features = model.get_image_features(**pack.images, return_dict=True)
+    outputs = model(**pack.inputs, mm_encoder_outputs={"image": features}, logits_to_keep=pack.keep)
+    logits: Tensor = outputs.logits[0]
     return logits
 
 

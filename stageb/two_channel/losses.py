@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from stageb.two_channel.sections import LossConfig
+from stageb.two_channel.config import LossConfig
 from stageb.two_channel.types import BINS
 
 _TINY = 1e-9  # an area that stands in for none
@@ -57,7 +57,7 @@ def losses(passes: tuple[Tensor, Tensor], taught: Taught, first: int, weights: L
     logits, last = (each.float() for each in passes)
     text = (cross_entropy(logits, taught.tokens, reduction="none") * taught.text).sum()
     chances = logits[taught.slots].log_softmax(-1)[..., first : first + BINS]  # (objects, 4, bins), of the whole vocabulary
-    coordinates = _shared(soft_cross_entropy(chances, taught.bins, weights.softness).mean(-1), taught)
+    coordinates = _shared(soft_cross_entropy(chances, taught.bins, weights.soft_width).mean(-1), taught)
     boxes = in_order(expected(last[taught.slots][..., first : first + BINS]))
     true = taught.bins.float() / (BINS - 1)
     terms = {
@@ -71,13 +71,13 @@ def losses(passes: tuple[Tensor, Tensor], taught: Taught, first: int, weights: L
     return Losses(total, **terms, mass=_shared(chances.detach().exp().sum(-1).mean(-1), taught))
 
 
-def soft_cross_entropy(chances: Tensor, bins: Tensor, softness: float) -> Tensor:
+def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tensor:
     """Cross-entropy of ``chances`` (..., bins), log-probabilities, with a Gaussian around ``bins`` (...), whose standard
-    deviation is ``softness`` and whose sum over the bins is 1; 0: with that bin alone."""
-    if not softness:
+    deviation is ``soft_width`` and whose sum over the bins is 1; 0: with that bin alone."""
+    if not soft_width:
         return -chances.gather(-1, bins[..., None])[..., 0]
     away = torch.arange(BINS, device=bins.device) - bins[..., None]
-    wanted = (-0.5 * (away / softness) ** 2).softmax(-1)
+    wanted = (-0.5 * (away / soft_width) ** 2).softmax(-1)
     return -(wanted * chances).sum(-1)
 
 

@@ -31,12 +31,12 @@ from transformers import (
 from stageb import seeds
 from stageb.engines import attention
 from stageb.engines.chat import Chat
-from stageb.engines.config import ModelConfig
+from stageb.engines import config as engines
 from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
 from stageb.engines.vision import Eyes, eyes_of
 from stageb.errors import ConfigError, EngineError
-from stageb.two_channel.sections import DetectorConfig, SmallConfig
+from stageb.two_channel.config import ModelConfig, SmallConfig
 from stageb.two_channel.types import BINS
 
 COORDINATES = tuple(f"<|coord_{bin}|>" for bin in range(BINS))
@@ -49,7 +49,8 @@ TEMPLATE = (
 )
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SEEING = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-POSITIONS = 8192  # tokens that a small model can be given
+_KEY = "model.model_name_or_path"
+PLACES = 16  # along a side, that the vision tower learns; they are stretched over every image
 SPREAD = 0.02  # standard deviation of weights at the beginning
 FORM = ('{"objects": [', '{"desc": "', '", "bbox_2d": [', ", ", "]}", "user\n", "assistant\n")  # pieces of answers and turns
 
@@ -62,7 +63,7 @@ class Detector:
     tokenizer: Any
     eyes: Eyes
     chat: Chat
-    config: DetectorConfig
+    words: str  # of every prompt
 
     @property
     def first(self) -> int:
@@ -71,7 +72,7 @@ class Detector:
 
     def prompt(self, image: str) -> Prompt:
         """What the engine is asked about a picture."""
-        return Prompt(self.config.system, self.config.prompt, (image,))
+        return Prompt("", self.words, (image,))
 
     def prompt_ids(self, image: str) -> Ids:
         """The same as ids, the picture's as ``Eyes`` names it. Raises ``PictureError``."""
@@ -79,27 +80,25 @@ class Detector:
         return shared + self.eyes.ids((image,)) + own
 
 
-def load(folder: str, config: DetectorConfig, device: str, dtype: torch.dtype = torch.float32) -> Detector:
-    """The checkpoint in ``folder``, or of that name on the hub, with coordinate tokens, in eval mode on ``device``.
+def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
+    """The checkpoint in ``folder``, or of that name on the hub, with coordinate tokens, in eval mode on ``device``; ``words``
+    are what it is asked about a picture.
 
     Raises ``ConfigError`` where it cannot be shown images, ``EngineError`` where it cannot be loaded.
     """
-    options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True, **options)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
     except (OSError, ValueError, ImportError, LookupError, RuntimeError) as error:
         raise EngineError(
-            f"model.checkpoint: {folder!r} could not be loaded: {error}; name a folder, or a model of the hub that this machine "
-            "can reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
+            f"{_KEY}: {folder!r} could not be loaded: {error}; name a folder, or a model of the hub that this machine can "
+            "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
         ) from error
     add_coordinates(model, tokenizer)
     model.set_attn_implementation(attention.NAME)
     model = model.to(device).eval()
-    engine = ModelConfig(
-        model_name_or_path=folder, image_pixels=config.image_pixels, trust_remote_code=config.trust_remote_code
-    )
-    return Detector(model, tokenizer, eyes_of(model, folder, engine), Chat(tokenizer, {}), config)
+    asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.image_pixels)
+    return Detector(model, tokenizer, eyes_of(model, folder, asked), Chat(tokenizer, {}), words)
 
 
 def save(detector: Detector, folder: Path) -> None:
@@ -109,24 +108,24 @@ def save(detector: Detector, folder: Path) -> None:
     detector.eyes.process.save_pretrained(folder)
 
 
-def make(folder: Path, small: SmallConfig, descs: Iterable[str], seed: int) -> None:
-    """Write a small checkpoint of Qwen3-VL's shape into ``folder``: weights drawn from ``seed``, a tokenizer that knows the
-    answer's form and ``descs``, an image processor."""
+def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
+    """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
+    and ``descs``, an image processor."""
     tokenizer = _tokenizer(descs)
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeds.stream(seed, "two_channel", "model") >> 1)
+        torch.manual_seed(seeds.stream(small.seed, "two_channel", "model") >> 1)
         model = Qwen3VLForConditionalGeneration(_shape(small, tokenizer))
-    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), seed)
+    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    side = 2 * small.patch
+    side = small.patch_size * small.spatial_merge_size
     Qwen2VLImageProcessorPil(
-        patch_size=small.patch,
+        patch_size=small.patch_size,
         temporal_patch_size=1,
-        merge_size=2,
-        size={"shortest_edge": side * side, "longest_edge": side * side * POSITIONS // 2},
+        merge_size=small.spatial_merge_size,
+        size={"shortest_edge": side * side, "longest_edge": side * side * small.max_position_embeddings // 2},
         image_mean=[0.5] * 3,
         image_std=[0.5] * 3,
     ).save_pretrained(folder)
@@ -145,7 +144,7 @@ def add_coordinates(model: Any, tokenizer: Any) -> None:
     ids = tokenizer.convert_tokens_to_ids(list(COORDINATES))
     if len(held) < BINS or ids != list(range(ids[0], ids[0] + BINS)):
         remedy = f"its tokenizer knows {len(held)} of the {BINS} coordinate tokens, or not in a row; name one with all or none"
-        raise ConfigError("model.checkpoint", model.name_or_path, remedy)
+        raise ConfigError(_KEY, model.name_or_path, remedy)
 
 
 def waves(width: int, seed: int) -> Tensor:
@@ -199,39 +198,35 @@ def _tokenizer(descs: Iterable[str]) -> Any:
 
 def _shape(small: SmallConfig, tokenizer: Any) -> Qwen3VLConfig:
     """The config of a small model."""
-    half = small.hidden // small.heads // 2  # frequencies, dealt out to time, height and width
+    half = small.hidden_size // small.num_attention_heads // 2  # frequencies, dealt out to time, height and width
     share = half // 3
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_interleaved": True}
     text = {
         "vocab_size": len(tokenizer),
-        "hidden_size": small.hidden,
-        "intermediate_size": small.intermediate,
-        "num_hidden_layers": small.layers,
-        "num_attention_heads": small.heads,
-        "num_key_value_heads": small.key_heads,
-        "head_dim": small.hidden // small.heads,
-        "max_position_embeddings": POSITIONS,
+        "hidden_size": small.hidden_size,
+        "intermediate_size": small.intermediate_size,
+        "num_hidden_layers": small.num_hidden_layers,
+        "num_attention_heads": small.num_attention_heads,
+        "num_key_value_heads": small.num_key_value_heads,
+        "head_dim": 2 * half,
+        "max_position_embeddings": small.max_position_embeddings,
         "initializer_range": SPREAD,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 10000.0,
-            "mrope_section": [half - 2 * share, share, share],
-            "mrope_interleaved": True,
-        },
+        "rope_parameters": rope | {"mrope_section": [half - 2 * share, share, share]},
         "tie_word_embeddings": True,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": None,
     }
     vision = {
-        "depth": small.vision_layers,
-        "hidden_size": small.vision_hidden,
-        "intermediate_size": small.vision_intermediate,
-        "num_heads": small.vision_heads,
-        "patch_size": small.patch,
+        "depth": small.vision_depth,
+        "hidden_size": small.vision_hidden_size,
+        "intermediate_size": 4 * small.vision_hidden_size,
+        "num_heads": small.vision_num_heads,
+        "patch_size": small.patch_size,
         "temporal_patch_size": 1,
-        "spatial_merge_size": 2,
-        "out_hidden_size": small.hidden,
-        "num_position_embeddings": small.positions,
-        "deepstack_visual_indexes": [small.vision_layers // 2] if small.vision_layers > 1 else [],
+        "spatial_merge_size": small.spatial_merge_size,
+        "out_hidden_size": small.hidden_size,
+        "num_position_embeddings": PLACES**2,
+        "deepstack_visual_indexes": [small.vision_depth // 2] if small.vision_depth > 1 else [],
         "initializer_range": SPREAD,
     }
     names = dict(zip(("vision_start", "vision_end", "image", "video"), SEEING, strict=True))

@@ -10,7 +10,7 @@ that does not know what else stands in its pack.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -24,6 +24,8 @@ from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
 from stageb.two_channel.model import Detector
 from stageb.two_channel.types import Sample, Target
+
+AHEAD = 2  # packs' worth of lines that wait, so that there is choice; more would have the first pack wait longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Line:
 class Pack:
     """Lines that go through the model together, on its device."""
 
-    inputs: dict[str, Any]  # of the model's forward pass, without what it is to keep
+    inputs: dict[str, Any]  # of the model's forward pass
+    images: dict[str, Tensor]  # of its vision tower's
     keep: Tensor  # int64 (rows,): the places whose logits are looked at, each before the token that it should bring
     taught: Taught
     tokens: int
@@ -54,31 +57,48 @@ def line_of(detector: Detector, sample: Sample, target: Target) -> Line:
     return Line(sample.key, detector.prompt_ids(sample.image), target)
 
 
-def fitting(lines: Sequence[Line], longest: int, set_aside: bool) -> list[Line]:
-    """The lines of at most ``longest`` tokens. Raises ``InputError`` for a longer one, unless such are ``set_aside``."""
+def fits(line: Line, longest: int, set_aside: bool) -> bool:
+    """Whether a line has at most ``longest`` tokens. Raises ``InputError`` where not, unless such are ``set_aside``."""
+    if len(line) > longest and not set_aside:
+        raise InputError(
+            f"{line.key}: its prompt has {len(line.prompt)} tokens and its answer {len(line.target.ids)}, together more than "
+            f"packing.max_length {longest}; raise that, lower model.image_pixels, or set packing.overlong to set_aside"
+        )
+    return len(line) <= longest
+
+
+def packs(lines: Iterable[Line], room: int) -> Iterator[list[Line]]:
+    """``lines`` in packs of at most ``room`` tokens, handed over while lines are still coming in.
+
+    As soon as more lines wait than ``AHEAD`` packs hold, the fullest pack that can be made of them goes. Which lines share a
+    pack is given by the lines' lengths and order alone.
+    """
+    waiting: list[Line] = []
     for line in lines:
-        if len(line) > longest and not set_aside:
-            raise InputError(
-                f"{line.key}: its prompt has {len(line.prompt)} tokens and its answer {len(line.target.ids)}, together more "
-                f"than packing.max_length {longest}; raise that, lower model.image_pixels, or set packing.overlong to set_aside"
-            )
-    return [line for line in lines if len(line) <= longest]
+        waiting.append(line)
+        if sum(map(len, waiting)) > AHEAD * room:
+            lengths = list(map(len, waiting))
+            fullest = max(fitted(lengths, room), key=lambda places: sum(lengths[place] for place in places))
+            yield [waiting[place] for place in fullest]
+            waiting = [line for place, line in enumerate(waiting) if place not in fullest]
+    for places in fitted(list(map(len, waiting)), room):
+        yield [waiting[place] for place in places]
 
 
-def packed(lengths: Sequence[int], room: int) -> list[list[int]]:
-    """Places in ``lengths``, each in one of few packs of at most ``room`` together: best fit decreasing."""
-    packs: list[list[int]] = []
+def fitted(lengths: Sequence[int], room: int) -> list[list[int]]:
+    """Places in ``lengths`` in few packs of at most ``room`` together: best fit decreasing."""
+    found: list[list[int]] = []
     left: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
-        fits = [(space, index) for index, space in enumerate(left) if space >= lengths[place]]
-        if fits:
-            index = min(fits)[1]
-            packs[index].append(place)
-            left[index] -= lengths[place]
-        else:
-            packs.append([place])
-            left.append(room - lengths[place])
-    return packs
+        spaces = [(space, index) for index, space in enumerate(left) if space >= lengths[place]]
+        if not spaces:
+            spaces = [(room, len(left))]
+            found.append([])
+            left.append(room)
+        index = min(spaces)[1]
+        found[index].append(place)
+        left[index] -= lengths[place]
+    return found
 
 
 def pack(detector: Detector, lines: Sequence[Line], samples: int) -> Pack:
@@ -94,11 +114,10 @@ def pack(detector: Detector, lines: Sequence[Line], samples: int) -> Pack:
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # of four dimensions: taken as it is
         "packed": Envelope(Apart(None, edges, torch.tensor(edges, dtype=torch.int32, device=device))),
         "use_cache": False,
-        **eyes.inputs(names),
     }
     keep, taught = _taught(lines, edges, samples)
     moved = Taught(*(getattr(taught, name).to(device) for name in Taught.__slots__))
-    return Pack(inputs, keep.to(device), moved, edges[-1], len(lines))
+    return Pack(inputs, eyes.inputs(names), keep.to(device), moved, edges[-1], len(lines))
 
 
 class Apart(Reading):
@@ -142,7 +161,7 @@ def _taught(lines: Sequence[Line], edges: Sequence[int], samples: int) -> tuple[
         blame = 1 / (max(1, len(blamed)) * samples)
         against += [blame * (place in blamed) for place in range(len(target.ids))]
         for slot in target.slots:
-            slots.append([row + slot.position + side for side in range(4)])
+            slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
             shares.append(1 / (len(target.slots) * samples))
     return torch.tensor(keep), Taught(

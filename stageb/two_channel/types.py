@@ -10,7 +10,7 @@ from dataclasses import dataclass
 BINS = 1000  # per axis
 
 Box = tuple[float, float, float, float]  # pixels, x1 < x2, y1 < y2
-Bins = tuple[int, int, int, int]  # 0 to BINS - 1, x1 <= x2, y1 <= y2
+Bins = tuple[int, int, int, int]  # 0 to BINS - 1, x1 <= x2, y1 <= y2; of a true object, both below
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Match:
 class Slot:
     """Where in a target four coordinate tokens stand, and what they should be."""
 
-    position: int  # index of the first of the four tokens, in the answer's tokens
+    positions: tuple[int, int, int, int]  # of the coordinate tokens of x1, y1, x2, y2, in the answer's tokens
     bins: Bins  # the truth
 
 
@@ -73,6 +73,6 @@ class Target:
     """An answer to be taught: token ids, and which of them carry a loss."""
 
     ids: tuple[int, ...]  # the answer's tokens, the closing ones included
-    taught: tuple[bool, ...]  # per token: whether text cross-entropy is taken on it
+    taught: tuple[bool, ...]  # per token: whether text cross-entropy is taken on it; never on a coordinate
     slots: tuple[Slot, ...]  # every true object exactly once, matched or appended
-    against: tuple[int, ...] = ()  # positions whose token is taught against (near-duplicates)
+    against: tuple[int, ...] = ()  # positions whose token is taught against: coordinates of false positives
