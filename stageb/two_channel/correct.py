@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from stageb.two_channel.config import ChannelBConfig
 from stageb.two_channel.matching import match, near
 from stageb.two_channel.targets import of_rollout, of_truth
 from stageb.two_channel.text import Spelling, parse, truth
-from stageb.two_channel.types import Sample, Target
-
-Ids = tuple[int, ...]
+from stageb.two_channel.types import Rollout, Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +34,25 @@ class Outcome:
 
 
 def corrected(
-    sample: Sample, ids: Ids, spelling: Spelling, config: ChannelBConfig, room: int
-) -> tuple[Target, dict[str, int | bool]]:
-    """What an answer's ``ids`` are turned into to be taught, in at most ``room`` tokens, and the facts of its ``Outcome``."""
-    true, parsed = truth(sample), parse(ids, spelling)
+    sample: Sample, rollout: Rollout, spelling: Spelling, config: ChannelBConfig, room: int
+) -> tuple[Target, Outcome]:
+    """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to."""
+    true, parsed = truth(sample), parse(rollout.ids, spelling)
     matched = match(parsed.objects, true, config.min_iou)
-    target = of_rollout(ids, parsed, matched, true, spelling, config.false_positives)
-    overlong = len(target.ids) > room
-    facts: dict[str, int | bool] = {
-        "complete": parsed.complete,
-        "unread": not (parsed.objects or parsed.complete),
-        "overlong": overlong,
-        "predicted": len(parsed.objects),
-        "true": len(true),
-        "matched": len(matched.pairs),
-        "duplicates": len(near(parsed.objects)),
-    }
-    return of_truth(true, spelling) if overlong else target, facts
+    target = of_rollout(rollout.ids, parsed, matched, true, spelling, config.false_positives)
+    outcome = Outcome(
+        tokens=len(rollout.ids),
+        ended=rollout.ended,
+        complete=parsed.complete,
+        unread=not (parsed.objects or parsed.complete),
+        overlong=len(target.ids) > room,
+        predicted=len(parsed.objects),
+        true=len(true),
+        matched=len(matched.pairs),
+        duplicates=len(near(parsed.objects)),
+        version=rollout.version,
+    )
+    return of_truth(true, spelling) if outcome.overlong else target, outcome
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -84,16 +84,6 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
         "rollout/tokens_max": lengths[-1],
         "rollout/weight_version": min(each.version for each in outcomes),
     }
-
-
-def plain(outcomes: Sequence[Outcome]) -> list[list[int]]:
-    """``outcomes`` as JSON can hold them; ``restored`` turns them back."""
-    return [list(map(int, astuple(each))) for each in outcomes]
-
-
-def restored(rows: Sequence[Sequence[int]]) -> list[Outcome]:
-    """What ``plain`` was given."""
-    return [Outcome(row[0], *map(bool, row[1:5]), *row[5:]) for row in rows]
 
 
 def _ratio(part: int, whole: int) -> float:

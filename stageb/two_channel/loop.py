@@ -13,7 +13,6 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs, read
 from stageb.two_channel.ranks import Ranks
 from stageb.two_channel.run import Run
-from stageb.two_channel.schedule import Schedule
 from stageb.world import World
 
 
@@ -31,13 +30,13 @@ def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: 
     with Run(config, inputs, resolved_yaml, world.facts()) as run:
         if world.lead(run.finished, fresh):
             return 0
-        ranks = Ranks(config, inputs, world)
-        begun, checkpoint = world.lead(run.begin, fresh, ranks.schedule)
+        begun, checkpoint, model = world.lead(run.begin, fresh)
+        ranks = Ranks(config, inputs, world, model)
         ranks.take_up(checkpoint)
+        world.lead(run.ready, ranks, begun)
         if not steps(world, run, ranks, begun):
             return world.lead(run.stop)
-        pictures = ranks.pictures()
-        world.lead(run.end, pictures)
+        world.lead(run.end)
     return 0
 
 
@@ -46,14 +45,13 @@ def steps(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
     schedule = ranks.schedule
     for step in range(begun, schedule.steps):
         samples = ranks.samples(step)
-        if schedule.channel(step) == "B":
-            written = ranks.roll_out(step, samples)
-            targets = ranks.corrected(step, samples, written)
-        else:
+        if schedule.channel(step) == "A":
             targets = ranks.truth(samples)
-        figures = ranks.learn(step, samples, targets)
+        else:
+            targets = ranks.corrected(samples, ranks.roll_out(step, samples))
+        came = ranks.learn(step, targets)
         tested = ranks.evaluate(step) if schedule.evaluates(step) else None
-        world.lead(run.record, step, figures, tested)
+        world.lead(run.record, step, came, tested)
         if schedule.commits(step):
             checkpoint = ranks.checkpoint()
             world.lead(run.commit, step, checkpoint)

@@ -65,7 +65,9 @@ class Progress:
         if "eval/map" in row or (not self._console.is_terminal and now - self._said >= PAUSE_S):
             self._said = now
             left = (now - self._began) / (row["step"] - self._begun) * (self._schedule.steps - row["step"])
-            self._console.print(f"step {row['step']}/{self._schedule.steps}: {figures}, {seconds:.2f} s, {_clock(left)} left")
+            self._console.print(
+                f"step {row['step']}/{self._schedule.steps}: {figures}, {seconds:.2f} s, {_clock(left)} left"
+            )
 
     def tells(self, text: str) -> None:
         """Something that is worth a line of its own."""

@@ -7,7 +7,7 @@ Every method is for all ranks, in the same order. Rank 0 alone decides and write
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +24,10 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Outcome, corrected
 from stageb.two_channel.inputs import Inputs, of_keys
 from stageb.two_channel.learner import Figures, Learner
-from stageb.two_channel.rollout import Writer, Written
+from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.targets import of_truth
-from stageb.two_channel.types import Sample, Target
+from stageb.two_channel.types import Rollout, Sample, Target
 from stageb.world import World, decode, encode
 
 Taught = tuple[Sample, Target]
@@ -59,14 +59,13 @@ class Ranks:
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
         self._dtype = torch.bfloat16 if halved else torch.float32
-        self.detector = model.load(folder, config.model, world.device)
+        self.detector = model.load(folder, config.model, config.data.prompt, world.device)
         self.spelling = text.spelling_of(self.detector.tokenizer)
         text.check(inputs.train, self.spelling)
         fits = self._fitting(inputs.train)
         self.train, self.aside = fits, [each.key for each in inputs.train if each not in set(fits)]
         self.schedule = Schedule(config, len(self.train))
-        self.writer = Writer(model.load(folder, config.model, world.device, self._dtype))
-        model.tune(self.detector, config.tuner)
+        self.writer = Writer(model.load(folder, config.model, config.data.prompt, world.device, self._dtype))
         self.learner = Learner(world, self.detector, config)
         self._outcomes: list[Outcome] = []  # of the step at hand, as these
         self._times: dict[str, float] = {}
@@ -75,7 +74,7 @@ class Ranks:
         """Go on from a checkpoint's file; None: from the beginning."""
         if path:
             state = torch.load(path, map_location="cpu", weights_only=True)
-            model.restore(self.detector, state["weights"])
+            self.detector.model.load_state_dict(state["weights"], strict=False)
             self.learner.take_up(state["learner"])
 
     # A step
@@ -89,7 +88,7 @@ class Ranks:
         for sample in samples:
             yield sample, of_truth(text.truth(sample), self.spelling)
 
-    def roll_out(self, step: int, samples: Sequence[Sample]) -> list[Written]:
+    def roll_out(self, step: int, samples: Sequence[Sample]) -> list[Rollout]:
         """Answers to ``samples``, each rank's share by itself; all of them, on every rank."""
         mine = self.world.share(samples)
         settings = self.config.channel_b
@@ -99,16 +98,16 @@ class Ranks:
             written = self.writer.write(mine, [self.schedule.key(step, sample.key) for sample in mine], how)
         with self._timed("wait_s"):
             parts = self.world.gather(encode([[each.ids, each.ended] for each in written]))
-        return [Written(tuple(ids), ended, step) for ids, ended in self.world.dealt([decode(part) for part in parts])]
+        return [Rollout(tuple(ids), ended, step) for ids, ended in self.world.dealt([decode(part) for part in parts])]
 
-    def corrected(self, samples: Sequence[Sample], written: Sequence[Written]) -> Iterator[Taught]:
+    def corrected(self, samples: Sequence[Sample], rollouts: Sequence[Rollout]) -> Iterator[Taught]:
         """Channel B: the answers set right."""
         room = self.config.packing.max_length
-        for sample, answer in zip(samples, written, strict=True):
+        for sample, rollout in zip(samples, rollouts, strict=True):
             with self._timed("parse_match_s"):
                 left = room - len(self.detector.prompt_ids(sample.image))
-                target, facts = corrected(sample, answer.ids, self.spelling, self.config.channel_b, left)
-            self._outcomes.append(Outcome(tokens=len(answer.ids), ended=answer.ended, version=answer.version, **facts))
+                target, outcome = corrected(sample, rollout, self.spelling, self.config.channel_b, left)
+            self._outcomes.append(outcome)
             yield sample, target
 
     def learn(self, step: int, targets: Iterator[Taught]) -> Came:
@@ -140,14 +139,21 @@ class Ranks:
         """All that a run goes on from."""
         if not self.world.is_global_zero:
             return Checkpoint({}, {})
-        weights = {name: each.to("cpu", self._dtype) for name, each in model.effective(self.detector)}
-        state = {"weights": model.learnt(self.detector), "learner": self.learner.state()}
+        weights = {name: each.to("cpu", self._dtype) for name, each in _weights(self.detector)}
+        learnt = {name: each.detach() for name, each in self.detector.model.named_parameters() if each.requires_grad}
+        state = {"weights": learnt, "learner": self.learner.state()}
         return Checkpoint(weights, state)
+
+    def describe(self, folder: Path) -> None:
+        """Write into ``folder`` all of the checkpoint but its weights."""
+        detector = self.detector
+        for each in (detector.model.config, detector.model.generation_config, detector.tokenizer, detector.eyes.process):
+            each.save_pretrained(folder)
 
     def _refresh(self, step: int) -> None:
         """Have the writer take the newest weights, those before a step."""
         if self.writer.version != step:
-            self.writer.take(model.effective(self.detector), step)
+            self.writer.take(_weights(self.detector), step)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -161,9 +167,10 @@ class Ranks:
         """The samples that fit, with their answers and with any that the model may write. Raises ``InputError``."""
         packing = self.config.packing
         prompts = {sample.key: len(self.detector.prompt_ids(sample.image)) for sample in samples}
-        longest = max(prompts.values()) + self.config.channel_b.max_new_tokens
-        least = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
-        require("B" not in self.config.schedule.pattern or packing.max_length >= longest, "packing.max_length", packing.max_length, least)
+        if "B" in self.config.schedule.pattern:
+            longest = max(prompts.values()) + self.config.channel_b.max_new_tokens
+            remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
+            require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
         truths = {sample.key: len(of_truth(text.truth(sample), self.spelling).ids) for sample in samples}
         fits = tuple(each for each in samples if prompts[each.key] + truths[each.key] <= packing.max_length)
         if len(fits) < len(samples) and (packing.overlong == "refuse" or not fits):
@@ -173,3 +180,11 @@ class Ranks:
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
         return fits
+
+
+def _weights(detector: model.Detector) -> Iterator[tuple[str, Tensor]]:
+    seen = set[int]()
+    for name, each in detector.model.state_dict().items():
+        if each.data_ptr() not in seen:
+            seen.add(each.data_ptr())
+            yield name, each

@@ -28,7 +28,7 @@ from stageb.two_channel.correct import summary
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.logs import Logs
 from stageb.two_channel.progress import Progress, finished_already
-from stageb.two_channel.ranks import Came, Checkpoint
+from stageb.two_channel.ranks import Came, Checkpoint, Ranks
 from stageb.two_channel.schedule import Schedule
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
@@ -88,16 +88,19 @@ class Run:
             base = self.folder / stored.BASE
             with disk.reporting(base):
                 shutil.rmtree(base, ignore_errors=True)
-                model.make(base, self.config.model.small, self.inputs.descs, self.config.seed)
+                model.make(base, self.config.model.small, self.inputs.descs)
             named = str(base)
         return state["step"] if state else 0, str(path) if path else None, named
 
-    def ready(self, schedule: Schedule, done: int, aside: Sequence[str]) -> None:
-        """The ranks are: ``done`` steps lie behind; samples ``aside`` are left out, since they are too long."""
-        self.schedule = schedule
+    def ready(self, ranks: Ranks, done: int) -> None:
+        """``ranks`` are; ``done`` steps lie behind."""
+        self.schedule, aside = ranks.schedule, ranks.aside
+        with disk.reporting(self.folder):
+            ranks.describe(self.folder / stored.MODEL)
+        self._index()
         rows = self.journal.rows(METRICS)
         self.logs = Logs(self.config.log, self.folder, rows)
-        self.progress = Progress(self.config, schedule, done, rows[-1] if rows else None)
+        self.progress = Progress(self.config, self.schedule, done, rows[-1] if rows else None)
         if aside:
             self.progress.tells(f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}")
         launching.heed(self.progress.stops)
@@ -182,14 +185,12 @@ class Run:
         self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint.state, path))
         self.loggers.save()
         self.journal.commit({"step": step + 1, "skipped": self._skipped, "finished": False})
-        self.index(checkpoint)
+        self._index()
 
-    def index(self, checkpoint: Checkpoint) -> None:
-        """Have the checkpoint's folder say where its weights lie; and what else belongs to it."""
-        path = self.journal.path(stored.WEIGHTS)
-        assert path is not None
-        checkpoint.save_beside(path.parent)
-        self.journal.replace(stored.INDEX, stored.index_of(checkpoint.weights, path))
+    def _index(self) -> None:
+        """Have the checkpoint's folder say where its newest weights lie."""
+        if path := self.journal.path(stored.WEIGHTS):
+            self.journal.replace(stored.INDEX, stored.index_of(path))
 
 
 def _tails(times: Sequence[Mapping[str, float]]) -> dict[str, float]:

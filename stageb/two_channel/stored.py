@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -28,10 +29,11 @@ def put(weights: Mapping[str, Tensor], path: Path) -> None:
     save_file({name: each.contiguous() for name, each in weights.items()}, path, metadata={"format": "pt"})
 
 
-def index_of(weights: Mapping[str, Tensor], path: Path) -> str:
-    """The index of a checkpoint whose ``weights`` lie in ``path``."""
-    total = sum(each.nbytes for each in weights.values())
-    found = {"metadata": {"total_size": total}, "weight_map": dict.fromkeys(sorted(weights), path.name)}
+def index_of(path: Path) -> str:
+    """The index of a checkpoint whose weights lie in ``path``."""
+    with safe_open(path, "pt") as file:
+        names = sorted(file.keys())
+    found = {"metadata": {"total_size": path.stat().st_size}, "weight_map": dict.fromkeys(names, path.name)}
     return disk.json_text(found) + "\n"
 
 
