@@ -84,6 +84,13 @@ LOOPS = {
         commands={"evaluate": "stageb.snake.evaluate:main", "play": "stageb.snake.play:main"},
         needs=("PIL", "gymnasium", "tensorboard"),
     ),
+    "two_channel": Loop(
+        summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",
+        config="stageb.two_channel.config:TwoChannelConfig",
+        fit="stageb.two_channel.loop:fit",
+        commands={"evaluate": "stageb.two_channel.evaluate:main"},
+        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard", "torchvision"),
+    ),
 }
 
 

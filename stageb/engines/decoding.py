@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from stageb import pulse
 from stageb.engines import attention
+from stageb.engines.batches import Bounded, Size, batches_of
 from stageb.engines.caches import Cache, Past, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
 from stageb.engines.packed import NOTHING, Packed
@@ -51,12 +52,10 @@ from stageb.errors import EngineError
 
 log = logging.getLogger(__name__)
 
-Size = tuple[int, int]  # tokens of a prompt, and of its answer at most
 T = TypeVar("T")
 A = TypeVar("A")
 
-ROWS = 256  # answers that step together at most
-TOKENS = 1 << 18  # keys and values held at once at most, counted in tokens of all rows
+LOGITS = 1 << 28  # that stand in memory at once, where every token of an answer is weighed
 SHARED = 4  # shared texts whose keys and values are kept
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others
 STEPS_PER_LOOK = {"cpu": 1}  # steps between two looks at the tokens; on a GPU each look waits for the device
@@ -153,7 +152,7 @@ class Decoder:
             shared, rows = (), [Row(shared + row.own, row.decode, row.key) for row in rows]
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
-        batches = self._stepping.batches(rows) if self._stepping else _batches(sizes)
+        batches = self._stepping.batches(rows) if self._stepping else batches_of(sizes)
         return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch))
 
     def scores(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
@@ -166,7 +165,20 @@ class Decoder:
             shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
         sizes = [(len(shared) + len(choice.own), max(map(len, choice.answers))) for choice in choices]
         self._check_lengths(sizes)
-        return self._in_batches(choices, sizes, _batches(sizes), lambda batch: self._scored(shared, batch))
+        return self._in_batches(choices, sizes, batches_of(sizes), lambda batch: self._scored(shared, batch))
+
+    def chances(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+        """The log-probability of every token of the one answer of each of ``choices``; otherwise as ``scores``."""
+        if not self._shares:
+            shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
+        sizes = [(len(shared) + len(choice.own), len(choice.answers[0])) for choice in choices]
+        self._check_lengths(sizes)
+        most = max(1, LOGITS // self._model.get_input_embeddings().num_embeddings)
+        return self._in_batches(choices, sizes, batches_of(sizes, most), lambda batch: self._weighed(shared, batch))
+
+    def forget(self) -> None:
+        """The model's weights have changed: let go of what was read with the old ones."""
+        self._shared.clear()
 
     def _check_lengths(self, sizes: Iterable[Size]) -> None:
         for prompt, answer in sizes:
@@ -180,29 +192,12 @@ class Decoder:
         self, items: Sequence[T], sizes: Sequence[Size], batches: Iterable[list[int]], work: Callable[[list[T]], list[A]]
     ) -> list[A]:
         """``work`` done on ``items``, of ``sizes``, in ``batches`` of their places or less; in the order of ``items``."""
+        bounded = Bounded(work, self._device, self.forget)
         found: dict[int, A] = {}
         for batch in batches:
             longest = max(sum(sizes[index]) for index in batch)
-            found.update(zip(batch, self._bounded([items[index] for index in batch], longest, work), strict=True))
+            found.update(zip(batch, bounded([items[index] for index in batch], longest), strict=True))
         return [found[index] for index in range(len(items))]
-
-    def _bounded(self, items: list[T], longest: int, work: Callable[[list[T]], list[A]]) -> list[A]:
-        """One batch, or its halves where the device's memory does not hold it."""
-        try:
-            return work(items)
-        except torch.cuda.OutOfMemoryError as error:
-            if len(items) == 1:
-                raise EngineError(
-                    f"one prompt with its answer of up to {longest} tokens does not fit into the memory of {self._device}; "
-                    "take a smaller model, or lower sampler.max_prompt_tokens or max_new_tokens"
-                ) from error
-        pulse.tick()
-        # Outside the except block, where the error no longer holds the failed batch's tensors.
-        self._shared.clear()
-        torch.cuda.empty_cache()
-        half = len(items) // 2
-        log.warning("out of memory on %s with %d rows: going on with %d", self._device, len(items), half)
-        return self._bounded(items[:half], longest, work) + self._bounded(items[half:], longest, work)
 
     @torch.inference_mode()
     def _scored(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
@@ -229,6 +224,21 @@ class Decoder:
             scores[self._on_device(longer)] += self._behind(tails, rows, starts, mask, Past(cache, stems))
         numbers = iter(scores.tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
+
+    @torch.inference_mode()
+    def _weighed(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
+        """The chances of one batch that fits."""
+        stems = self._kept(shared) if shared else None
+        if self._packed:
+            return [tuple(each.tolist()) for each in self._packed.chances(shared, stems, choices)]
+        answers = [choice.answers[0] for choice in choices]
+        texts = [choice.own + ids[:-1] for choice, ids in zip(choices, answers, strict=True)]
+        _, logits = self._read(texts, len(shared), self._cache(stems, len(choices)), stems, keep=max(map(len, answers)))
+        must_be_numbers(logits)
+        chances = logits.log_softmax(-1, dtype=torch.float32)
+        rows = zip(chances, answers, strict=True)
+        each = [row[-len(ids) :].gather(-1, self._on_device(list(ids))[:, None]) for row, ids in rows]
+        return [tuple(part[:, 0].tolist()) for part in each]
 
     def _behind(self, tails: list[Ids], fork: Tensor, starts: Tensor, mask: Tensor, past: Past) -> Tensor:
         """Log-probability (rows,) of all but the first of each of ``tails``, read from the positions ``starts`` (rows,) on
@@ -384,17 +394,3 @@ class Decoder:
         pulse.tick()
         logits: Tensor = out.logits[:, -keep:]
         return logits
-
-
-def _batches(sizes: Sequence[Size]) -> Iterator[list[int]]:
-    """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS`` and ``TOKENS``."""
-    batch, new = list[int](), 0
-    for index in sorted(range(len(sizes)), key=lambda index: sizes[index][0]):
-        prompt, answer = sizes[index]
-        new = max(new, answer)
-        if batch and (len(batch) == ROWS or (len(batch) + 1) * (prompt + new) > TOKENS):
-            yield batch
-            batch, new = [], answer
-        batch.append(index)
-    if batch:
-        yield batch

@@ -154,7 +154,14 @@ class Packed:
         return [answer.answer() for answer in answers]
 
     def scores(self, shared: Ids, stems: list[Stem] | None, choices: list[Choice]) -> list[tuple[float, ...]]:
-        """Scores of one batch. Where answers differ in their last token alone, a prompt is read once for all of them."""
+        """Scores of one batch."""
+        each = self.chances(shared, stems, choices)
+        numbers = iter(torch.stack([part.sum() for part in each]).tolist())
+        return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
+
+    def chances(self, shared: Ids, stems: list[Stem] | None, choices: list[Choice]) -> Sequence[Tensor]:
+        """The log-probability of every token of every answer, a tensor an answer, all choices' one after the other. Where
+        answers differ in their last token alone, a prompt is read once for all of them."""
         texts: list[Ids] = []
         keep: list[int] = []
         asked: list[tuple[int, Ids]] = []  # for each answer: which text ends before its last token, and its ids
@@ -172,9 +179,7 @@ class Packed:
         chances = logits.log_softmax(-1, dtype=torch.float32)
         lines = self._tensor([edges[text] + place for text, ids in asked for place in range(len(ids))])
         tokens = self._tensor([token for _, ids in asked for token in ids])
-        each = torch.split(chances[lines, tokens], [len(ids) for _, ids in asked])
-        numbers = iter(torch.stack([part.sum() for part in each]).tolist())
-        return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
+        return torch.split(chances[lines, tokens], [len(ids) for _, ids in asked])
 
     def read(
         self,

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from stageb import pulse
-from stageb.engines import decoding
+from stageb.engines import batches, decoding
 from stageb.engines.attention import one_step
 from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
@@ -56,11 +56,11 @@ def test_each_row_has_its_own_limit_and_setting() -> None:
 def test_calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = rows(20)
     whole = decoder().answers(SHARED, asked)
-    monkeypatch.setattr(decoding, "ROWS", 7)
+    monkeypatch.setattr(batches, "ROWS", 7)
     assert decoder().answers(SHARED, asked) == whole
-    monkeypatch.setattr(decoding, "TOKENS", 100)  # three rows of some thirty
+    monkeypatch.setattr(batches, "TOKENS", 100)  # three rows of some thirty
     assert decoder().answers(SHARED, asked) == whole
-    monkeypatch.setattr(decoding, "TOKENS", 1)
+    monkeypatch.setattr(batches, "TOKENS", 1)
     assert decoder().answers(SHARED, asked) == whole
 
 
@@ -168,3 +168,25 @@ def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(heads: int, k
     prompts = [(lines[0], lines[1])] if samples else []
     found = one_step(query, [(shared[0], shared[1]), *prompts, (key, value)], mask, 0.3)
     torch.testing.assert_close(found, expected.transpose(1, 2))
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "mistral"])  # read packed, and padded
+def test_the_chance_of_every_token_of_an_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = decoder(kind)
+    asked = rows(6, replace(DECODE, max_new_tokens=5))
+    choices = [Choice(row.own, (answer.ids,)) for row, answer in zip(asked, made.answers(SHARED, asked), strict=True)]
+    chances = made.chances(SHARED, choices)
+    assert [len(each) for each in chances] == [5] * 6
+    for each, (score,) in zip(chances, made.scores(SHARED, choices), strict=True):
+        assert sum(each) == pytest.approx(score, abs=1e-4)
+    monkeypatch.setattr(decoding, "LOGITS", 1)  # one at a time
+    assert [pytest.approx(each, abs=1e-4) for each in made.chances(SHARED, choices)] == chances
+
+
+def test_new_weights_are_used_once_the_old_ones_are_forgotten() -> None:
+    made, asked = decoder(), rows(4, replace(DECODE, temperature=0.0))
+    made.answers(SHARED, asked)
+    made._model.load_state_dict(tiny_models.model("qwen3", VOCABULARY, seed=1).state_dict())
+    made.forget()
+    other = Decoder(tiny_models.model("qwen3", VOCABULARY, seed=1), frozenset(), str)
+    assert made.answers(SHARED, asked) == other.answers(SHARED, asked)

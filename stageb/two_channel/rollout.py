@@ -1,0 +1,52 @@
+"""Answers of the model as it stands, by the default engine, on a copy of the weights that learn.
+
+A copy and not the learner's own module: the engine puts an attention of its own into a model, and reads half-precision
+weights at full speed where learning keeps whole ones. It costs two bytes a weight beside the dozen that learning takes, and
+ranks that do nothing but roll out hold theirs in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from stageb.engines.protocol import Decode, Request
+from stageb.engines.transformers import TransformersEngine
+from stageb.two_channel.model import Detector
+from stageb.two_channel.types import Rollout, Sample
+
+Ids = tuple[int, ...]
+
+
+class Writer:
+    """Writes answers with a detector of its own, whose weights it takes anew from time to time."""
+
+    def __init__(self, detector: Detector) -> None:
+        self.version = -1  # of no weights yet
+        self._detector = detector
+        self._engine = TransformersEngine(detector.model, detector.tokenizer, {}, lambda: detector.eyes)
+        self._engine.open_eyes()
+
+    @torch.no_grad()
+    def take(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Answer with ``weights`` from now on, by name: every one of the model's, tied ones once."""
+        own = self._detector.model.state_dict()
+        for name, weight in weights:
+            own[name].copy_(weight)
+        self._engine.forget()
+        self.version = version
+
+    def write(self, samples: Sequence[Sample], keys: Sequence[int], decode: Decode) -> list[Rollout]:
+        """An answer for each of ``samples``, drawn from the stream of its key alone."""
+        requests = [
+            Request(self._detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
+        ]
+        answers = [answer for (answer,) in self._engine.answers(requests)]
+        return [Rollout(answer.ids, answer.finish == "stop", self.version) for answer in answers]
+
+    def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
+        """The log-probability of every token of an answer for each of ``samples``, at temperature 1."""
+        prompts = (self._detector.prompt(sample.image) for sample in samples)
+        return self._engine.chances(list(zip(prompts, answers, strict=True)))
