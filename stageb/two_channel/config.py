@@ -21,6 +21,8 @@ class DataConfig:
     """The file to learn from."""
     test: str = ""
     """The file to evaluate on; nothing is learnt from it."""
+    images: str | None = None
+    """The folder that images are named relative to; null: that of the file that names them."""
     prompt: str = "Detect all objects."
     """What the model is asked beneath each image."""
 
