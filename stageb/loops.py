@@ -89,7 +89,7 @@ LOOPS = {
         config="stageb.two_channel.config:TwoChannelConfig",
         fit="stageb.two_channel.loop:fit",
         commands={"evaluate": "stageb.two_channel.evaluate:main"},
-        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard", "torchvision"),
+        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard"),
     ),
 }
 
