@@ -92,7 +92,7 @@ LOOPS = {
         tools={
             "boxes": Tool("Make data for detectors: from VOC XML or COCO JSON, or drawn.", "stageb.two_channel.boxes:main"),
         },
-        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard", "torchvision"),
+        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard"),
     ),
 }
 

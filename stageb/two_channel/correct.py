@@ -55,11 +55,11 @@ def corrected(
     return of_truth(true, spelling) if outcome.overlong else target, outcome
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def summary(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
     """What the rollouts of a step came to, by the names that records use; shares are from 0 to 1.
 
-    ``precision`` and ``recall`` are over all objects together, ``match_rate`` is the mean over images of the share found;
-    ``_p10`` and ``_p90`` are tenths from the lower and the upper end of images.
+    ``precision`` and ``recall`` are over all objects together, the former none where nothing was predicted; ``match_rate``
+    is the mean over images of the share found; ``_p10`` and ``_p90`` are of the lowest and of the highest tenth of images.
     """
     count = len(outcomes)
     predicted, true, matched = (sum(getattr(each, name) for each in outcomes) for name in ("predicted", "true", "matched"))
@@ -71,7 +71,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
         "rollout/sample_valid_pred_rate": sum(each.predicted > 0 for each in outcomes) / count,
         "rollout/end_of_answer_rate": sum(each.ended for each in outcomes) / count,
         "rollout/overlong_rate": sum(each.overlong for each in outcomes) / count,
-        "rollout/precision": _ratio(matched, predicted),
+        "rollout/precision": matched / predicted if predicted else None,
         "rollout/recall": _ratio(matched, true),
         "rollout/f1": _ratio(2 * matched, predicted + true),
         "rollout/f1_p10": scores[count // 10],

@@ -35,9 +35,10 @@ class Inputs:
 def read(config: TwoChannelConfig) -> Inputs:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
     require(bool(config.data.train), "data.train", config.data.train, "name the JSON Lines to learn from")
-    train = data.read([config.data.train], config.data.images)
+    images = config.data.images
+    train = data.read([config.data.train], images)
     require(bool(train), "data.train", config.data.train, "a file with samples to learn from; this one has none")
-    return Inputs(tuple(train), tuple(data.read([config.data.test], config.data.images)) if config.data.test else ())
+    return Inputs(tuple(train), tuple(data.read([config.data.test], images)) if config.data.test else ())
 
 
 def of_keys(samples: Sequence[Sample], limit: int = 5) -> str:

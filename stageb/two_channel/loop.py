@@ -53,7 +53,7 @@ def steps(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
         tested = ranks.evaluate(step) if schedule.evaluates(step) else None
         world.lead(run.record, step, came, tested)
         if schedule.commits(step):
-            checkpoint = ranks.checkpoint()
+            checkpoint = ranks.checkpoint(step + 1)
             world.lead(run.commit, step, checkpoint)
             if world.stopping and step + 1 < schedule.steps:
                 return False

@@ -37,9 +37,9 @@ from stageb.engines.rows import Ids
 from stageb.engines.vision import Eyes, eyes_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel.config import ModelConfig, SmallConfig
+from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
 
-COORDINATES = tuple(f"<|coord_{bin}|>" for bin in range(BINS))
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
     "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
@@ -52,7 +52,6 @@ SEEING = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
 _KEY = "model.model_name_or_path"
 PLACES = 16  # along a side, that the vision tower learns; they are stretched over every image
 SPREAD = 0.02  # standard deviation of weights at the beginning
-FORM = ('{"objects": [', '{"desc": "', '", "bbox_2d": [', ", ", "]}", "user\n", "assistant\n")  # pieces of answers and turns
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ def _tokenizer(descs: Iterable[str]) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    pieces = sorted({*FORM, *descs})
+    pieces = sorted({*PIECES, "user\n", "assistant\n", *descs})
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + len(SPECIAL) + sum(map(len, pieces)),
         special_tokens=list(SPECIAL),

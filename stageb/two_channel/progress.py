@@ -60,9 +60,9 @@ class Progress:
         now, self._row = time.monotonic(), row["step"]
         if self._config.log_level in ("warning", "error"):
             return
-        if "eval/map" in row:
+        if "eval/mAP" in row:
             figures = f"evaluated: {_tested(row)}"
-        if "eval/map" in row or (not self._console.is_terminal and now - self._said >= PAUSE_S):
+        if "eval/mAP" in row or (not self._console.is_terminal and now - self._said >= PAUSE_S):
             self._said = now
             left = (now - self._began) / (row["step"] - self._begun) * (self._schedule.steps - row["step"])
             self._console.print(
@@ -100,12 +100,12 @@ def finished_already(config: TwoChannelConfig, row: Mapping[str, Any]) -> None:
 
 def _result(console: Console, config: TwoChannelConfig, row: Mapping[str, Any]) -> None:
     place = f"{config.output.root}/{config.output.run_name}/model"
-    tested = f"; on the test images {_tested(row)}" if "eval/map" in row else ""
+    tested = f"; on the test images {_tested(row)}" if "eval/mAP" in row else ""
     console.print(f"{row['step']} steps, {row['epoch']:.1f} times through the data{tested}; the checkpoint: {place}")
 
 
 def _tested(row: Mapping[str, Any]) -> str:
-    return f"mAP {row['eval/map']:.3f}, mAP50 {row['eval/map50']:.3f}, F1 {row['eval/f1']:.3f}"
+    return f"mAP {row['eval/mAP']:.3f}, mAP50 {row['eval/mAP50']:.3f}, F1 {row['eval/f1_50']:.3f}"
 
 
 def _losses(row: Mapping[str, Any]) -> str:

@@ -15,15 +15,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.utils.logging import disable_progress_bar
 
 from stageb.config import require
 from stageb.engines.protocol import Decode
 from stageb.errors import InputError
-from stageb.two_channel import evaluate, model, text
+from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Outcome, corrected
 from stageb.two_channel.inputs import Inputs, of_keys
 from stageb.two_channel.learner import Figures, Learner
+from stageb.two_channel.metrics import Told
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.targets import of_truth
@@ -43,6 +45,14 @@ class Came:
 
 
 @dataclass(frozen=True)
+class Tested:
+    """What the model said of the test images."""
+
+    samples: Sequence[Sample]
+    told: Sequence[Told]
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """All that a run goes on from; empty but on rank 0."""
 
@@ -59,6 +69,7 @@ class Ranks:
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
         self._dtype = torch.bfloat16 if halved else torch.float32
+        disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
         self.detector = model.load(folder, config.model, config.data.prompt, world.device)
         self.spelling = text.spelling_of(self.detector.tokenizer)
         text.check(inputs.train, self.spelling)
@@ -66,6 +77,8 @@ class Ranks:
         self.train, self.aside = fits, [each.key for each in inputs.train if each not in set(fits)]
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(model.load(folder, config.model, config.data.prompt, world.device, self._dtype))
+        if config.tuner.kind == "lora":
+            adapters.adapt(self.detector.model, config.tuner, self.detector.first)
         self.learner = Learner(world, self.detector, config)
         self._outcomes: list[Outcome] = []  # of the step at hand, as these
         self._times: dict[str, float] = {}
@@ -123,26 +136,24 @@ class Ranks:
 
     # Apart from learning
 
-    def evaluate(self, step: int) -> dict[str, float] | None:
+    def evaluate(self, step: int) -> Tested | None:
         """How good answers with the most probable tokens are, on the test images; None where there are none."""
         last = step + 1 == self.schedule.steps
         samples = self.inputs.test[: None if last else self.config.evaluation.samples or None]
         if not samples:
             return None
-        with self.world.at(f"evaluation after step {step}"):
-            self._refresh(step + 1)
-            found = evaluate.answered(self.writer, self.world.share(samples), self.spelling, self.config)
-        parts = self.world.gather(encode(found))
-        return evaluate.figures(samples, self.world.dealt([decode(part) for part in parts]))
+        self._refresh(step + 1)
+        told = evaluate.everywhere(self.world, self.writer, samples, self.spelling, self.config)
+        return Tested(samples, told)
 
-    def checkpoint(self) -> Checkpoint:
-        """All that a run goes on from."""
+    def checkpoint(self, step: int) -> Checkpoint:
+        """All that a run goes on from, after the steps before ``step``."""
+        self._refresh(step)
         if not self.world.is_global_zero:
             return Checkpoint({}, {})
-        weights = {name: each.to("cpu", self._dtype) for name, each in _weights(self.detector)}
         learnt = {name: each.detach() for name, each in self.detector.model.named_parameters() if each.requires_grad}
         state = {"weights": learnt, "learner": self.learner.state()}
-        return Checkpoint(weights, state)
+        return Checkpoint(self.writer.weights(), state)
 
     def describe(self, folder: Path) -> None:
         """Write into ``folder`` all of the checkpoint but its weights."""
@@ -153,7 +164,7 @@ class Ranks:
     def _refresh(self, step: int) -> None:
         """Have the writer take the newest weights, those before a step."""
         if self.writer.version != step:
-            self.writer.take(_weights(self.detector), step)
+            self.writer.take(adapters.weights(self.detector.model), step)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
@@ -180,11 +191,3 @@ class Ranks:
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
         return fits
-
-
-def _weights(detector: model.Detector) -> Iterator[tuple[str, Tensor]]:
-    seen = set[int]()
-    for name, each in detector.model.state_dict().items():
-        if each.data_ptr() not in seen:
-            seen.add(each.data_ptr())
-            yield name, each

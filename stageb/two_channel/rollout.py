@@ -38,6 +38,11 @@ class Writer:
         self._engine.forget()
         self.version = version
 
+    def weights(self) -> dict[str, Tensor]:
+        """What it answers with, by name, on the CPU; tied ones once."""
+        first = {weight.data_ptr(): (name, weight) for name, weight in reversed(self._detector.model.state_dict().items())}
+        return {name: weight.cpu() for name, weight in reversed(first.values())}
+
     def write(self, samples: Sequence[Sample], keys: Sequence[int], decode: Decode) -> list[Rollout]:
         """An answer for each of ``samples``, drawn from the stream of its key alone."""
         requests = [

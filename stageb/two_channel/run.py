@@ -22,17 +22,18 @@ from stageb import disk, launching
 from stageb.commits import committed
 from stageb.journal import Journal
 from stageb.loggers import Loggers
-from stageb.two_channel import model, stored
+from stageb.two_channel import evaluate, metrics, model, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import summary
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.logs import Logs
 from stageb.two_channel.progress import Progress, finished_already
-from stageb.two_channel.ranks import Came, Checkpoint, Ranks
+from stageb.two_channel.ranks import Came, Checkpoint, Ranks, Tested
 from stageb.two_channel.schedule import Schedule
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
+PICTURE = "boxes.png"
 NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers", "data.", "evaluation.pictures")  # change no weights
 
 
@@ -143,11 +144,12 @@ class Run:
 
     # Steps
 
-    def record(self, step: int, came: Came, tested: Mapping[str, float] | None) -> None:
+    def record(self, step: int, came: Came, tested: Tested | None) -> None:
         """Write down what a step came to; on rank 0 ``came`` holds all ranks' rollouts and times."""
         figures = came.figures
         self._skipped += figures.skipped
         channel = self.schedule.channel(step)
+        found = metrics.figures(tested.samples, tested.told) if tested else {}
         row: dict[str, Any] = {
             "step": step + 1,
             "epoch": self.schedule.epoch(step + 1),
@@ -164,7 +166,7 @@ class Run:
             "packing/tokens": figures.tokens,
             "packing/fill": figures.fill,
             **(summary(came.outcomes) if came.outcomes else {}),
-            **{f"eval/{name}": value for name, value in (tested or {}).items()},
+            **{f"eval/{name}": value for name, value in found.items()},
         }
         row = {name: _rounded(value) for name, value in row.items()}
         self.journal.append(METRICS, [row])
@@ -178,6 +180,9 @@ class Run:
         self.logs.add(row, times)
         self.loggers.log({**row, **times}, step + 1)
         self.progress.recorded(row, times["time/step_s"])
+        if tested and step + 1 == self.schedule.steps and self.config.evaluation.pictures:
+            shown = tested.samples[: self.config.evaluation.pictures]
+            evaluate.draw(shown, tested.told, self.config.channel_b.min_iou, self.folder / PICTURE)
 
     def commit(self, step: int, checkpoint: Checkpoint) -> None:
         """Make this the point to go on from."""
