@@ -27,6 +27,7 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
 from stageb.engines import attention
@@ -85,6 +86,7 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
 
     Raises ``ConfigError`` where it cannot be shown images, ``EngineError`` where it cannot be loaded.
     """
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
@@ -110,6 +112,7 @@ def save(detector: Detector, folder: Path) -> None:
 def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
     """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
     and ``descs``, an image processor."""
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = _tokenizer(descs)
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
     with torch.random.fork_rng(devices=[]):
