@@ -90,7 +90,7 @@ LOOPS = {
         fit="stageb.two_channel.loop:fit",
         commands={"evaluate": "stageb.two_channel.evaluate:main"},
         tools={
-            "boxes": Tool("Make data for detectors: from VOC XML, from COCO JSON, or drawn.", "stageb.two_channel.boxes:main")
+            "boxes": Tool("Make data for detectors: from VOC XML or COCO JSON, or drawn.", "stageb.two_channel.boxes:main"),
         },
         needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard"),
     ),

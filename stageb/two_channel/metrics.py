@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.two_channel.matching import match, near
-from stageb.two_channel.text import Spelling, box_of, places_in, truth
+from stageb.two_channel.text import Spelling, box_of, boxes_in, truth
 from stageb.two_channel.types import Placed, Sample
 
 IOUS = tuple((50 + 5 * step) / 100 for step in range(10))
@@ -39,15 +39,18 @@ class Count:
     duplicates: int  # pairs of objects of one desc, told twice
 
 
-def scores(ids: Sequence[int], probabilities: Sequence[float], spelling: Spelling) -> tuple[float, ...]:
-    """The score of each object in the kept beginning ``ids`` of an answer.
+def scores(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> tuple[float, ...]:
+    """How sure a model was of each object in the kept beginning ``ids`` of an answer.
 
-    It is the geometric mean of the ``probabilities``, which are of all tokens, of its desc's tokens and its coordinates.
+    ``chances`` are the tokens' log-probabilities. The score is the probability of the object's words (that it is there, and
+    what it is) times the geometric mean of those of its four coordinates.
     """
-    return tuple(
-        math.exp(sum(math.log(max(probabilities[place], 1e-30)) for place in places) / len(places))
-        for places in places_in(ids, spelling)
-    )
+    found, begin = [], len(spelling.opening)
+    for places in boxes_in(ids, spelling):
+        words = sum(chances[place] for place in range(begin, places[-1]) if place not in places)
+        found.append(math.exp(words + sum(chances[place] for place in places) / len(places)))
+        begin = places[-1] + 1 + len(spelling.tail)
+    return tuple(found)
 
 
 def figures(samples: Sequence[Sample], told: Sequence[Told]) -> dict[str, float]:

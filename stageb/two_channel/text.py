@@ -184,17 +184,6 @@ def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, in
     return tuple((places[i], places[i + 1], places[i + 2], places[i + 3]) for i in range(0, len(places), 4))
 
 
-def places_in(ids: Sequence[int], spelling: Spelling) -> tuple[Ids, ...]:
-    """Where the tokens that say something of each object stand in such a beginning: its desc's, and its coordinates."""
-    found = []
-    end = len(spelling.opening) - len(spelling.comma)
-    for places in boxes_in(ids, spelling):
-        begin = end + len(spelling.comma) + len(spelling.head)
-        found.append((*range(begin, places[0] - len(spelling.middle)), *places))
-        end = places[3] + 1 + len(spelling.tail)
-    return tuple(found)
-
-
 def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Placed, int]:
     """The object that begins at ``at``, and where it ends. Raises ``_RefusedError``."""
     begin = end = _past(ids, at, spelling.head)

@@ -75,16 +75,19 @@ def test_average_precision_is_by_score() -> None:
 def test_an_objects_score_is_that_of_its_own_tokens() -> None:
     s = spelling()
     objects = [Placed("RBC", (1, 2, 3, 4)), Placed("Platelets", (5, 6, 7, 8))]
-    ids = written(objects, s).ids
+    made = written(objects, s)
+    ids = made.ids
     kept = ids[: parse(ids, s).tokens]
-    text = [s.tokenizer.decode([token]) for token in kept]
-    low = {place for place, word in enumerate(text) if word == "<|coord_6|>"}
-    found = scores(kept, [0.1 if place in low else 0.5 for place in range(len(kept))], s)
-    desc = len(s.tokenizer("Platelets", add_special_tokens=False)["input_ids"])
-    assert found[0] == pytest.approx(0.5)
-    assert found[1] == pytest.approx(math.exp((math.log(0.1) + (desc + 3) * math.log(0.5)) / (desc + 4)))
-    inside = scores(kept, [1.0 if any(c in word for c in "RBCPlatelets<") else 0.0 for word in text], s)
-    assert inside == pytest.approx((1.0, 1.0))  # braces and keys do not count
+    half = [math.log(0.5)] * len(kept)
+    places = made.boxes[1]
+    sure = [0.0 if place not in places else each for place, each in enumerate(half)]
+    assert scores(kept, sure, s) == pytest.approx((1, 0.5))  # of four coordinates the mean
+    sure[places[0] - 1] = math.log(0.1)
+    assert scores(kept, sure, s) == pytest.approx((1, 0.05))
+    first = parse(ids[:-9], s).tokens
+    assert scores(kept[:first], sure, s) == pytest.approx((1,))
+    unsure = [math.log(0.1) if place < first else 0.0 for place in range(len(kept))]
+    assert scores(kept, unsure, s)[1] == 1  # what stands before it does not count
 
 
 def test_pictures_show_what_was_missed_and_what_is_not_there(tmp_path: Path) -> None:
