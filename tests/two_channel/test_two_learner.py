@@ -55,7 +55,7 @@ def gradient_of(found: Detector, packs: list[list[Line]], samples: int, iteratio
         passes = channel_a.passes(found.model, pack, found.first, iterations)
         loss = losses(passes, pack.taught, found.first, made.EVERY_LOSS).total
         loss.backward()
-        total += float(loss)
+        total += loss.item()
     return total, gradients(found)
 
 
@@ -168,7 +168,7 @@ def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> 
     for figures, state, made_there in others:
         assert made_there == 4
         for mine, theirs in zip(alone, figures, strict=True):
-            assert theirs.losses == pytest.approx(mine.losses, rel=1e-4)
+            assert theirs.losses == pytest.approx(mine.losses, rel=1e-4, abs=1e-6)
             assert (theirs.packs, theirs.fill, theirs.tokens) == (mine.packs, mine.fill, mine.tokens)
         for name, weight in one.items():
             assert torch.allclose(weight, state[name], atol=2e-5), name
@@ -225,7 +225,7 @@ def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> N
 
 def adapter(kind: str) -> Callable[[Detector], None]:
     config = TunerConfig(kind="lora", rank=4, use_dora=kind == "dora")
-    return lambda found: adapt(found.model, config, found.first)
+    return lambda found: adapt(found.model, config, found.first, seed=5)
 
 
 @pytest.mark.parametrize("kind", ["lora", "dora"])
@@ -276,7 +276,8 @@ def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path
         tokenize=False,
         add_generation_prompt=True,
     )
-    sample = made.samples(root)[0]
-    ids = found.eyes.fed(found.prompt_ids(sample.image))
-    assert tokenizer(prompt)["input_ids"] == [token for place, token in enumerate(ids) if ids[place - 1] != token or token != 315 or not place]
+    ids = found.eyes.fed(found.prompt_ids(made.samples(root)[0].image))
+    picture = int(found.model.config.image_token_id)
+    alone = [token for place, token in enumerate(ids) if token != picture or ids[place - 1] != picture]
+    assert tokenizer(prompt)["input_ids"] == alone
     assert process.patch_size == made.SMALL.patch_size
