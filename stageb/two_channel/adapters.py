@@ -10,17 +10,20 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from peft import LoraConfig, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 
+from stageb import seeds
 from stageb.errors import ConfigError
 from stageb.two_channel.config import TunerConfig
 from stageb.two_channel.types import BINS
 
 
-def adapt(model: Any, config: TunerConfig, first: int) -> None:
-    """Give ``model`` adapters, in place, and let nothing else of it learn but the coordinate tokens, from id ``first`` on.
+def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
+    """Give ``model`` adapters, in place, and let nothing else of it learn but the coordinate tokens, from id ``first`` on;
+    ``seed`` names the adapters' beginnings, which are the same on every rank.
 
     Raises ``ConfigError`` where no layer is named so.
     """
@@ -37,7 +40,9 @@ def adapt(model: Any, config: TunerConfig, first: int) -> None:
         "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
     }
     try:
-        get_peft_model(model, LoraConfig(**options))  # puts them into the model itself; the wrapper is not needed
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeds.stream(seed, "two_channel", "adapters") >> 1)
+            get_peft_model(model, LoraConfig(**options))  # puts them into the model itself; the wrapper is not needed
     except ValueError as error:
         raise ConfigError("tuner.target_modules", config.target_modules, f"all-linear, or layers of the model: {error}") from error
 

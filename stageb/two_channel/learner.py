@@ -69,6 +69,8 @@ class Learner:
         self.world, self.detector, self.config = world, detector, config
         self.ranks = world.world_size if ranks is None else ranks
         self._summed = summed or self._over_ranks
+        if config.model.gradient_checkpointing:
+            detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         self.optimizer = optimizer_of(detector.model, config.schedule)
         self._weights = [each for group in self.optimizer.param_groups for each in group["params"]]
         self._device = self._weights[0].device
@@ -93,13 +95,20 @@ class Learner:
         return self._finish(tally)
 
     def state(self) -> dict[str, Any]:
-        """All that a learner goes on from, beside the model's weights."""
-        return {"optimizer": self.optimizer.state_dict(), "broken": self._broken}
+        """All that a learner goes on from: weights that are trained, by name, and the optimiser's."""
+        trained = {name: each.detach() for name, each in self._trained()}
+        return {"weights": trained, "optimizer": self.optimizer.state_dict(), "broken": self._broken}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
+        with torch.no_grad():
+            for name, weight in self._trained():
+                weight.copy_(state["weights"][name])
         self.optimizer.load_state_dict(state["optimizer"])
         self._broken = state["broken"]
+
+    def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
 
     def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
         """The packs of a step, in their order."""

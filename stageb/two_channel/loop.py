@@ -44,11 +44,7 @@ def steps(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
     """The steps from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit."""
     schedule = ranks.schedule
     for step in range(begun, schedule.steps):
-        samples = ranks.samples(step)
-        if schedule.channel(step) == "A":
-            targets = ranks.truth(samples)
-        else:
-            targets = ranks.corrected(samples, ranks.roll_out(step, samples))
+        targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
         came = ranks.learn(step, targets)
         tested = ranks.evaluate(step) if schedule.evaluates(step) else None
         world.lead(run.record, step, came, tested)

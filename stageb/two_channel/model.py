@@ -27,6 +27,7 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
 from stageb.engines import attention
@@ -36,6 +37,7 @@ from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
 from stageb.engines.vision import Eyes, eyes_of
 from stageb.errors import ConfigError, EngineError
+from stageb.two_channel import adapters, sight
 from stageb.two_channel.config import ModelConfig, SmallConfig
 from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
@@ -85,6 +87,7 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
 
     Raises ``ConfigError`` where it cannot be shown images, ``EngineError`` where it cannot be loaded.
     """
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
@@ -94,15 +97,20 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
             "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
         ) from error
     add_coordinates(model, tokenizer)
-    model.set_attn_implementation(attention.NAME)
+    model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": sight.NAME})
     model = model.to(device).eval()
     asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.image_pixels)
     return Detector(model, tokenizer, eyes_of(model, folder, asked), Chat(tokenizer, {}), words)
 
 
 def save(detector: Detector, folder: Path) -> None:
-    """Write ``detector`` as a checkpoint that transformers and vLLM load as it is."""
-    detector.model.save_pretrained(folder)
+    """Write ``detector`` as a checkpoint that transformers and vLLM load as it is, adapters merged."""
+    model, state = detector.model, dict(adapters.weights(detector.model))
+    tables = {layer: name for name, layer in model.named_modules()}
+    if model.config.get_text_config().tie_word_embeddings or model.config.tie_word_embeddings:
+        into, out = (f"{tables[layer]}.weight" for layer in (model.get_input_embeddings(), model.get_output_embeddings()))
+        state[out] = state[into]
+    model.save_pretrained(folder, state_dict=state)
     detector.tokenizer.save_pretrained(folder)
     detector.eyes.process.save_pretrained(folder)
 
@@ -110,6 +118,7 @@ def save(detector: Detector, folder: Path) -> None:
 def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
     """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
     and ``descs``, an image processor."""
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = _tokenizer(descs)
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
     with torch.random.fork_rng(devices=[]):

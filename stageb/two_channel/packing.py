@@ -104,6 +104,7 @@ def fitted(lengths: Sequence[int], room: int) -> list[list[int]]:
 def pack(detector: Detector, lines: Sequence[Line], samples: int) -> Pack:
     """``lines`` as one pack; the step has ``samples`` samples over all packs and ranks. Raises ``PictureError``."""
     eyes = detector.eyes
+    lines = sorted(lines, key=lambda line: len(line.prompt))  # images of one size together: the vision tower batches them
     device = detector.model.get_input_embeddings().weight.device
     texts = [line.prompt + line.target.ids for line in lines]
     edges = [0, *accumulate(map(len, texts))]

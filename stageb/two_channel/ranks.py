@@ -6,23 +6,22 @@ Every method is for all ranks, in the same order. Rank 0 alone decides and write
 
 from __future__ import annotations
 
+import collections
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.utils.logging import disable_progress_bar
 
 from stageb.config import require
-from stageb.engines.protocol import Decode
 from stageb.errors import InputError
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Outcome, corrected
+from stageb.two_channel.exchange import Shared, Split
 from stageb.two_channel.inputs import Inputs, of_keys
 from stageb.two_channel.learner import Figures, Learner
 from stageb.two_channel.metrics import Told
@@ -39,7 +38,7 @@ Taught = tuple[Sample, Target]
 class Came:
     """What a step came to."""
 
-    figures: Figures
+    figures: Figures | None  # none on ranks that do not learn
     outcomes: list[Outcome]  # of all rollouts; none in a step of channel A
     times: list[dict[str, float]]  # seconds by name, of every rank
 
@@ -68,71 +67,111 @@ class Ranks:
         self.config, self.inputs, self.world = config, inputs, world
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
-        self._dtype = torch.bfloat16 if halved else torch.float32
-        disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
-        self.detector = model.load(folder, config.model, config.data.prompt, world.device)
-        self.spelling = text.spelling_of(self.detector.tokenizer)
+        self.reader = model.load(
+            folder, config.model, config.data.prompt, world.device, torch.bfloat16 if halved else torch.float32
+        )
+        self.spelling = text.spelling_of(self.reader.tokenizer)
         text.check(inputs.train, self.spelling)
         fits = self._fitting(inputs.train)
         self.train, self.aside = fits, [each.key for each in inputs.train if each not in set(fits)]
         self.schedule = Schedule(config, len(self.train))
-        self.writer = Writer(model.load(folder, config.model, config.data.prompt, world.device, self._dtype))
-        if config.tuner.kind == "lora":
-            adapters.adapt(self.detector.model, config.tuner, self.detector.first)
-        self.learner = Learner(world, self.detector, config)
+        self.writer = Writer(self.reader)
+        self.learner = self._learner(folder)
+        way = Split if config.topology.rollout else Shared
+        self.exchange = way(world, self.writer, self.schedule, self.train, self._weights)
         self._outcomes: list[Outcome] = []  # of the step at hand, as these
-        self._times: dict[str, float] = {}
+        self._parse_s = self._drawn_s = 0.0  # seconds of it
+
+    def _learner(self, folder: str) -> Learner | None:
+        """What learns on this rank, if anything does."""
+        world, topology = self.world, self.config.topology
+        if not topology.rollout:
+            ranks, summed = world.world_size, None
+        else:
+            fits = topology.learn + topology.rollout == world.world_size
+            remedy = f"it and topology.rollout must make {world.world_size}, the number of ranks"
+            require(fits, "topology.learn", topology.learn, remedy)
+            ranks, group = topology.learn, torch.distributed.new_group(range(topology.learn))
+
+            def summed(tensor: Tensor) -> Tensor:
+                torch.distributed.all_reduce(tensor, group=group)
+                return tensor
+
+        if world.rank >= ranks:
+            return None
+        detector = model.load(folder, self.config.model, self.config.data.prompt, world.device)
+        if self.config.tuner.kind == "lora":
+            adapters.adapt(detector.model, self.config.tuner, detector.first)
+        return Learner(world, detector, self.config, ranks, summed)
+
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Those that learn, as a plain model would hold them."""
+        assert self.learner
+        return adapters.weights(self.learner.detector.model)
 
     def take_up(self, path: str | None) -> None:
         """Go on from a checkpoint's file; None: from the beginning."""
         if path:
             state = torch.load(path, map_location="cpu", weights_only=True)
-            self.detector.model.load_state_dict(state["weights"], strict=False)
-            self.learner.take_up(state["learner"])
+            self.exchange.take_up(state["pending"])
+            if self.learner:
+                self.learner.detector.model.load_state_dict(state["weights"], strict=False)
+                self.learner.take_up(state["learner"])
 
     # A step
 
-    def samples(self, step: int) -> list[Sample]:
-        """The images of a step."""
-        return [self.train[place] for place in self.schedule.chosen(step)]
-
-    def truth(self, samples: Sequence[Sample]) -> Iterator[Taught]:
+    def truth(self, step: int) -> Iterator[Taught]:
         """Channel A: the truth."""
-        for sample in samples:
-            yield sample, of_truth(text.truth(sample), self.spelling)
+        for place in self.schedule.chosen(step):
+            yield self.train[place], of_truth(text.truth(self.train[place]), self.spelling)
 
-    def roll_out(self, step: int, samples: Sequence[Sample]) -> list[Rollout]:
-        """Answers to ``samples``, each rank's share by itself; all of them, on every rank."""
-        mine = self.world.share(samples)
-        settings = self.config.channel_b
-        how = Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
-        with self._timed("rollout_generate_s"), self.world.at(f"rollout of step {step}"):
-            self._refresh(step)
-            written = self.writer.write(mine, [self.schedule.key(step, sample.key) for sample in mine], how)
-        with self._timed("wait_s"):
-            parts = self.world.gather(encode([[each.ids, each.ended] for each in written]))
-        return [Rollout(tuple(ids), ended, step) for ids, ended in self.world.dealt([decode(part) for part in parts])]
+    def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
+        """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
+        return self.exchange.rollouts(step)
 
-    def corrected(self, samples: Sequence[Sample], rollouts: Sequence[Rollout]) -> Iterator[Taught]:
+    def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Taught]:
         """Channel B: the answers set right."""
         room = self.config.packing.max_length
-        for sample, rollout in zip(samples, rollouts, strict=True):
-            with self._timed("parse_match_s"):
-                left = room - len(self.detector.prompt_ids(sample.image))
-                target, outcome = corrected(sample, rollout, self.spelling, self.config.channel_b, left)
+        for sample, rollout in rollouts:
+            began = time.perf_counter()
+            left = room - len(self.reader.prompt_ids(sample.image))
+            target, outcome = corrected(sample, rollout, self.spelling, self.config.channel_b, left)
             self._outcomes.append(outcome)
+            self._parse_s += time.perf_counter() - began
             yield sample, target
 
-    def learn(self, step: int, targets: Iterator[Taught]) -> Came:
-        """One step of the optimiser."""
+    def learn(self, step: int, targets: Iterable[Taught]) -> Came:
+        """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
         channel, size = self.schedule.channel(step), self.schedule.size(step)
-        with self.world.at(f"step {step}"):
-            figures = self.learner.step(targets, channel, size, self.schedule.learning_rate(step))
-        times = {name: getattr(figures, name) for name in ("pack_s", "forward_s", "reduce_s")}
-        parts = self.world.gather(encode({**self._times, **times}))
-        came = Came(figures, self._outcomes, [{"rank": rank, **decode(part)} for rank, part in enumerate(parts)])
-        self._outcomes, self._times = [], {}
+        figures = None
+        if self.learner:
+            with self.world.at(f"step {step}"):
+                figures = self.learner.step(self._drawn(targets), channel, size, self.schedule.learning_rate(step))
+        elif channel == "B":
+            collections.deque(targets, maxlen=0)
+        came = Came(figures, self._outcomes, self._gathered_times(figures))
+        self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
         return came
+
+    def _drawn(self, targets: Iterable[Taught]) -> Iterator[Taught]:
+        """``targets``, timed."""
+        began = time.perf_counter()
+        for each in targets:
+            self._drawn_s += time.perf_counter() - began
+            yield each
+            began = time.perf_counter()
+        self._drawn_s += time.perf_counter() - began
+
+    def _gathered_times(self, figures: Figures | None) -> list[dict[str, float]]:
+        """Seconds of a step by what they went to, of every rank."""
+        mine = {**self.exchange.times, "parse_match_s": self._parse_s}
+        for name in ("pack_s", "forward_s", "reduce_s") if figures else ():
+            mine[name] = getattr(figures, name)
+        if figures:  # which counts waiting for targets as making packs
+            mine["pack_s"] -= self._drawn_s
+        self.exchange.times.clear()
+        parts = self.world.gather(encode({name: round(value, 6) for name, value in mine.items()}))
+        return [{"rank": rank, **decode(part)} for rank, part in enumerate(parts)]
 
     # Apart from learning
 
@@ -142,42 +181,33 @@ class Ranks:
         samples = self.inputs.test[: None if last else self.config.evaluation.samples or None]
         if not samples:
             return None
-        self._refresh(step + 1)
+        self.exchange.refresh(step + 1)
         told = evaluate.everywhere(self.world, self.writer, samples, self.spelling, self.config)
         return Tested(samples, told)
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run goes on from, after the steps before ``step``."""
-        self._refresh(step)
+        self.exchange.refresh(step)
+        pending = self.exchange.pending()
         if not self.world.is_global_zero:
             return Checkpoint({}, {})
-        learnt = {name: each.detach() for name, each in self.detector.model.named_parameters() if each.requires_grad}
-        state = {"weights": learnt, "learner": self.learner.state()}
-        return Checkpoint(self.writer.weights(), state)
+        assert self.learner
+        named = self.learner.detector.model.named_parameters()
+        learnt = {name: each.detach() for name, each in named if each.requires_grad}
+        return Checkpoint(self.writer.weights(), {"weights": learnt, "learner": self.learner.state(), "pending": pending})
 
     def describe(self, folder: Path) -> None:
         """Write into ``folder`` all of the checkpoint but its weights."""
-        detector = self.detector
+        detector = self.reader
         for each in (detector.model.config, detector.model.generation_config, detector.tokenizer, detector.eyes.process):
             each.save_pretrained(folder)
-
-    def _refresh(self, step: int) -> None:
-        """Have the writer take the newest weights, those before a step."""
-        if self.writer.version != step:
-            self.writer.take(adapters.weights(self.detector.model), step)
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._times[name] = self._times.get(name, 0.0) + time.perf_counter() - began
 
     # Before the first step
 
     def _fitting(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
         """The samples that fit, with their answers and with any that the model may write. Raises ``InputError``."""
         packing = self.config.packing
-        prompts = {sample.key: len(self.detector.prompt_ids(sample.image)) for sample in samples}
+        prompts = {sample.key: len(self.reader.prompt_ids(sample.image)) for sample in samples}
         if "B" in self.config.schedule.pattern:
             longest = max(prompts.values()) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"

@@ -147,6 +147,7 @@ class Run:
     def record(self, step: int, came: Came, tested: Tested | None) -> None:
         """Write down what a step came to; on rank 0 ``came`` holds all ranks' rollouts and times."""
         figures = came.figures
+        assert figures  # rank 0 learns
         self._skipped += figures.skipped
         channel = self.schedule.channel(step)
         found = metrics.figures(tested.samples, tested.told) if tested else {}

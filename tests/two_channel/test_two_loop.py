@@ -57,3 +57,19 @@ def test_two_ranks_learn_what_one_does(whole: Path, tmp_path: Path) -> None:
     assert set(ended.codes) == {0}, ended.err
     one, two = weights(whole), weights(tmp_path / "run")
     assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-4
+
+
+@pytest.mark.parametrize(("learn", "rollout", "staleness"), [(1, 2, 0), (1, 1, 1), (2, 1, 1)])
+def test_ranks_that_only_answer_change_nothing(whole: Path, tmp_path: Path, learn: int, rollout: int, staleness: int) -> None:
+    """Pipelined as serial: the same weights, but for rounding."""
+    serial = whole
+    if staleness:
+        assert main(detectors.arguments(tmp_path / "serial", topology__staleness=1)) == 0
+        serial = tmp_path / "serial" / "run"
+    keys = {"topology__learn": learn, "topology__rollout": rollout, "topology__staleness": staleness}
+    ended = forks.run(detectors.arguments(tmp_path, learn + rollout, **keys), learn + rollout, tmp_path / "job")
+    assert set(ended.codes) == {0}, ended.err
+    one, two = weights(serial), weights(tmp_path / "run")
+    assert max(float((one[name] - two[name]).abs().max()) for name in one) < 1e-4
+    versions = [row["rollout/weight_version"] for row in rows(tmp_path / "run") if row["stage2/channel_b"]]
+    assert versions == ([2, 2] if staleness else [2, 5])
