@@ -69,6 +69,7 @@ THIRD_PARTY = {
     "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
     "lab/bench/two_channel_fcos": {"numpy", "torch", "torchvision"},
+    "lab/bench/two_channel": {"matplotlib", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
     "lab/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},

@@ -153,7 +153,7 @@ def fit(model: FCOS, learnt: Sequence[Held], seed: int, given: argparse.Namespac
         with precise(batch[0].image.device):
             losses = model([each.image / 255 for each in batch], [each.target for each in batch])
         optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(losses.values())).sum().backward()
+        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 10.0)
         optimizer.step()
 
