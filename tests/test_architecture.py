@@ -59,6 +59,7 @@ THIRD_PARTY = {
     "stageb/two_channel/matching": {"numpy", "scipy"},
     "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
     "stageb/two_channel/picture": {"PIL"},
+    "stageb/two_channel/predictions": set[str](),
     "stageb/two_channel/shapes": {"PIL"},
     "stageb/two_channel/targets": set[str](),
     "stageb/two_channel/text": set[str](),

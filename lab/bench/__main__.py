@@ -33,6 +33,7 @@ BENCHMARKS = {
     "judge": Benchmark("Rollouts per second of a round of stageb predict.", "lab.bench.judge:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "two_channel": Benchmark("Steps of channel B, answers and packs of loop two_channel.", "lab.bench.two_channel:main"),
+    "boxes": Benchmark("Two ways to teach a detector, with paired intervals.", "lab.bench.two_channel_compare:main"),
     "fcos": Benchmark("A detector of the usual kind from scratch, on a detector's data.", "lab.bench.two_channel_fcos:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),
     "noise": Benchmark("How often a method learns where there is nothing to learn.", "lab.bench.learning.noise:main"),

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -41,6 +41,7 @@ from stageb.two_channel.rollout import Writer
 from stageb.two_channel.run import METRICS, TIMINGS
 from stageb.two_channel.targets import of_truth
 from stageb.two_channel.text import spelling_of, truth
+from stageb.two_channel.types import Sample
 
 CONFIG = "configs/two_channel/shapes.yaml"
 PARTS = ("steps", "rollout", "packs")
@@ -174,26 +175,25 @@ def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
 # Answers alone
 
 
-@torch.no_grad()
 def rollout(given: argparse.Namespace) -> list[Row]:
     """Tokens a second, with weights taken anew and with those of the checkpoint; the same streams in both."""
     config = _config(given)
+    read = inputs.read(config)
+    with tempfile.TemporaryDirectory() as made, torch.no_grad():
+        return _rates(given, config, read.train, _checkpoint(config, read.descs, Path(made)))
+
+
+def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[Sample], folder: str) -> list[Row]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     halved = device == "cuda" and config.fabric.precision == "bf16-mixed"
-    with tempfile.TemporaryDirectory() as made:
-        read = inputs.read(config)
-        folder = _checkpoint(config, read.descs, Path(made))
-        dtype = torch.bfloat16 if halved else torch.float32
-        detector = model.load(folder, config.model, config.data.prompt, device, dtype)
-        held = {name: weight.clone() for name, weight in detector.model.state_dict().items()}
-        writer = Writer(detector)
-        asked = ModelConfig(
-            model_name_or_path=folder,
-            torch_dtype="bfloat16" if halved else "float32",
-            image_pixels=config.model.image_pixels,
-        )
-        engine = engines.build(asked, device)
-    samples = (list(read.train) * -(-given.images // len(read.train)))[: given.images]
+    dtype = torch.bfloat16 if halved else torch.float32
+    detector = model.load(folder, config.model, config.data.prompt, device, dtype)
+    held = {name: weight.clone() for name, weight in detector.model.state_dict().items()}
+    writer = Writer(detector)
+    kind: Literal["bfloat16", "float32"] = "bfloat16" if halved else "float32"
+    asked = ModelConfig(model_name_or_path=folder, torch_dtype=kind, image_pixels=config.model.image_pixels)
+    engine = engines.build(asked, device)
+    samples = (list(train) * -(-given.images // len(train)))[: given.images]
     keys = [stream(config.seed, "bench", number) for number in range(len(samples))]
     how = Decode(config.channel_b.temperature, config.channel_b.top_p, max_new_tokens=config.channel_b.max_new_tokens)
     requests = [Request(detector.prompt(sample.image), how, (key,)) for sample, key in zip(samples, keys, strict=True)]
