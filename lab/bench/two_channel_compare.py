@@ -1,9 +1,9 @@
 """Which of two ways to teach a detector is better: ``bin/bench boxes --data FILE --a A1 A2 A3 --b B1 B2 B3``.
 
-Files are predictions for the same images, as ``stageb evaluate RUN --told FILE`` writes them, one a seed; the first of ``--a``
-and the first of ``--b`` are of one seed, and so on. Told are both sides' means over seeds, and the difference b - a with its
-95 % interval, by bootstrap of images and seeds together (Efron & Tibshirani 1993, section 13): both sides lose and repeat
-the same images.
+Files are predictions for the same images, as ``stageb evaluate RUN --told FILE`` writes them, one a seed; the first of
+``--a`` and the first of ``--b`` are of one seed, and so on. Told are both sides' means over seeds, and the difference b - a
+with its 95 % interval, by bootstrap of images and seeds together (Efron & Tibshirani 1993, section 13): both sides lose and
+repeat the same images.
 """
 
 from __future__ import annotations
