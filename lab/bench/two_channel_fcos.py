@@ -175,11 +175,10 @@ def told(model: FCOS, samples: Sequence[Sample], descs: Sequence[str], device: t
     model.eval()
     found = []
     for sample in samples:
-        with precise(device):
-            (said,) = model([pixels(sample, device) / 255])
-        boxes, labels, scores = (said[name].float().tolist() for name in ("boxes", "labels", "scores"))
+        (said,) = model([pixels(sample, device) / 255])
+        boxes, labels, scores = (said[name].tolist() for name in ("boxes", "labels", "scores"))
         objects = [
-            (Placed(descs[int(label) - 1], bins_of(tuple(box), sample.width, sample.height)), score)
+            (Placed(descs[label - 1], bins_of(tuple(box), sample.width, sample.height)), score)
             for box, label, score in zip(boxes, labels, scores, strict=True)
         ]
         found.append(Told(tuple(each for each, _ in objects), tuple(score for _, score in objects)))
