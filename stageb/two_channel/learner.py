@@ -76,7 +76,9 @@ class Learner:
         self._device = self._weights[0].device
         self._broken = 0  # steps in a row
 
-    def step(self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float) -> Figures:
+    def step(
+        self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
+    ) -> Figures:
         """One step on ``targets``, the same on all learning ranks; there are to be ``samples`` of them.
 
         Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.

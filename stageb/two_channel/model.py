@@ -148,7 +148,9 @@ def add_coordinates(model: Any, tokenizer: Any) -> None:
         return
     ids = tokenizer.convert_tokens_to_ids(list(COORDINATES))
     if len(held) < BINS or ids != list(range(ids[0], ids[0] + BINS)):
-        remedy = f"its tokenizer knows {len(held)} of the {BINS} coordinate tokens, or not in a row; name one with all or none"
+        remedy = (
+            f"its tokenizer knows {len(held)} of the {BINS} coordinate tokens, or not in a row; name one with all or none"
+        )
         raise ConfigError(_KEY, model.name_or_path, remedy)
 
 

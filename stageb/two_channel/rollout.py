@@ -53,9 +53,7 @@ class Writer:
 
     def write(self, samples: Sequence[Sample], keys: Sequence[int], decode: Decode) -> list[Written]:
         """An answer for each of ``samples``, drawn from the stream of its key alone."""
-        requests = [
-            Request(self._asked(sample), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
-        ]
+        requests = [Request(self._asked(sample), decode, (key,)) for sample, key in zip(samples, keys, strict=True)]
         answers = [answer for (answer,) in self._engine.answers(requests)]
         return [Written(answer.ids, answer.finish == "stop", self.version) for answer in answers]
 
