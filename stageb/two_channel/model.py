@@ -40,6 +40,7 @@ from stageb.two_channel import adapters, sight
 from stageb.two_channel.config import ModelConfig, SmallConfig
 from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
+from stageb.two_channel.views import Views
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
@@ -98,7 +99,8 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
     model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": sight.NAME})
     model = model.to(device).eval()
     asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.image_pixels)
-    return Detector(model, tokenizer, eyes_of(model, folder, asked), Chat(tokenizer, {}), words)
+    eyes = Views(model, eyes_of(model, folder, asked).process, config.image_pixels)
+    return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words)
 
 
 def save(detector: Detector, folder: Path) -> None:
