@@ -89,7 +89,10 @@ LOOPS = {
         config="stageb.two_channel.config:TwoChannelConfig",
         fit="stageb.two_channel.loop:fit",
         commands={"evaluate": "stageb.two_channel.evaluate:main"},
-        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard", "torchvision"),
+        tools={
+            "boxes": Tool("Make data for detectors: from VOC XML or COCO JSON, or drawn.", "stageb.two_channel.boxes:main"),
+        },
+        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard"),
     ),
 }
 

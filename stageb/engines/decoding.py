@@ -41,6 +41,7 @@ from stageb.engines.rows import (
     Live,
     Row,
     TextOf,
+    Told,
     must_be_numbers,
     picked,
     seen_of,
@@ -142,8 +143,9 @@ class Decoder:
             packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
         return packed, float((logits - plain[:, 0]).float().norm() / plain.float().norm())
 
-    def answers(self, shared: Ids, rows: Sequence[Row]) -> list[Answer]:
-        """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches.
+    def answers(self, shared: Ids, rows: Sequence[Row], told: Told | None = None) -> list[Answer]:
+        """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches;
+        ``told`` is called as each answer has ended, and again where memory gave out and a batch is begun anew.
 
         Raises ``EngineError`` for a prompt that fills the model's context, for logits that are not numbers, and where one
         row alone does not fit into the device's memory.
@@ -153,7 +155,7 @@ class Decoder:
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
         batches = self._stepping.batches(rows) if self._stepping else batches_of(sizes)
-        return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch))
+        return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch, told))
 
     def scores(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
         """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
@@ -255,18 +257,18 @@ class Decoder:
         return picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
-    def _answered(self, shared: Ids, rows: list[Row]) -> list[Answer]:
+    def _answered(self, shared: Ids, rows: list[Row], told: Told | None) -> list[Answer]:
         """Answers to one batch that fits."""
         stems = self._kept(shared) if shared else None
         if self._stepping:
-            return self._stepping.answers(shared, stems, rows)
+            return self._stepping.answers(shared, stems, rows, told)
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         cache = self._cache(stems, len(prompts))
         mask, logits = self._prompts_read(prompts, len(shared), cache, stems)
         must_be_numbers(logits)
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
+        answers = [Growing(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)]
         prompt_of = [place[row.own] for row in rows]
         fork, samples = self._on_device(prompt_of), len(rows) // len(prompts)
         prompt_lines: list[Stem] | None = None

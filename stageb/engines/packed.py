@@ -45,7 +45,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import pulse
 from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
-from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
+from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, Told, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.vision import Blind
 
@@ -114,15 +114,15 @@ class Packed:
         grain = total // GRAINS
         return int(MEMORY * (free // grain * grain))
 
-    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row]) -> list[Answer]:
-        """Answers to one batch that fits, rows of one prompt standing together."""
+    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row], told: Told | None = None) -> list[Answer]:
+        """Answers to one batch that fits, rows of one prompt standing together; ``told`` is called as each has ended."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         prompt_of = [place[row.own] for row in rows]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
+        answers = [Growing(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)]
         store = self._new_store(1, sum(map(len, prompts)))[:, :, 0]
         new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):

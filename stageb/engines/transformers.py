@@ -82,15 +82,25 @@ class TransformersEngine:
             for request, answers in zip(requests, self.answers(requests), strict=True)
         ]
 
-    def answers(self, requests: Sequence[Request]) -> list[tuple[Answer, ...]]:
-        """As ``generate``, but token ids, with all that the model wrote."""
+    def answers(
+        self, requests: Sequence[Request], told: Callable[[int, Answer], None] | None = None
+    ) -> list[tuple[Answer, ...]]:
+        """As ``generate``, but token ids, with all that the model wrote. ``told`` is called with a request's place and an
+        answer as soon as that has ended; where memory gives out, more than once."""
         wanted = [self._rows(request) for request in requests]
-        groups: dict[Ids, dict[Row, None]] = {}
-        for shared, rows in wanted:
-            groups.setdefault(shared, {}).update(dict.fromkeys(rows))
+        groups: dict[Ids, dict[Row, list[int]]] = {}
+        for place, (shared, rows) in enumerate(wanted):
+            for row in rows:
+                groups.setdefault(shared, {}).setdefault(row, []).append(place)
         done: dict[Ids, dict[Row, Answer]] = {}
         for shared, group in groups.items():
-            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group)), strict=True))
+
+            def tell(row: Row, answer: Answer, group: dict[Row, list[int]] = group) -> None:
+                for place in group[row]:
+                    if told:
+                        told(place, answer)
+
+            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group), tell), strict=True))
         return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
 
     def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:

@@ -21,6 +21,8 @@ class DataConfig:
     """The file to learn from."""
     test: str = ""
     """The file to evaluate on; nothing is learnt from it."""
+    images: str | None = None
+    """The folder that images are named relative to; null: that of the file that names them."""
     prompt: str = "Detect all objects."
     """What the model is asked beneath each image."""
 
@@ -247,11 +249,12 @@ class TopologyConfig:
     """Ranks that roll out and do nothing else; 0: every rank does both."""
     learn: int = 0
     """Ranks that learn, where others roll out."""
-    staleness: Literal[0, 1] = 0
+    staleness: int = 0
     """0: rollouts are made with the newest weights; 1: with those of one channel B step before, which hides their time."""
 
     def __post_init__(self) -> None:
         require(self.rollout >= 0, "topology.rollout", self.rollout, "0 or more")
+        require(self.staleness in (0, 1), "topology.staleness", self.staleness, "0 or 1")
         fits = (self.learn >= 1) == (self.rollout >= 1)
         require(fits, "topology.learn", self.learn, "at least 1 where topology.rollout is, 0 where that is 0")
 

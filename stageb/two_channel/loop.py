@@ -13,7 +13,6 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs, read
 from stageb.two_channel.ranks import Ranks
 from stageb.two_channel.run import Run
-from stageb.two_channel.schedule import Schedule
 from stageb.world import World
 
 
@@ -31,13 +30,13 @@ def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: 
     with Run(config, inputs, resolved_yaml, world.facts()) as run:
         if world.lead(run.finished, fresh):
             return 0
-        ranks = Ranks(config, inputs, world)
-        begun, checkpoint = world.lead(run.begin, fresh, ranks.schedule)
+        begun, checkpoint, model = world.lead(run.begin, fresh)
+        ranks = Ranks(config, inputs, world, model)
         ranks.take_up(checkpoint)
+        world.lead(run.ready, ranks, begun)
         if not steps(world, run, ranks, begun):
             return world.lead(run.stop)
-        pictures = ranks.pictures()
-        world.lead(run.end, pictures)
+        world.lead(run.end)
     return 0
 
 
@@ -45,17 +44,12 @@ def steps(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
     """The steps from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit."""
     schedule = ranks.schedule
     for step in range(begun, schedule.steps):
-        samples = ranks.samples(step)
-        if schedule.channel(step) == "B":
-            written = ranks.roll_out(step, samples)
-            targets = ranks.corrected(step, samples, written)
-        else:
-            targets = ranks.truth(samples)
-        figures = ranks.learn(step, samples, targets)
+        targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
+        came = ranks.learn(step, targets)
         tested = ranks.evaluate(step) if schedule.evaluates(step) else None
-        world.lead(run.record, step, figures, tested)
+        world.lead(run.record, step, came, tested)
         if schedule.commits(step):
-            checkpoint = ranks.checkpoint()
+            checkpoint = ranks.checkpoint(step + 1)
             world.lead(run.commit, step, checkpoint)
             if world.stopping and step + 1 < schedule.steps:
                 return False

@@ -27,6 +27,7 @@ from transformers import (
     Qwen3VLConfig,
     Qwen3VLForConditionalGeneration,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
 from stageb.engines import attention
@@ -40,7 +41,7 @@ from stageb.two_channel import adapters, sight
 from stageb.two_channel.config import ModelConfig, SmallConfig
 from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
-from stageb.two_channel.views import Views
+from stageb.two_channel.augmentation import Views
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
@@ -87,6 +88,7 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
 
     Raises ``ConfigError`` where it cannot be shown images, ``EngineError`` where it cannot be loaded.
     """
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
@@ -118,6 +120,7 @@ def save(detector: Detector, folder: Path) -> None:
 def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
     """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
     and ``descs``, an image processor."""
+    disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = _tokenizer(descs)
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
     with torch.random.fork_rng(devices=[]):

@@ -26,6 +26,11 @@ class Schedule:
         pattern = self.config.schedule.pattern
         return pattern[step % len(pattern)]
 
+    def next_b(self, step: int) -> int | None:
+        """The next step of channel B behind ``step``; None where there is none."""
+        later = range(step + 1, min(self.steps, step + 1 + len(self.config.schedule.pattern)))
+        return next((each for each in later if self.channel(each) == "B"), None)
+
     def size(self, step: int) -> int:
         """Images of a step, over all ranks."""
         return self._sizes[self.channel(step)]

@@ -6,11 +6,11 @@ colour and shape: "red circle".
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stageb import disk
 from stageb.pictures import as_png, pillow
 from stageb.seeds import stream, uniform
 
@@ -42,7 +42,7 @@ def write(folder: Path, split: str, count: int, seed: int) -> Path:
         told = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
         rows.append({"images": [name], "width": image.width, "height": image.height, "objects": told})
     path = folder / f"{split}.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    disk.replace(path, disk.json_lines(rows))
     return path
 
 

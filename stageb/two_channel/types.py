@@ -41,6 +41,15 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Rollout:
+    """An answer that the model wrote."""
+
+    ids: tuple[int, ...]  # its tokens, the closing one included where it came
+    ended: bool  # the model closed it; otherwise it grew too long
+    version: int  # steps of the optimiser behind the weights that wrote it
+
+
+@dataclass(frozen=True, slots=True)
 class Parsed:
     """What of an answer can be read: the longest well-formed prefix."""
 

@@ -1,155 +1,50 @@
-"""Views of images: mirrored, turned, cropped, in another light, so that few images teach as many.
+"""Every image in its eight views, flips and quarter turns, with the boxes turned alike.
 
-A view is drawn from a stream and noted in the image's name, ``photo.jpg#mirrored,crop=12:0:500:470``; whoever opens images by
-``Views`` sees it so, the learner and the engine that rolls out alike, and nobody else need know. Boxes are moved with it.
-A crop is scaled back to the size that the image had, so a view is as many tokens as its image.
+More to learn from, where a picture may lie any way round, as under a microscope.
 """
 
 from __future__ import annotations
 
-import re
-from collections import OrderedDict
-from dataclasses import dataclass, replace
-from threading import Lock
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from torch import Tensor
+from stageb import disk
+from stageb.pictures import as_png, opened, pillow, read
+from stageb.two_channel.types import Box, Sample
 
-from stageb import pictures
-from stageb.engines.vision import DRAWN, Eyes
-from stageb.seeds import uniform
-from stageb.two_channel.config import AugmentationConfig
-from stageb.two_channel.types import Box, Object, Sample
+Turn = Callable[[float, float, float, float], tuple[float, float]]  # (x, y, width, height) to where that point comes to lie
 
-KEPT = 4 << 30  # bytes of decoded images that are kept
-VISIBLE = 0.4  # the share of an object's area that a crop must show; of others it shows no box
-_VIEW = re.compile(r"#((?:mirrored|upended|turned|crop=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
-
-Corners = tuple[int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What is done to an image, in this order."""
-
-    crop: Corners | None = None  # what is kept, in pixels
-    mirrored: bool = False  # left is right
-    upended: bool = False  # top is bottom
-    turned: bool = False  # rows are columns
-    light: tuple[int, int] = (0, 0)  # brightness and contrast, in hundredths more
+# By Pillow's name of it; quarter turns are counterclockwise.
+TURNS: dict[str, Turn] = {
+    "": lambda x, y, w, h: (x, y),
+    "FLIP_LEFT_RIGHT": lambda x, y, w, h: (w - x, y),
+    "FLIP_TOP_BOTTOM": lambda x, y, w, h: (x, h - y),
+    "ROTATE_180": lambda x, y, w, h: (w - x, h - y),
+    "TRANSPOSE": lambda x, y, w, h: (y, x),
+    "TRANSVERSE": lambda x, y, w, h: (h - y, w - x),
+    "ROTATE_90": lambda x, y, w, h: (y, w - x),
+    "ROTATE_270": lambda x, y, w, h: (h - y, x),
+}
 
 
-def viewed(sample: Sample, key: int, config: AugmentationConfig) -> Sample:
-    """``sample`` in a view drawn from the stream ``key``; itself where ``config`` asks for none."""
-    size = (sample.width, sample.height)
-    draw = [uniform(key, position) for position in range(10)]
-    view = View(
-        crop=_crop(size, draw[:4], config.crop) if config.crop < 1 else None,
-        mirrored=config.mirror and draw[4] < 0.5,
-        upended=config.upend and draw[5] < 0.5,
-        turned=config.turn and draw[6] < 0.5,
-        light=(round((2 * draw[7] - 1) * 100 * config.light), round((2 * draw[8] - 1) * 100 * config.light)),
-    )
-    if view == View():
-        return sample
-    width, height = size[::-1] if view.turned else size
-    objects = tuple(found for each in sample.objects if (found := _moved(each, view, size)))
-    return replace(sample, image=f"{sample.image}#{_noted(view)}", width=width, height=height, objects=objects)
+def write(samples: Sequence[Sample], folder: Path, name: str) -> Path:
+    """Write eight views of each sample as ``{name}/{number}-{view}.png``, and ``{name}.jsonl`` that names them; its path."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, sample in enumerate(samples):
+        image = opened(sample.image, read(sample.image), pixels=1 << 26)
+        for view, (turn, moved) in enumerate(TURNS.items()):
+            turned = image.transpose(pillow().Transpose[turn]) if turn else image
+            file = f"{name}/{number:05d}-{view}.png"
+            (folder / file).write_bytes(as_png(turned))
+            boxes = [(each.desc, _moved(each.box, moved, image.size)) for each in sample.objects]
+            told = [{"desc": desc, "bbox_2d": list(box)} for desc, box in boxes]
+            rows.append({"images": [file], "width": turned.width, "height": turned.height, "objects": told})
+    path = folder / f"{name}.jsonl"
+    disk.replace(path, disk.json_lines(rows))
+    return path
 
 
-def parted(image: str) -> tuple[str, View]:
-    """The path in an image's name, and the view."""
-    if not _VIEW.search(image):
-        return image, View()
-    path, _, noted = image.rpartition("#")
-    view = View()
-    for part in noted.split(","):
-        name, _, numbers = part.partition("=")
-        given: Any = tuple(map(int, numbers.split(":"))) if numbers else True
-        view = replace(view, **{name: given})
-    return path, view
-
-
-class Views(Eyes):
-    """Eyes that know views, and keep images decoded."""
-
-    def __init__(self, model: Any, process: Any, pixels: int) -> None:
-        super().__init__(model, process, pixels)
-        self._decoded: OrderedDict[str, Any] = OrderedDict()
-        self._lock = Lock()
-
-    def _met(self, path: str) -> int:
-        place, view = parted(path)
-        data = pictures.read(place)
-        size = pictures.size_shown(place, data, self._pixels)
-        noted = _noted(view).encode()
-        return self._registered(path, data + noted, size[::-1] if view.turned else size)
-
-    def _patches(self, name: int) -> Tensor:
-        path, view = parted(self._pictures[name].path)
-        image = pictures.chequered() if path == DRAWN else self._kept(path)
-        patches: Tensor = self.process(images=[shown(image, view)], return_tensors="pt")["pixel_values"]
-        return patches
-
-    def _kept(self, path: str) -> Any:
-        """The image in a file, decoded; files are taken to stay as they are."""
-        image = self._decoded.get(path)
-        if image is None:
-            image = pictures.opened(path, pictures.read(path), self._pixels)
-            with self._lock:  # several threads open images
-                self._decoded[path] = image
-                while sum(3 * each.width * each.height for each in self._decoded.values()) > KEPT:
-                    self._decoded.popitem(last=False)
-        return image
-
-
-def shown(image: Any, view: View) -> Any:
-    """``image``, a ``PIL.Image``, in a view."""
-    from PIL import ImageEnhance
-
-    pil, size = pictures.pillow(), image.size
-    if view.crop:
-        image = image.resize(size, pil.Resampling.BILINEAR, box=view.crop)
-    for turn, wanted in (
-        (pil.Transpose.FLIP_LEFT_RIGHT, view.mirrored),
-        (pil.Transpose.FLIP_TOP_BOTTOM, view.upended),
-        (pil.Transpose.TRANSPOSE, view.turned),
-    ):
-        image = image.transpose(turn) if wanted else image
-    for enhance, more in zip((ImageEnhance.Brightness, ImageEnhance.Contrast), view.light, strict=True):
-        image = enhance(image).enhance(1 + more / 100) if more else image
-    return image
-
-
-def _crop(size: tuple[int, int], draw: list[float], least: float) -> Corners:
-    """A part of an image, each side ``least`` of the whole or more."""
-    sides = [max(1, round(side * (least + (1 - least) * part))) for side, part in zip(size, draw[:2], strict=True)]
-    left, top = (round((side - kept) * part) for side, kept, part in zip(size, sides, draw[2:], strict=True))
-    return left, top, left + sides[0], top + sides[1]
-
-
-def _moved(given: Object, view: View, size: tuple[int, int]) -> Object | None:
-    """An object where the view shows it, if enough of it."""
-    x1, y1, x2, y2 = given.box
-    width, height = size
-    if view.crop:
-        left, top, right, bottom = view.crop
-        xs = [min(max(x, left), right) for x in (x1, x2)]
-        ys = [min(max(y, top), bottom) for y in (y1, y2)]
-        if (xs[1] - xs[0]) * (ys[1] - ys[0]) < VISIBLE * (x2 - x1) * (y2 - y1):
-            return None
-        x1, x2 = ((x - left) * width / (right - left) for x in xs)
-        y1, y2 = ((y - top) * height / (bottom - top) for y in ys)
-    if view.mirrored:
-        x1, x2 = width - x2, width - x1
-    if view.upended:
-        y1, y2 = height - y2, height - y1
-    box: Box = (y1, x1, y2, x2) if view.turned else (x1, y1, x2, y2)
-    return Object(given.desc, box)
-
-
-def _noted(view: View) -> str:
-    parts = [name for name in ("mirrored", "upended", "turned") if getattr(view, name)]
-    parts += [f"crop={':'.join(map(str, view.crop))}"] if view.crop else []
-    parts += [f"light={view.light[0]}:{view.light[1]}"] if any(view.light) else []
-    return ",".join(parts)
+def _moved(box: Box, moved: Turn, size: tuple[int, int]) -> Box:
+    (x1, y1), (x2, y2) = moved(box[0], box[1], *size), moved(box[2], box[3], *size)
+    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)

@@ -23,7 +23,7 @@ from programs.operations import watch
 from programs.processes import clean_environment
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["stageb.__main__", "stageb.guidance.loop", "stageb.snake.loop", "programs.forks"])
+SERVER.set_forkserver_preload(["stageb.__main__", "stageb.guidance.loop", "stageb.snake.loop", "stageb.two_channel.loop", "programs.forks"])
 
 
 @dataclass(frozen=True)
