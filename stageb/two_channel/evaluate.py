@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -81,7 +80,7 @@ def answered(writer: Writer, samples: Sequence[Sample], spelling: Spelling, conf
     for rollout, each in zip(rollouts, chances, strict=True):
         parsed = parse(rollout.ids, spelling)
         kept = rollout.ids[: parsed.tokens]
-        found.append(Told(parsed.objects, metrics.scores(kept, [math.exp(chance) for chance in each], spelling)))
+        found.append(Told(parsed.objects, metrics.scores(kept, each, spelling)))
     return found
 
 
@@ -96,7 +95,7 @@ def table(samples: Sequence[Sample], told: Sequence[Told]) -> list[str]:
         f"at .50   {', '.join(each)}",
         f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
         f"objects  {found['predicted_per_true']:.2f} told for each true one, {found['duplicates']:.0f} pairs told twice",
-        "scores   of an object: the geometric mean of the probabilities of its name's and its coordinates' tokens",
+        "scores   the probability of an object's words times the geometric mean of its four coordinates'",
     ]
 
 

@@ -101,7 +101,7 @@ class Ranks:
             return None
         detector = model.load(folder, self.config.model, self.config.data.prompt, world.device)
         if self.config.tuner.kind == "lora":
-            adapters.adapt(detector.model, self.config.tuner, detector.first)
+            adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
         return Learner(world, detector, self.config, ranks, summed)
 
     def _weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -115,7 +115,6 @@ class Ranks:
             state = torch.load(path, map_location="cpu", weights_only=True)
             self.exchange.take_up(state["pending"])
             if self.learner:
-                self.learner.detector.model.load_state_dict(state["weights"], strict=False)
                 self.learner.take_up(state["learner"])
 
     # A step
@@ -192,9 +191,7 @@ class Ranks:
         if not self.world.is_global_zero:
             return Checkpoint({}, {})
         assert self.learner
-        named = self.learner.detector.model.named_parameters()
-        learnt = {name: each.detach() for name, each in named if each.requires_grad}
-        return Checkpoint(self.writer.weights(), {"weights": learnt, "learner": self.learner.state(), "pending": pending})
+        return Checkpoint(self.writer.weights(), {"learner": self.learner.state(), "pending": pending})
 
     def describe(self, folder: Path) -> None:
         """Write into ``folder`` all of the checkpoint but its weights."""

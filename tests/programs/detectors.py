@@ -22,7 +22,7 @@ SMALL = {
     "schedule.commit_every": 2,
     "channel_a.samples_per_step": 6,
     "channel_b.rollouts_per_step": 5,
-    "channel_b.max_new_tokens": 24,
+    "channel_b.max_new_tokens": 16,
     "packing.global_max_length": 256,
     "packing.max_length": 192,
     "evaluation.pictures": 2,

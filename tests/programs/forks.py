@@ -120,7 +120,8 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
         os.write(notes, f"{what} {path}\n".encode())
 
     import programs.falling
-    import programs.regression  # noqa: F401 - their loops are in the registry from now on
+    import programs.regression
+    import programs.scribbling  # noqa: F401 - their loops are in the registry from now on
 
     from stageb.__main__ import main
 
