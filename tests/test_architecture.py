@@ -20,7 +20,7 @@ MODULES = {
 LOOPS = ("guidance", "two_channel", "snake", "growth")
 
 # Of loop two_channel.
-TORCHLESS = "__init__ boxes config correct data imports inputs predictions schedule targets text types views".split()
+TORCHLESS = "__init__ boxes config correct data imports inputs predictions schedule targets text types".split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
@@ -57,6 +57,7 @@ THIRD_PARTY = {
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
     "stageb/two_channel/adapters": {"peft", "torch"},
+    "stageb/two_channel/augmentation": {"PIL", "torch"},
     "stageb/two_channel/logs": {"lightning"},
     "stageb/two_channel/matching": {"numpy", "scipy"},
     "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
