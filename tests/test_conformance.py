@@ -7,7 +7,7 @@ from pathlib import Path
 import conformance
 import pytest
 from conformance import Bench, Loop
-from programs import small, snakes
+from programs import detectors, small, snakes
 
 
 def guidance(root: Path, world_size: int, **keys: object) -> list[str]:
@@ -43,6 +43,14 @@ LOOPS = [
         arguments=snakes.brief,
         raising=lambda root, world_size, rank: snakes.brief(root, world_size, "falling", raises_on=rank),
         says="rank {rank} failed at rollout of update 3: ValueError: the snake is gone",
+        tolerance=1e-4,
+    ),
+    Loop(
+        name="two_channel",
+        module="stageb",
+        arguments=detectors.brief,
+        raising=lambda root, world_size, rank: detectors.brief(root, world_size, "scribbling", raises_on=rank),
+        says="rank {rank} failed at rollout of step 3: ValueError: the lamp went out",
         tolerance=1e-4,
     ),
 ]
