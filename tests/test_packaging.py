@@ -38,7 +38,7 @@ def test_every_direct_dependency_has_a_tested_version() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {name_of(line): line for line in lines if line and not line.startswith("#")}
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["docs"], *extras["snake"]]
+    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["docs"], *extras["snake"], *extras["two_channel"]]
     assert {name_of(requirement) for requirement in wanted} <= set(pins)
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in pins.values())
 

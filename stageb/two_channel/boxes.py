@@ -101,7 +101,8 @@ def _keep(made: Imported, images: Path, to: Path) -> int:
         disk.place(to, write)
     objects = sum(len(row["objects"]) for row in made.rows)
     aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
-    print(shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}"))
+    said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]
     if images.resolve() != to.parent.resolve():
-        print(shown(f"its images lie in {images}: give a run data.images={images}"))
+        said.append(shown(f"its images lie in {images}: give a run --data.images {images}"))
+    print("\n".join(said))
     return 0

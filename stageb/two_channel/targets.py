@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from stageb.two_channel.matching import first_counts
 from stageb.two_channel.text import Spelling, boxes_in, written
 from stageb.two_channel.types import Match, Parsed, Placed, Slot, Target
 
@@ -37,6 +38,7 @@ def of_rollout(
     the end of the kept part on; boxes of matched objects and of appended ones; against: the coordinates of near-duplicates
     among the false positives, of all of them, or none.
     """
+    matched = first_counts(matched, parsed.objects)
     kept = tuple(answer[: parsed.tokens])
     missed = [true[number] for number in matched.missed]
     made = written(missed, spelling, behind=kept)

@@ -46,7 +46,7 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["voc", str(root), "--split", "train", "--to", str(to)]) == 0
     said = capsys.readouterr().out
     assert f"{to}: 1 images, 2 objects; 1 cut at the edges; 1 told twice; 1 without area" in said
-    assert f"give a run data.images={root}" in said
+    assert f"give a run --data.images {root}" in said
     (sample,) = read([to], images=root)
     assert sample.objects == (Object("cat", (1, 2, 11, 12)), Object("dog", (0, 0.5, 40, 30)))
     assert main(["voc", str(root), "--to", str(root / "all.jsonl")]) == 0
