@@ -44,7 +44,9 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
             torch.manual_seed(seeds.stream(seed, "two_channel", "adapters") >> 1)
             get_peft_model(model, LoraConfig(**options))  # puts them into the model itself; the wrapper is not needed
     except ValueError as error:
-        raise ConfigError("tuner.target_modules", config.target_modules, f"all-linear, or layers of the model: {error}") from error
+        raise ConfigError(
+            "tuner.target_modules", config.target_modules, f"all-linear, or layers of the model: {error}"
+        ) from error
 
 
 def weights(model: Any) -> Iterator[tuple[str, Tensor]]:

@@ -31,6 +31,26 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class AugmentationConfig:
+    """Views in which training images are shown, drawn anew for every step; boxes are moved with them."""
+
+    mirror: bool = False
+    """Left and right change places, half the time."""
+    upend: bool = False
+    """Top and bottom change places, half the time."""
+    turn: bool = False
+    """Rows and columns change places, half the time."""
+    crop: float = 1.0
+    """The least share of each side that is shown, scaled up to the whole; 1: all."""
+    light: float = 0.0
+    """How far brightness and contrast vary, up and down: 0 to below 1."""
+
+    def __post_init__(self) -> None:
+        require(0.1 <= self.crop <= 1, "augmentation.crop", self.crop, "0.1 to 1")
+        require(0 <= self.light < 1, "augmentation.light", self.light, "0 to below 1")
+
+
+@dataclass(frozen=True)
 class SmallConfig:
     """A small model of the Qwen3-VL kind, with random weights; as its own checkpoint would say."""
 
@@ -80,6 +100,8 @@ class ModelConfig:
     """Larger images are made smaller, to at most so many pixels."""
     gradient_checkpointing: bool = False
     """Compute activations again on the way back, to spend less memory."""
+    compile: bool = False
+    """Have torch compile the layers that learn: a minute at the start, and faster from then on; needs a C compiler."""
 
     def __post_init__(self) -> None:
         require(self.image_pixels >= 1024, "model.image_pixels", self.image_pixels, "1024 or more")
@@ -270,6 +292,7 @@ class TwoChannelConfig:
     seed: int = 17
     """Names every random stream of the run."""
     data: DataConfig = field(default_factory=DataConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
     losses: LossConfig = field(default_factory=LossConfig)

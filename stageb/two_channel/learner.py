@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import pulse
 from stageb.errors import StagebError
@@ -71,12 +72,16 @@ class Learner:
         self._summed = summed or self._over_ranks
         if config.model.gradient_checkpointing:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
+        if config.model.compile:
+            compile_layers(detector.model)
         self.optimizer = optimizer_of(detector.model, config.schedule)
         self._weights = [each for group in self.optimizer.param_groups for each in group["params"]]
         self._device = self._weights[0].device
         self._broken = 0  # steps in a row
 
-    def step(self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float) -> Figures:
+    def step(
+        self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
+    ) -> Figures:
         """One step on ``targets``, the same on all learning ranks; there are to be ``samples`` of them.
 
         Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
@@ -197,6 +202,13 @@ class _Tally:
     set_aside: int = 0
     pack_s: float = 0.0
     forward_s: float = 0.0
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are."""
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.forward = torch.compile(layer.forward, dynamic=True)  # type: ignore[method-assign]
 
 
 def optimizer_of(model: nn.Module, config: ScheduleConfig) -> torch.optim.AdamW:

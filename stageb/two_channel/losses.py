@@ -32,7 +32,6 @@ class Taught:
     bins: Tensor  # int64 (objects, 4): the true ones
     shares: Tensor  # float (objects,): of an object
     against: Tensor  # float (rows,): share of the token in what is taught against
-    samples: Tensor  # int64 (rows,): the sample in the pack that a row is of
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from stageb.two_channel import adapters, sight
 from stageb.two_channel.config import ModelConfig, SmallConfig
 from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
+from stageb.two_channel.augmentation import Views
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
@@ -100,7 +101,8 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
     model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": sight.NAME})
     model = model.to(device).eval()
     asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.image_pixels)
-    return Detector(model, tokenizer, eyes_of(model, folder, asked), Chat(tokenizer, {}), words)
+    eyes = Views(model, eyes_of(model, folder, asked).process, config.image_pixels)
+    return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words)
 
 
 def save(detector: Detector, folder: Path) -> None:
@@ -151,7 +153,9 @@ def add_coordinates(model: Any, tokenizer: Any) -> None:
         return
     ids = tokenizer.convert_tokens_to_ids(list(COORDINATES))
     if len(held) < BINS or ids != list(range(ids[0], ids[0] + BINS)):
-        remedy = f"its tokenizer knows {len(held)} of the {BINS} coordinate tokens, or not in a row; name one with all or none"
+        remedy = (
+            f"its tokenizer knows {len(held)} of the {BINS} coordinate tokens, or not in a row; name one with all or none"
+        )
         raise ConfigError(_KEY, model.name_or_path, remedy)
 
 

@@ -48,8 +48,6 @@ class Pack:
     images: dict[str, Tensor]  # of its vision tower's
     keep: Tensor  # int64 (rows,): the places whose logits are looked at, each before the token that it should bring
     taught: Taught
-    tokens: int
-    samples: int
 
 
 def line_of(detector: Detector, sample: Sample, target: Target) -> Line:
@@ -118,7 +116,7 @@ def pack(detector: Detector, lines: Sequence[Line], samples: int) -> Pack:
     }
     keep, taught = _taught(lines, edges, samples)
     moved = Taught(*(getattr(taught, name).to(device) for name in Taught.__slots__))
-    return Pack(inputs, eyes.inputs(names), keep.to(device), moved, edges[-1], len(lines))
+    return Pack(inputs, eyes.inputs(names), keep.to(device), moved)
 
 
 class Apart(Reading):
@@ -150,12 +148,10 @@ def _taught(lines: Sequence[Line], edges: Sequence[int], samples: int) -> tuple[
     slots: list[list[int]] = []
     bins: list[tuple[int, ...]] = []
     shares: list[float] = []
-    owners: list[int] = []
-    for index, (line, end) in enumerate(zip(lines, edges[1:], strict=True)):
+    for line, end in zip(lines, edges[1:], strict=True):
         target, begin, row = line.target, end - len(line.target.ids), len(keep)
         keep += range(begin - 1, end - 1)
         tokens += target.ids
-        owners += [index] * len(target.ids)
         share = 1 / (max(1, sum(target.taught)) * samples)
         text += [share * one for one in target.taught]
         blamed = set(target.against)
@@ -172,5 +168,4 @@ def _taught(lines: Sequence[Line], edges: Sequence[int], samples: int) -> tuple[
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
         shares=torch.tensor(shares),
         against=torch.tensor(against),
-        samples=torch.tensor(owners),
     )

@@ -47,7 +47,9 @@ def gradients(found: Detector) -> dict[str, Tensor]:
     return kept
 
 
-def gradient_of(found: Detector, packs: list[list[Line]], samples: int, iterations: int = 1) -> tuple[float, dict[str, Tensor]]:
+def gradient_of(
+    found: Detector, packs: list[list[Line]], samples: int, iterations: int = 1
+) -> tuple[float, dict[str, Tensor]]:
     """The loss of packs, and its gradient."""
     total = 0.0
     for lines in packs:
@@ -98,7 +100,8 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     begin = len(line.prompt)
     assert torch.allclose(once, plain[begin - 1 : -1], atol=1e-4)
     by_hand = torch.nn.functional.cross_entropy(
-        plain[begin - 1 : -1][torch.tensor(line.target.taught)], torch.tensor(line.target.ids)[torch.tensor(line.target.taught)]
+        plain[begin - 1 : -1][torch.tensor(line.target.taught)],
+        torch.tensor(line.target.ids)[torch.tensor(line.target.taught)],
     )
     told = losses((once, once), pack.taught, found.first, LossConfig())
     assert float(told.text) == pytest.approx(float(by_hand), rel=1e-4)
