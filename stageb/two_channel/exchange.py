@@ -36,17 +36,18 @@ LOOK_S = 0.05  # between two looks whether answers have ended
 Taken = tuple[Sample, Rollout]
 Told = Callable[[int, Rollout], None]
 Group = list[tuple[int, Rollout]]  # places in a rank's share, and answers
+Samples = Callable[[int], list[Sample]]
 Weights = Callable[[], Iterator[tuple[str, Tensor]]]
 
 
 class Shared:
     """Every rank answers its share."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, train: Sequence[Sample], weights: Weights) -> None:
-        """``weights`` gives those that learn, as they are at the step at hand."""
+    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+        """``samples`` gives the images of a step; ``weights`` those that learn, as they are at the step at hand."""
         self.world, self.writer, self.schedule = world, writer, schedule
         self.times: dict[str, float] = {}  # seconds, by what they went to, until somebody clears it
-        self._train, self._weights = train, weights
+        self._samples, self._weights = samples, weights
         settings = schedule.config.channel_b
         self._how = Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
         self._ahead = schedule.config.topology.staleness
@@ -92,9 +93,6 @@ class Shared:
     def _taken(self, step: int) -> Iterator[Taken]:
         yield from zip(self._samples(step), self._made.pop(step), strict=True)
 
-    def _samples(self, step: int) -> list[Sample]:
-        return [self._train[place] for place in self.schedule.chosen(step)]
-
     def _written(self, step: int, samples: Sequence[Sample], told: Told | None = None) -> list[Rollout]:
         """Answers to some images of ``step``."""
         with self._timed("rollout_generate_s"):
@@ -110,8 +108,8 @@ class Shared:
 class Split(Shared):
     """The last ranks answer, and the first learn."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, train: Sequence[Sample], weights: Weights) -> None:
-        super().__init__(world, writer, schedule, train, weights)
+    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+        super().__init__(world, writer, schedule, samples, weights)
         topology = schedule.config.topology
         self._learners, self._writers = range(topology.learn), range(topology.learn, topology.learn + topology.rollout)
         self._writes = world.rank in self._writers

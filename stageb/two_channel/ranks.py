@@ -19,6 +19,7 @@ from torch import Tensor
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.two_channel import adapters, evaluate, model, text
+from stageb.two_channel.augmentation import viewed
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Outcome, corrected
 from stageb.two_channel.exchange import Shared, Split
@@ -78,7 +79,7 @@ class Ranks:
         self.writer = Writer(self.reader)
         self.learner = self._learner(folder)
         way = Split if config.topology.rollout else Shared
-        self.exchange = way(world, self.writer, self.schedule, self.train, self._weights)
+        self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._outcomes: list[Outcome] = []  # of the step at hand, as these
         self._parse_s = self._drawn_s = 0.0  # seconds of it
 
@@ -119,10 +120,16 @@ class Ranks:
 
     # A step
 
+    def samples(self, step: int) -> list[Sample]:
+        """The images of a step, each in a view of its own where ``augmentation`` says so."""
+        chosen = enumerate(self.schedule.chosen(step))
+        views = self.config.augmentation
+        return [viewed(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
+
     def truth(self, step: int) -> Iterator[Taught]:
         """Channel A: the truth."""
-        for place in self.schedule.chosen(step):
-            yield self.train[place], of_truth(text.truth(self.train[place]), self.spelling)
+        for sample in self.samples(step):
+            yield sample, of_truth(text.truth(sample), self.spelling)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
         """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""

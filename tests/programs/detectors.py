@@ -21,6 +21,7 @@ SMALL = {
     "schedule.warmup_steps": 2,
     "schedule.commit_every": 2,
     "channel_a.samples_per_step": 6,
+    "augmentation.mirror": True,
     "channel_b.rollouts_per_step": 5,
     "channel_b.max_new_tokens": 16,
     "packing.global_max_length": 256,

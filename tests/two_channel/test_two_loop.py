@@ -49,7 +49,8 @@ def test_a_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [row.get("rollout/weight_version") for row in told] == [None, None, 2, None, None, 5]
     assert told[-1]["loss/text"] < told[0]["loss/text"]
     assert (tmp_path / "run" / "boxes.png").stat().st_size > 1000
-    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu"]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu", f"--told={tmp_path / 'told.jsonl'}"]) == 0
+    assert len((tmp_path / "told.jsonl").read_text().splitlines()) == 3
     assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
 
 
