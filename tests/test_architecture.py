@@ -53,17 +53,27 @@ THIRD_PARTY = {
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
+    "stageb/two_channel/__init__": set[str](),
+    "stageb/two_channel/adapters": {"peft", "torch"},
+    "stageb/two_channel/augmentation": {"PIL", "torch"},
     "stageb/two_channel/boxes": set[str](),
+    "stageb/two_channel/config": set[str](),
+    "stageb/two_channel/correct": set[str](),
     "stageb/two_channel/data": set[str](),
     "stageb/two_channel/imports": set[str](),
+    "stageb/two_channel/inputs": set[str](),
+    "stageb/two_channel/logs": {"lightning"},
     "stageb/two_channel/matching": {"numpy", "scipy"},
     "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
     "stageb/two_channel/picture": {"PIL"},
     "stageb/two_channel/predictions": set[str](),
+    "stageb/two_channel/schedule": set[str](),
     "stageb/two_channel/shapes": {"PIL"},
     "stageb/two_channel/targets": set[str](),
     "stageb/two_channel/text": set[str](),
+    "stageb/two_channel/types": set[str](),
     "stageb/two_channel/views": set[str](),
+    "stageb/two_channel/*": {"safetensors", "tokenizers", "torch", "transformers"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
@@ -110,6 +120,8 @@ LIGHT = {
     "stageb/snake/__init__",
     "stageb/snake/config",
     "stageb/strict_yaml",
+    "stageb/two_channel/__init__",
+    "stageb/two_channel/config",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
@@ -119,10 +131,10 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
-    "two_channel": "text matching targets".split(),
+    "two_channel": "text matching targets correct schedule losses".split(),
     "snake": "game agent ppo rollout schedule picture".split(),
 }
-TENSORS = ("snake",)  # loops that learn weights: their stages are functions of tensors
+TENSORS = ("snake", "two_channel")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {
     "datetime",
     "os",

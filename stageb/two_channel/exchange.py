@@ -114,7 +114,7 @@ class Split(Shared):
         self._learners, self._writers = range(topology.learn), range(topology.learn, topology.learn + topology.rollout)
         self._writes = world.rank in self._writers
         self._weighed = dist.new_group([0, *self._writers])  # ranks that share weights
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="stageb-rollouts")
+        self._pool = ThreadPoolExecutor(1, "stageb-rollouts", _on_device, (world.device,))
         self._under_way: tuple[int, int] | None = None  # the step, and the version of the weights
         self._job: Future[list[Rollout]] | None = None  # where this rank answers, as these
         self._ended: SimpleQueue[Group] = SimpleQueue()
@@ -231,6 +231,12 @@ class Split(Shared):
 def group_size(answers: int) -> int:
     """How many answers a rank that makes so many sends off together."""
     return max(1, -(-answers // GROUPS))
+
+
+def _on_device(device: str) -> None:
+    """Have this thread use the device that the main thread uses: each thread begins at the first."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
 
 
 def _plain(rollouts: Sequence[Rollout]) -> list[list[Any]]:

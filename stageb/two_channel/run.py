@@ -34,7 +34,10 @@ from stageb.two_channel.schedule import Schedule
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
 PICTURE = "boxes.png"
-NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers", "data.", "evaluation.pictures")  # change no weights
+NOT_SHAPING = (
+    *("output.", "fabric.", "log.", "log_level", "loggers", "data.", "evaluation.pictures"),
+    *("topology.rollout", "topology.learn"),
+)  # keys that change no weights, but for rounding
 
 
 class Run:
