@@ -73,8 +73,7 @@ class Ranks:
         )
         self.spelling = text.spelling_of(self.reader.tokenizer)
         text.check(inputs.train, self.spelling)
-        fits = self._fitting(inputs.train)
-        self.train, self.aside = fits, [each.key for each in inputs.train if each not in set(fits)]
+        self.train, self.aside = self._fitting(inputs.train)
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader)
         self.learner = self._learner(folder)
@@ -208,20 +207,22 @@ class Ranks:
 
     # Before the first step
 
-    def _fitting(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
-        """The samples that fit, with their answers and with any that the model may write. Raises ``InputError``."""
+    def _fitting(self, samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
+        """The samples that fit, and the keys of those set aside. Raises ``InputError`` unless the longest prompt fits
+        with any answer that the model may write, and each with its true answer or ``packing.overlong`` sets it aside."""
         packing = self.config.packing
-        prompts = {sample.key: len(self.reader.prompt_ids(sample.image)) for sample in samples}
+        prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
         if "B" in self.config.schedule.pattern:
-            longest = max(prompts.values()) + self.config.channel_b.max_new_tokens
+            longest = max(prompts) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
-        truths = {sample.key: len(of_truth(text.truth(sample), self.spelling).ids) for sample in samples}
-        fits = tuple(each for each in samples if prompts[each.key] + truths[each.key] <= packing.max_length)
-        if len(fits) < len(samples) and (packing.overlong == "refuse" or not fits):
-            over = [each for each in samples if each not in set(fits)]
+        fits, over = list[Sample](), list[Sample]()
+        for sample, prompt in zip(samples, prompts, strict=True):
+            whole = prompt + len(of_truth(text.truth(sample), self.spelling).ids)
+            (fits if whole <= packing.max_length else over).append(sample)
+        if over and (packing.overlong == "refuse" or not fits):
             raise InputError(
                 f"{len(over)} samples are longer than packing.max_length {packing.max_length}: {of_keys(over)}; raise it, "
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
-        return fits
+        return fits, [each.key for each in over]

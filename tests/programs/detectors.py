@@ -19,6 +19,7 @@ SMALL = {
     "model.small.patch_size": 16,
     "schedule.steps": 6,
     "schedule.warmup_steps": 2,
+    "schedule.learning_rate_end": 0.0005,
     "schedule.commit_every": 2,
     "channel_a.samples_per_step": 6,
     "augmentation.mirror": True,

@@ -81,7 +81,7 @@ def test_more_ranks_learn_what_one_does(whole: Path, tmp_path: Path, learn: int,
     if staleness:
         forks.run(detectors.arguments(tmp_path / "serial", loop="scribbling", **keys), 1, tmp_path / "serial" / "job")
         serial = tmp_path / "serial" / "run"
-        assert apart(serial, whole) > 10 * APART  # other answers are learnt from
+        assert apart(serial, whole) > 2 * APART  # other answers are learnt from
     keys |= {"topology__learn": learn, "topology__rollout": rollout} if rollout else {}
     ranks = learn + rollout
     ended = forks.run(detectors.arguments(tmp_path, ranks, "scribbling", **keys), ranks, tmp_path / "job")
