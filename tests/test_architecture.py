@@ -58,6 +58,7 @@ THIRD_PARTY = {
     "stageb/snake/*": {"safetensors", "torch"},
     "stageb/two_channel/adapters": {"peft", "torch"},
     "stageb/two_channel/augmentation": {"PIL", "torch"},
+    "stageb/two_channel/learner": {"torch", "transformers"},
     "stageb/two_channel/logs": {"lightning"},
     "stageb/two_channel/matching": {"numpy", "scipy"},
     "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
