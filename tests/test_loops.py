@@ -99,6 +99,7 @@ def test_an_unknown_loop_of_a_file_is_named_with_its_line(
 
 
 def test_an_unknown_loop_of_an_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    names = "guidance, snake, two_channel, counting"
     told = f"config: loop: 'cuonting': there is no such loop; choose from: {names} (command line)\n"
     assert wrong(capsys, "--loop=cuonting", "--help") == told
     assert "--loop" in wrong(capsys, "--loop")
