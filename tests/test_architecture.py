@@ -19,6 +19,9 @@ MODULES = {
 }
 LOOPS = ("guidance", "two_channel", "snake", "growth")
 
+# Of loop two_channel.
+TORCHLESS = "__init__ boxes config correct data imports inputs predictions schedule targets text types".split()
+
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
@@ -53,17 +56,18 @@ THIRD_PARTY = {
     "stageb/snake/play": {"PIL", "torch"},
     "stageb/snake/plot": {"matplotlib"},
     "stageb/snake/*": {"safetensors", "torch"},
-    "stageb/two_channel/boxes": set[str](),
-    "stageb/two_channel/data": set[str](),
-    "stageb/two_channel/imports": set[str](),
+    "stageb/two_channel/adapters": {"peft", "torch"},
+    "stageb/two_channel/augmentation": {"PIL", "torch"},
+    "stageb/two_channel/learner": {"torch", "transformers"},
+    "stageb/two_channel/logs": {"lightning"},
     "stageb/two_channel/matching": {"numpy", "scipy"},
     "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
+    "stageb/two_channel/model": {"tokenizers", "torch", "transformers"},
     "stageb/two_channel/picture": {"PIL"},
-    "stageb/two_channel/predictions": set[str](),
     "stageb/two_channel/shapes": {"PIL"},
-    "stageb/two_channel/targets": set[str](),
-    "stageb/two_channel/text": set[str](),
-    "stageb/two_channel/views": set[str](),
+    "stageb/two_channel/sight": {"torch", "transformers"},
+    **{f"stageb/two_channel/{name}": set[str]() for name in TORCHLESS},
+    "stageb/two_channel/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
@@ -110,6 +114,8 @@ LIGHT = {
     "stageb/snake/__init__",
     "stageb/snake/config",
     "stageb/strict_yaml",
+    "stageb/two_channel/__init__",
+    "stageb/two_channel/config",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
@@ -119,10 +125,10 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
-    "two_channel": "text matching targets".split(),
+    "two_channel": "text matching targets correct losses channel_a schedule metrics".split(),
     "snake": "game agent ppo rollout schedule picture".split(),
 }
-TENSORS = ("snake",)  # loops that learn weights: their stages are functions of tensors
+TENSORS = ("snake", "two_channel")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {
     "datetime",
     "os",

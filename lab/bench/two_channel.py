@@ -162,13 +162,13 @@ def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
             "output.run_name": "run",
         }
         words = [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in last.items()]
-        options = ["--config", given.config, *_keys(given), *words]
+        options = ["--config", given.config, *(f"--{each}" for each in given.set), *words]
         line = [sys.executable, "-m", "stageb", "fit", *options]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
             raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
         texts = [Path(root, "run", file).read_text(encoding="utf-8").splitlines() for file in (METRICS, TIMINGS)]
-    room = _config(given).packing.global_max_length
+    room = config_of(given.config, given.set).packing.global_max_length
     return [{"room": room, **json.loads(metrics), **json.loads(times)} for metrics, times in zip(*texts, strict=True)]
 
 
@@ -177,7 +177,7 @@ def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
 
 def rollout(given: argparse.Namespace) -> list[Row]:
     """Tokens a second, with weights taken anew and with those of the checkpoint; the same streams in both."""
-    config = _config(given)
+    config = config_of(given.config, given.set)
     read = inputs.read(config)
     with tempfile.TemporaryDirectory() as made, torch.no_grad():
         return _rates(given, config, read.train, _checkpoint(config, read.descs, Path(made)))
@@ -227,7 +227,7 @@ def _checkpoint(config: TwoChannelConfig, descs: Sequence[str], folder: Path) ->
 
 def packs(given: argparse.Namespace) -> list[Row]:
     """Packs of a lot, their bound, and how full all but the last are."""
-    config = _config(given)
+    config = config_of(given.config, given.set)
     with tempfile.TemporaryDirectory() as made:
         read = inputs.read(config)
         folder = _checkpoint(config, read.descs, Path(made))
@@ -269,17 +269,13 @@ def draw(rows: Sequence[Row], path: str) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _config(given: argparse.Namespace) -> TwoChannelConfig:
-    """Raises ``InputError`` where it is of another loop."""
-    asked = parse(["--config", given.config, *_keys(given)])
+def config_of(path: str, keys: Sequence[str]) -> TwoChannelConfig:
+    """A config of loop two_channel, with keys as ``--set`` takes them. Raises ``InputError``."""
+    asked = parse(["--config", path, *(f"--{each}" for each in keys)])
     if asked.loop != "two_channel":
-        raise InputError(f"bin/bench two_channel: --config {given.config}: of loop {asked.loop}; name one of two_channel")
+        raise InputError(f"bin/bench: --config {path}: of loop {asked.loop}; name one of two_channel")
     config: TwoChannelConfig = asked.config
     return config
-
-
-def _keys(given: argparse.Namespace) -> list[str]:
-    return [f"--{each}" for each in given.set]
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float]:

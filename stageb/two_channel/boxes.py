@@ -10,7 +10,7 @@ from typing import Any
 from stageb import disk
 from stageb.cli import WordParser
 from stageb.errors import InputError, shown
-from stageb.two_channel import imports, shapes, views
+from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import Imported
 
@@ -44,10 +44,6 @@ def parser() -> argparse.ArgumentParser:
     coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
     for each in (voc, coco):
         each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"written: {WRITES}")
-    turned = command("views", "From such a file: every image in eight views, flips and quarter turns.", of_views)
-    turned.add_argument("file", type=Path, metavar="FILE", help=f"read: {WRITES}")
-    turned.add_argument("--images", type=Path, metavar="FOLDER", help="where its images lie; beside it, if not given")
-    turned.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets a file of that name, and the images")
     drawn = command("shapes", "Drawn: circles, squares and triangles in three colours.", of_shapes)
     drawn.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets NAME.jsonl and images for each split")
     for split, count in (("train", 2000), ("val", 200), ("test", 200)):
@@ -64,16 +60,6 @@ def of_voc(asked: Any) -> int:
 def of_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
     return _keep(imports.coco(asked.file, asked.images), asked.images, asked.to)
-
-
-def of_views(asked: Any) -> int:
-    """Write eight views of every image."""
-    samples = read([asked.file], asked.images)
-    if asked.to.resolve() == asked.file.parent.resolve():
-        raise InputError(f"stageb boxes views: --to {asked.to}: {asked.file.name} lies there already; name another folder")
-    with disk.reporting(asked.to):
-        print(shown(f"{views.write(samples, asked.to, asked.file.stem)}: {len(views.TURNS) * len(samples)} images"))
-    return 0
 
 
 def of_shapes(asked: Any) -> int:

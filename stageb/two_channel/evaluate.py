@@ -12,7 +12,7 @@ from stageb import disk
 from stageb import world as worlds
 from stageb.config import FabricConfig, require
 from stageb.engines.protocol import Decode
-from stageb.two_channel import data, metrics, model, picture
+from stageb.two_channel import data, metrics, model, picture, predictions
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.matching import match
 from stageb.two_channel.metrics import Told
@@ -32,6 +32,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     parser.add_argument("--images", default=config.data.images, help="folder of the images (default: the run's data.images)")
     parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
     parser.add_argument("--to", help="PNG file to draw them into (default: RUN/boxes.png)")
+    parser.add_argument("--told", help="file to write what was found to, as JSON Lines")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
     given = parser.parse_args(arguments)
@@ -51,6 +52,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
             print("\n".join(table(samples, told)))
+            if given.told:
+                predictions.put(samples, told, Path(given.told))
             if given.pictures:
                 path = Path(given.to or folder / "boxes.png")
                 draw(samples[: given.pictures], told, config.channel_b.min_iou, path)

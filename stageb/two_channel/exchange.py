@@ -36,17 +36,18 @@ LOOK_S = 0.05  # between two looks whether answers have ended
 Taken = tuple[Sample, Rollout]
 Told = Callable[[int, Rollout], None]
 Group = list[tuple[int, Rollout]]  # places in a rank's share, and answers
+Samples = Callable[[int], list[Sample]]
 Weights = Callable[[], Iterator[tuple[str, Tensor]]]
 
 
 class Shared:
     """Every rank answers its share."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, train: Sequence[Sample], weights: Weights) -> None:
-        """``weights`` gives those that learn, as they are at the step at hand."""
+    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+        """``samples`` gives the images of a step; ``weights`` those that learn, as they are at the step at hand."""
         self.world, self.writer, self.schedule = world, writer, schedule
         self.times: dict[str, float] = {}  # seconds, by what they went to, until somebody clears it
-        self._train, self._weights = train, weights
+        self._samples, self._weights = samples, weights
         settings = schedule.config.channel_b
         self._how = Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
         self._ahead = schedule.config.topology.staleness
@@ -92,9 +93,6 @@ class Shared:
     def _taken(self, step: int) -> Iterator[Taken]:
         yield from zip(self._samples(step), self._made.pop(step), strict=True)
 
-    def _samples(self, step: int) -> list[Sample]:
-        return [self._train[place] for place in self.schedule.chosen(step)]
-
     def _written(self, step: int, samples: Sequence[Sample], told: Told | None = None) -> list[Rollout]:
         """Answers to some images of ``step``."""
         with self._timed("rollout_generate_s"):
@@ -110,13 +108,13 @@ class Shared:
 class Split(Shared):
     """The last ranks answer, and the first learn."""
 
-    def __init__(self, world: World, writer: Writer, schedule: Schedule, train: Sequence[Sample], weights: Weights) -> None:
-        super().__init__(world, writer, schedule, train, weights)
+    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+        super().__init__(world, writer, schedule, samples, weights)
         topology = schedule.config.topology
         self._learners, self._writers = range(topology.learn), range(topology.learn, topology.learn + topology.rollout)
         self._writes = world.rank in self._writers
         self._weighed = dist.new_group([0, *self._writers])  # ranks that share weights
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="stageb-rollouts")
+        self._pool = ThreadPoolExecutor(1, "stageb-rollouts", _on_device, (world.device,))
         self._under_way: tuple[int, int] | None = None  # the step, and the version of the weights
         self._job: Future[list[Rollout]] | None = None  # where this rank answers, as these
         self._ended: SimpleQueue[Group] = SimpleQueue()
@@ -233,6 +231,12 @@ class Split(Shared):
 def group_size(answers: int) -> int:
     """How many answers a rank that makes so many sends off together."""
     return max(1, -(-answers // GROUPS))
+
+
+def _on_device(device: str) -> None:
+    """Have this thread use the device that the main thread uses: each thread begins at the first."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
 
 
 def _plain(rollouts: Sequence[Rollout]) -> list[list[Any]]:

@@ -19,6 +19,7 @@ from torch import Tensor
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.two_channel import adapters, evaluate, model, text
+from stageb.two_channel.augmentation import viewed
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Outcome, corrected
 from stageb.two_channel.exchange import Shared, Split
@@ -72,13 +73,12 @@ class Ranks:
         )
         self.spelling = text.spelling_of(self.reader.tokenizer)
         text.check(inputs.train, self.spelling)
-        fits = self._fitting(inputs.train)
-        self.train, self.aside = fits, [each.key for each in inputs.train if each not in set(fits)]
+        self.train, self.aside = self._fitting(inputs.train)
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader)
         self.learner = self._learner(folder)
         way = Split if config.topology.rollout else Shared
-        self.exchange = way(world, self.writer, self.schedule, self.train, self._weights)
+        self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._outcomes: list[Outcome] = []  # of the step at hand, as these
         self._parse_s = self._drawn_s = 0.0  # seconds of it
 
@@ -119,10 +119,16 @@ class Ranks:
 
     # A step
 
+    def samples(self, step: int) -> list[Sample]:
+        """The images of a step, each in a view of its own where ``augmentation`` says so."""
+        chosen = enumerate(self.schedule.chosen(step))
+        views = self.config.augmentation
+        return [viewed(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
+
     def truth(self, step: int) -> Iterator[Taught]:
         """Channel A: the truth."""
-        for place in self.schedule.chosen(step):
-            yield self.train[place], of_truth(text.truth(self.train[place]), self.spelling)
+        for sample in self.samples(step):
+            yield sample, of_truth(text.truth(sample), self.spelling)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
         """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
@@ -201,20 +207,22 @@ class Ranks:
 
     # Before the first step
 
-    def _fitting(self, samples: Sequence[Sample]) -> tuple[Sample, ...]:
-        """The samples that fit, with their answers and with any that the model may write. Raises ``InputError``."""
+    def _fitting(self, samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
+        """The samples that fit, and the keys of those set aside. Raises ``InputError`` unless the longest prompt fits
+        with any answer that the model may write, and each with its true answer or ``packing.overlong`` sets it aside."""
         packing = self.config.packing
-        prompts = {sample.key: len(self.reader.prompt_ids(sample.image)) for sample in samples}
+        prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
         if "B" in self.config.schedule.pattern:
-            longest = max(prompts.values()) + self.config.channel_b.max_new_tokens
+            longest = max(prompts) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
-        truths = {sample.key: len(of_truth(text.truth(sample), self.spelling).ids) for sample in samples}
-        fits = tuple(each for each in samples if prompts[each.key] + truths[each.key] <= packing.max_length)
-        if len(fits) < len(samples) and (packing.overlong == "refuse" or not fits):
-            over = [each for each in samples if each not in set(fits)]
+        fits, over = list[Sample](), list[Sample]()
+        for sample, prompt in zip(samples, prompts, strict=True):
+            whole = prompt + len(of_truth(text.truth(sample), self.spelling).ids)
+            (fits if whole <= packing.max_length else over).append(sample)
+        if over and (packing.overlong == "refuse" or not fits):
             raise InputError(
                 f"{len(over)} samples are longer than packing.max_length {packing.max_length}: {of_keys(over)}; raise it, "
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
-        return fits
+        return fits, [each.key for each in over]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -34,7 +33,10 @@ from stageb.two_channel.schedule import Schedule
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
 PICTURE = "boxes.png"
-NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers", "data.", "evaluation.pictures")  # change no weights
+NOT_SHAPING = (
+    *("output.", "fabric.", "log.", "log_level", "loggers", "data.", "evaluation.pictures"),
+    *("topology.rollout", "topology.learn"),
+)  # keys that change no weights, but for rounding
 
 
 class Run:
@@ -87,8 +89,8 @@ class Run:
         named = self.config.model.model_name_or_path
         if named is None:
             base = self.folder / stored.BASE
+            stored.clear(base)
             with disk.reporting(base):
-                shutil.rmtree(base, ignore_errors=True)
                 model.make(base, self.config.model.small, self.inputs.descs)
             named = str(base)
         return state["step"] if state else 0, str(path) if path else None, named
@@ -119,9 +121,8 @@ class Run:
         self.progress.close()
         rows = self.journal.rows(METRICS)
         self.loggers.close("success")
+        stored.clear(self.folder / stored.BASE)
         self.journal.commit({**self.journal.state, "finished": True})
-        with disk.reporting(self.folder):
-            shutil.rmtree(self.folder / stored.BASE, ignore_errors=True)
         self.progress.result(rows[-1])
 
     def _open(self, fresh: bool) -> None:

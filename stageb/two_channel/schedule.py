@@ -62,6 +62,10 @@ class Schedule:
         """The random stream of the answer to ``sample`` in a step."""
         return seeds.stream(self.config.seed, "two_channel", "rollout", step, sample)
 
+    def view_key(self, step: int, number: int) -> int:
+        """The random stream of the view in which the image ``number`` of a step is shown."""
+        return seeds.stream(self.config.seed, "two_channel", "view", step, number)
+
     def commits(self, step: int) -> bool:
         """Whether a commit follows a step."""
         return (step + 1) % self.config.schedule.commit_every == 0 or step + 1 == self.steps

@@ -37,6 +37,15 @@ def index_of(path: Path) -> str:
     return disk.json_text(found) + "\n"
 
 
+def clear(folder: Path) -> None:
+    """Remove a checkpoint's folder, if it is there. Raises ``JournalError``."""
+    with disk.reporting(folder):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            path.unlink()
+        if folder.is_dir():
+            folder.rmdir()
+
+
 def stored_model(folder: Path) -> tuple[Path, int]:
     """Where the checkpoint of the run in ``folder`` lies, and how many steps it has learnt from. Raises ``InputError`` where
     there is none."""

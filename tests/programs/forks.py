@@ -23,7 +23,8 @@ from programs.operations import watch
 from programs.processes import clean_environment
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["stageb.__main__", "stageb.guidance.loop", "stageb.snake.loop", "stageb.two_channel.loop", "programs.forks"])
+LOOPS = [f"stageb.{loop}.loop" for loop in ("guidance", "snake", "two_channel")]
+SERVER.set_forkserver_preload(["stageb.__main__", *LOOPS, "programs.forks"])
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from stageb import seeds
@@ -25,10 +26,8 @@ class ScribblingConfig(TwoChannelConfig):
 
     loop: Literal["scribbling"] = "scribbling"  # type: ignore[assignment]
     """The loop that these keys are of."""
-    fate: str = ""
-    """What becomes of a rank: raises, stops, dies or stale."""
-    fated: int = -1
-    """The rank."""
+    raises_on: int = -1
+    """A rank that raises; others' fates stand in the file ``fate`` in ``output.root``: "stops 1"."""
 
 
 def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
@@ -45,13 +44,19 @@ def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
     return ids[: len(ids) // 2] if seeds.uniform(key, 99) < 0.2 else ids
 
 
+def fate_of(config: ScribblingConfig) -> list[str]:
+    """What becomes of a rank, and which: raises, stops, dies or stale. None where nothing does."""
+    path = Path(config.output.root, "fate")
+    return path.read_text().split() if path.exists() else ["raises", str(config.raises_on)]
+
+
 def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run on answers that are made up."""
     from stageb.two_channel import loop, rollout, text
     from stageb.world import World
 
     inputs = loop.read(config)
-    answered = 0
+    fate, answered = fate_of(config), 0
 
     def main(world: World) -> int:
         def write(
@@ -64,13 +69,13 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
             nonlocal answered
             answered += 1
             version = writer.version
-            if world.rank == config.fated and answered == FATEFUL + 1:
-                if config.fate == "raises":
+            if fate[1:] == [str(world.rank)] and answered == FATEFUL + 1:
+                if fate[0] == "raises":
                     raise ValueError("the lamp went out")
-                if config.fate == "stale":
+                if fate[0] == "stale":
                     version -= 1
                 else:
-                    os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[config.fate])
+                    os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
             spelling = text.spelling_of(writer._detector.tokenizer)
             made = [
                 Rollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)

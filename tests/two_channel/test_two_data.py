@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from stageb.errors import BadInputError
 from stageb.two_channel import shapes
 from stageb.two_channel.data import read
+from stageb.two_channel.matching import ious
 from stageb.two_channel.text import truth
 from stageb.two_channel.types import Object
 
@@ -97,6 +99,7 @@ def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> N
     for sample in samples:
         assert 1 <= len(sample.objects) <= shapes.MOST and len(truth(sample)) == len(sample.objects)
         assert {sample.width, sample.height} <= {64, 96}
+        assert np.triu(ious(truth(sample), truth(sample)), k=1).max() < 0.12
         image = Image.open(sample.image)
         for each in sample.objects:  # nothing covers the middle of the foot of what was drawn last
             x1, _, x2, y2 = map(int, each.box)

@@ -131,25 +131,6 @@ def test_shapes_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (len(read([tmp_path / "train.jsonl"])), len(read([tmp_path / "test.jsonl"]))) == (3, 2)
 
 
-def test_views_turn_boxes_as_they_turn_images(tmp_path: Path) -> None:
-    image = Image.new("RGB", (40, 30), "white")
-    image.paste("red", (3, 5, 13, 9))
-    (tmp_path / "from").mkdir()
-    image.save(tmp_path / "from" / "a.png")
-    row = {"images": ["a.png"], "width": 40, "height": 30, "objects": [{"desc": "bar", "bbox_2d": [3, 5, 13, 9]}]}
-    file = tmp_path / "from" / "train.jsonl"
-    file.write_text(json.dumps(row))
-    assert main(["views", str(file), "--to", str(tmp_path / "to")]) == 0
-    samples = read([tmp_path / "to" / "train.jsonl"])
-    assert len({(sample.width, sample.objects[0].box) for sample in samples}) == 8
-    for sample in samples:
-        with Image.open(sample.image) as turned:
-            red = turned.convert("RGB").split()[1].point(lambda green: 255 - green).getbbox()
-            assert red == sample.objects[0].box and turned.size == (sample.width, sample.height)
-    with pytest.raises(InputError, match="name another folder"):
-        main(["views", str(file), "--to", str(file.parent)])
-
-
 @pytest.mark.skipif(not BCCD.is_dir(), reason="BCCD does not lie beside the checkout")
 def test_blood_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     samples = {}

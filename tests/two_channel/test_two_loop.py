@@ -14,6 +14,8 @@ from safetensors.torch import load_file
 
 from stageb.__main__ import main
 
+APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
+
 
 def rows(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / file).read_text().splitlines()]
@@ -47,7 +49,8 @@ def test_a_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [row.get("rollout/weight_version") for row in told] == [None, None, 2, None, None, 5]
     assert told[-1]["loss/text"] < told[0]["loss/text"]
     assert (tmp_path / "run" / "boxes.png").stat().st_size > 1000
-    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu"]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu", f"--told={tmp_path / 'told.jsonl'}"]) == 0
+    assert len((tmp_path / "told.jsonl").read_text().splitlines()) == 3
     assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
 
 
@@ -68,7 +71,8 @@ def test_what_answers_came_to_is_told(whole: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("learn", "rollout", "staleness"), [(2, 0, 0), (1, 2, 0), (2, 0, 1), (1, 1, 1), pytest.param(2, 2, 1, marks=pytest.mark.slow)]
+    ("learn", "rollout", "staleness"),
+    [(2, 0, 0), (1, 2, 0), (2, 0, 1), (1, 1, 1), pytest.param(2, 2, 1, marks=pytest.mark.slow)],
 )
 def test_more_ranks_learn_what_one_does(whole: Path, tmp_path: Path, learn: int, rollout: int, staleness: int) -> None:
     """Several as one, and pipelined as serial: the same weights, but for rounding."""
@@ -77,12 +81,12 @@ def test_more_ranks_learn_what_one_does(whole: Path, tmp_path: Path, learn: int,
     if staleness:
         forks.run(detectors.arguments(tmp_path / "serial", loop="scribbling", **keys), 1, tmp_path / "serial" / "job")
         serial = tmp_path / "serial" / "run"
-        assert apart(serial, whole) > 1e-3  # other answers are learnt from
+        assert apart(serial, whole) > 2 * APART  # other answers are learnt from
     keys |= {"topology__learn": learn, "topology__rollout": rollout} if rollout else {}
     ranks = learn + rollout
     ended = forks.run(detectors.arguments(tmp_path, ranks, "scribbling", **keys), ranks, tmp_path / "job")
     assert set(ended.codes) == {0}, ended.err
-    assert apart(serial, tmp_path / "run") < 1e-4
+    assert apart(serial, tmp_path / "run") < APART
     versions = [row["rollout/weight_version"] for row in rows(tmp_path / "run") if row["stage2/channel_b"]]
     assert versions == ([2, 2] if staleness else [2, 5])
 
@@ -92,11 +96,12 @@ def test_a_run_that_was_killed_goes_on_with_answers_under_way(tmp_path: Path) ->
     keys = {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}
     ended = forks.run(detectors.arguments(tmp_path / "whole", 2, "scribbling", **keys), 2, tmp_path / "whole" / "job")
     assert set(ended.codes) == {0}, ended.err
-    killed = {**keys, "fate": "dies", "fated": 1}
-    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **killed), 2, tmp_path / "job")
+    (tmp_path / "fate").write_text("dies 1")
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
     assert 0 not in ended.codes
-    assert "its process was killed by SIGKILL" in ended.err or "rank 1" in ended.err
-    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys, fated=1), 2, tmp_path / "job")
+    assert "rank 1 failed" in ended.err
+    (tmp_path / "fate").unlink()
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
     assert set(ended.codes) == {0}, ended.err
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "run" / "metrics.jsonl").read_bytes()
     assert apart(tmp_path / "run", tmp_path / "whole" / "run") == 0
@@ -111,15 +116,11 @@ def test_a_run_that_was_killed_goes_on_with_answers_under_way(tmp_path: Path) ->
     ],
 )
 def test_a_rank_that_does_not_answer_ends_the_run(tmp_path: Path, fate: str, says: str) -> None:
-    keys = {"topology__learn": 1, "topology__rollout": 1, "fate": fate, "fated": 1, "fabric__timeout_s": 3}
-    job = forks.Forks(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
-    try:
-        ended = job.wait(25.0)
-        assert set(ended.codes) == {1}
-        err = ended.err
-    except TimeoutError as error:  # a process that is stopped does not end itself
-        err = str(error)
-    assert says in err
+    keys = {"topology__learn": 1, "topology__rollout": 1, "fabric__timeout_s": 3}
+    (tmp_path / "fate").write_text(f"{fate} 1")
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
+    assert 0 not in ended.codes
+    assert says in ended.err
 
 
 def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
     wrong = {
         "no coordinate": but(places[1], *text),
         "corners that changed places": but(places[2], s.coordinates[4]),
+        "corners that": but(places[3], s.coordinates[5]),
         "a special token in a desc": but(start - 1, s.end),
         "a desc that is no JSON text": but(start - 1, *s.tokenizer('"', add_special_tokens=False)["input_ids"]),
         "a desc that is no clean text": but(start - 1, *s.tokenizer("\u200b", add_special_tokens=False)["input_ids"]),

@@ -48,7 +48,8 @@ def test_the_usual_detector_learns_and_is_judged(tmp_path: Path) -> None:
     pytest.importorskip("torchvision", reason="the extra bench is not installed", exc_type=ImportError)
     train, test = (shapes.write(tmp_path, split, 6, seed=1) for split in ("train", "test"))
     out = tmp_path / "out.json"
-    words = ["fcos", "--train", str(train), "--test", str(test), "--backbone", "resnet18", "--steps", "2", "--batch", "2"]
-    assert main([*words, "--seeds", "3", "--json", str(out)]) == 0
+    keys = ["--set", f"data.train={train}", "--set", f"data.test={test}", "--set", "augmentation.turn=true"]
+    words = ["fcos", "--config", "configs/two_channel/shapes.yaml", *keys, "--backbone", "resnet18", "--steps", "2"]
+    assert main([*words, "--batch", "2", "--seeds", "3", "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     assert row["seed"] == 3 and 15 < row["parameters_m"] < 25 and 0 <= row["mAP50"] <= 1 and row["train_s"] > 0
