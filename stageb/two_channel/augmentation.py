@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -21,7 +22,7 @@ from stageb.seeds import uniform
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.types import Box, Object, Sample
 
-KEPT = 4 << 30  # bytes of decoded images that are kept
+KEPT = 2 << 30  # bytes of images that are kept
 VISIBLE = 0.4  # the share of an object's area that a crop must show; of others it shows no box
 _VIEW = re.compile(r"#((?:mirrored|upended|turned|crop=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
 
@@ -71,12 +72,12 @@ def parted(image: str) -> tuple[str, View]:
 
 
 class Views(Eyes):
-    """Eyes that know views, and keep images decoded."""
+    """Eyes that know views. They keep images decoded, and whole ones cut into patches: files are taken to stay as they are."""
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
         super().__init__(model, process, pixels)
-        self._decoded: OrderedDict[str, Any] = OrderedDict()
-        self._lock = Lock()
+        self._decoded = Recent(lambda image: 3 * image.width * image.height)
+        self._cut = Recent(lambda patches: patches.nbytes)
 
     def _met(self, path: str) -> int:
         place, view = parted(path)
@@ -87,20 +88,44 @@ class Views(Eyes):
 
     def _patches(self, name: int) -> Tensor:
         path, view = parted(self._pictures[name].path)
-        image = pictures.chequered() if path == DRAWN else self._kept(path)
-        patches: Tensor = self.process(images=[shown(image, view)], return_tensors="pt")["pixel_values"]
+        if path == DRAWN:
+            return self._made(pictures.chequered())
+        if view == View():
+            return self._cut.get(path, lambda: self._made(self._open(path)))
+        return self._made(shown(self._decoded.get(path, lambda: self._open(path)), view))
+
+    def _open(self, path: str) -> Any:
+        return pictures.opened(path, pictures.read(path), self._pixels)
+
+    def _made(self, image: Any) -> Tensor:
+        patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
         return patches
 
-    def _kept(self, path: str) -> Any:
-        """The image in a file, decoded; files are taken to stay as they are."""
-        image = self._decoded.get(path)
-        if image is None:
-            image = pictures.opened(path, pictures.read(path), self._pixels)
-            with self._lock:  # several threads open images
-                self._decoded[path] = image
-                while sum(3 * each.width * each.height for each in self._decoded.values()) > KEPT:
-                    self._decoded.popitem(last=False)
-        return image
+
+class Recent:
+    """What was made of late, by name, up to ``KEPT`` bytes in all; several threads may ask."""
+
+    def __init__(self, size: Callable[[Any], int]) -> None:
+        """``size`` gives the bytes of a thing."""
+        self._size = size
+        self._held: OrderedDict[str, Any] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, name: str, make: Callable[[], Any]) -> Any:
+        """The thing of that name, made where it is not held."""
+        with self._lock:
+            if name in self._held:
+                self._held.move_to_end(name)
+                return self._held[name]
+        made = make()
+        with self._lock:
+            if name not in self._held:
+                self._held[name] = made
+                self._bytes += self._size(made)
+            while self._bytes > KEPT and len(self._held) > 1:
+                self._bytes -= self._size(self._held.popitem(last=False)[1])
+        return made
 
 
 def shown(image: Any, view: View) -> Any:

@@ -13,6 +13,7 @@ from PIL import Image
 from two_channel import made
 
 from stageb.engines.vision import Eyes
+from stageb.two_channel import augmentation
 from stageb.two_channel.augmentation import View, Views, parted, shown, viewed
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.types import Object, Sample
@@ -42,6 +43,19 @@ def test_no_augmentation_leaves_a_sample_as_it_is() -> None:
     sample = Sample("a", "a.png", 64, 40, ())
     assert viewed(sample, 3, AugmentationConfig()) is sample
     assert parted("a#1,2.png") == ("a#1,2.png", View())
+
+
+def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(augmentation, "KEPT", 10)
+    asked: list[str] = []
+
+    def thing(name: str) -> str:
+        found: str = held.get(name, lambda: asked.append(name) or name)  # type: ignore[func-returns-value]
+        return found
+
+    held = augmentation.Recent(lambda _thing: 4)
+    assert [thing(name) for name in "abacbc"] == list("abacbc")
+    assert "".join(asked) == "abcb"  # a was asked for again before c came, so b went; then a
 
 
 @pytest.mark.parametrize("noted", ["", "#mirrored", "#upended,turned,light=10:-20", "#crop=0:0:40:40"])
