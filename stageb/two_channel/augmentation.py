@@ -1,7 +1,7 @@
 """Views of images: mirrored, turned, cropped, in another light, so that few images teach as many.
 
-A view is drawn from a stream and noted in the image's name, ``photo.jpg#mirrored,crop=12:0:500:470``; whoever opens images by
-``Views`` sees it so, the learner and the engine that rolls out alike, and nobody else need know. Boxes are moved with it.
+A view is drawn from a stream and noted in the image's name, ``photo.jpg#mirrored,crop=12:0:500:470``; whoever opens images
+by ``Views`` sees it so, the learner and the engine that rolls out alike, and nobody else need know. Boxes are moved with it.
 A crop is scaled back to the size that the image had, so a view is as many tokens as its image.
 """
 

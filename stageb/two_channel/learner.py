@@ -1,10 +1,10 @@
 """Learning from the targets of a step: packs, a pass forward and back for each, and exactly one step of the optimiser.
 
-Every learning rank is given all targets of a step and cuts the same packs of them; each learns from its share. Ranks may have
-unequal numbers of packs, and none: gradients are summed where they arise and reduced over ranks once, when all packs of the
-step are done. So nobody need know beforehand which pack is the last, packs are learnt from while answers are still coming
-in, and how samples are dealt out to packs and ranks changes rounding alone. DDP's own hooks are not used: they would want the
-same number of backward passes everywhere.
+Every learning rank is given all targets of a step and cuts the same packs of them; each learns from its share. Ranks may
+have unequal numbers of packs, and none: gradients are summed where they arise and reduced over ranks once, when all packs of
+the step are done. So nobody need know beforehand which pack is the last, packs are learnt from while answers are still
+coming in, and how samples are dealt out to packs and ranks changes rounding alone. DDP's own hooks are not used: they would
+want the same number of backward passes everywhere.
 """
 
 from __future__ import annotations

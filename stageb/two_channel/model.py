@@ -1,7 +1,7 @@
 """The detector: a vision-language checkpoint that knows coordinate tokens, found and loaded, or made from nothing.
 
-A coordinate token ``<|coord_k|>`` stands for the bin k of an axis. Where a checkpoint does not know them, they are added, and
-their embeddings begin as waves along the axis, of many lengths: near coordinates are alike from the start, and what is
+A coordinate token ``<|coord_k|>`` stands for the bin k of an axis. Where a checkpoint does not know them, they are added,
+and their embeddings begin as waves along the axis, of many lengths: near coordinates are alike from the start, and what is
 learnt of one is learnt of its neighbours (as positions in Vaswani et al. 2017, section 3.5).
 
 Prompts are made of ids exactly as the default engine makes them (``engines/chat.py``, ``engines/vision.py``), so what is
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     AutoModelForImageTextToText,
     AutoTokenizer,
@@ -31,17 +31,17 @@ from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
 from stageb.engines import attention
-from stageb.engines.chat import Chat
 from stageb.engines import config as engines
+from stageb.engines.chat import Chat
 from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
 from stageb.engines.vision import Eyes, eyes_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
+from stageb.two_channel.augmentation import Views
 from stageb.two_channel.config import ModelConfig, SmallConfig
 from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
-from stageb.two_channel.augmentation import Views
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
@@ -54,7 +54,9 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 SEEING = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 _KEY = "model.model_name_or_path"
 PLACES = 16  # along a side, that the vision tower learns; they are stretched over every image
-SPREAD = 0.02  # standard deviation of weights at the beginning
+SPREAD = 0.02  # standard deviation of embeddings at the beginning
+FIRMNESS = 0.2  # how far the vision tower's positions reach; coordinates' embeddings half as far
+CONTRAST = 5.0  # how much stronger pixels are made than other inputs of a layer
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ class Detector:
 
 
 def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
-    """The checkpoint in ``folder``, or of that name on the hub, with coordinate tokens, in eval mode on ``device``; ``words``
-    are what it is asked about a picture.
+    """The checkpoint in ``folder``, or of that name on the hub, with coordinate tokens, in eval mode on ``device``;
+    ``words`` are what it is asked about a picture.
 
     Raises ``ConfigError`` where it cannot be shown images, ``EngineError`` where it cannot be loaded.
     """
@@ -123,10 +125,9 @@ def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
     disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = _tokenizer(descs)
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeds.stream(small.seed, "two_channel", "model") >> 1)
-        model = Qwen3VLForConditionalGeneration(_shape(small, tokenizer))
-    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed)
+    model = Qwen3VLForConditionalGeneration(_shape(small, tokenizer))
+    _begin(model, small.seed)
+    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, FIRMNESS / 2)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -149,7 +150,8 @@ def add_coordinates(model: Any, tokenizer: Any) -> None:
         tokenizer.add_tokens([_added(token) for token in COORDINATES])
         if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-        _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), seed=0)
+        spread = float(model.get_input_embeddings().weight.std())
+        _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), seed=0, spread=spread)
         return
     ids = tokenizer.convert_tokens_to_ids(list(COORDINATES))
     if len(held) < BINS or ids != list(range(ids[0], ids[0] + BINS)):
@@ -171,13 +173,35 @@ def waves(width: int, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def _lay_along_axis(model: Any, first: int, seed: int) -> None:
-    """Set the coordinate tokens' embeddings, and the output's rows where these are others, at the spread of the rest."""
+def _begin(model: Any, seed: int) -> None:
+    """Draw all weights of a small model.
+
+    A matrix keeps the size of what goes through it: Qwen's spread of .02, the same for all, suits its width of thousands,
+    and leaves a narrow model's images so faint that it learns for long without looking at them. Pixels are made stronger
+    still, and the vision tower's positions begin as waves along rows and columns.
+    """
+    generator = torch.Generator().manual_seed(seeds.stream(seed, "two_channel", "model") >> 1)
+    embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            spread = SPREAD if id(weight) in embeddings else weight[0].numel() ** -0.5
+            weight.copy_(torch.randn(weight.shape, generator=generator) * spread)
+    visual = model.model.visual
+    visual.patch_embed.proj.weight.mul_(CONTRAST)
+    half = visual.pos_embed.weight.shape[1] // 2
+    lengths = torch.logspace(2, -3, half // 2, base=2.0)  # of waves, in sides of an image: from four to an eighth
+    angles = torch.linspace(0, 1, PLACES)[:, None] * (2 * math.pi / lengths)
+    side = torch.cat([angles.sin(), angles.cos()], -1)
+    rows, columns = side[:, None].expand(-1, PLACES, -1), side[None].expand(PLACES, -1, -1)
+    visual.pos_embed.weight.copy_(torch.cat([rows, columns], -1).flatten(0, 1) * FIRMNESS)
+
+
+@torch.no_grad()
+def _lay_along_axis(model: Any, first: int, seed: int, spread: float) -> None:
+    """Set the coordinate tokens' embeddings, and the output's rows where these are others: around the mean of the rest."""
     tables = {id(layer.weight): layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
     for weight in tables.values():
-        others = weight[:first]
-        made = waves(weight.shape[1], seed).to(weight)
-        weight[first : first + BINS] = others.mean(0) + made * others.std()
+        weight[first : first + BINS] = weight[:first].mean(0) + waves(weight.shape[1], seed).to(weight) * spread
 
 
 def _added(token: str) -> AddedToken:
@@ -222,7 +246,6 @@ def _shape(small: SmallConfig, tokenizer: Any) -> Qwen3VLConfig:
         "num_key_value_heads": small.num_key_value_heads,
         "head_dim": 2 * half,
         "max_position_embeddings": small.max_position_embeddings,
-        "initializer_range": SPREAD,
         "rope_parameters": rope | {"mrope_section": [half - 2 * share, share, share]},
         "tie_word_embeddings": True,
         "eos_token_id": tokenizer.eos_token_id,
@@ -239,10 +262,7 @@ def _shape(small: SmallConfig, tokenizer: Any) -> Qwen3VLConfig:
         "out_hidden_size": small.hidden_size,
         "num_position_embeddings": PLACES**2,
         "deepstack_visual_indexes": [small.vision_depth // 2] if small.vision_depth > 1 else [],
-        "initializer_range": SPREAD,
     }
     names = dict(zip(("vision_start", "vision_end", "image", "video"), SEEING, strict=True))
     tokens = {f"{name}_token_id": int(tokenizer.convert_tokens_to_ids(token)) for name, token in names.items()}
-    made = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens)
-    made.initializer_range = SPREAD
-    return made
+    return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens)

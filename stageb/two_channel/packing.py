@@ -59,8 +59,8 @@ def fits(line: Line, longest: int, set_aside: bool) -> bool:
     """Whether a line has at most ``longest`` tokens. Raises ``InputError`` where not, unless such are ``set_aside``."""
     if len(line) > longest and not set_aside:
         raise InputError(
-            f"{line.key}: its prompt has {len(line.prompt)} tokens and its answer {len(line.target.ids)}, together more than "
-            f"packing.max_length {longest}; raise that, lower model.image_pixels, or set packing.overlong to set_aside"
+            f"{line.key}: its prompt has {len(line.prompt)} tokens and its answer {len(line.target.ids)}, together more "
+            f"than packing.max_length {longest}; raise that, lower model.image_pixels, or set packing.overlong to set_aside"
         )
     return len(line) <= longest
 

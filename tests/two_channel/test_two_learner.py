@@ -20,7 +20,7 @@ from stageb.engines.rows import PICTURE
 from stageb.errors import InputError
 from stageb.two_channel import channel_a, model, packing
 from stageb.two_channel.adapters import adapt, weights
-from stageb.two_channel.config import ChannelAConfig, LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
+from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, TunerConfig
 from stageb.two_channel.learner import Figures, Learner, NonFiniteError
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector

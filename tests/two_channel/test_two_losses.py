@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -82,14 +83,14 @@ def test_what_the_model_is_sure_of_can_still_be_taught_against() -> None:
 
 
 @given(st.integers(0, BINS - 1), st.floats(0.5, 100))
-def test_soft_targets_are_least_where_the_model_says_the_same(bin: int, width: float) -> None:
-    away = (torch.arange(BINS) - bin).double() / width
+def test_soft_targets_are_least_where_the_model_says_the_same(place: int, width: float) -> None:
+    away = (torch.arange(BINS) - place).double() / width
     best = (-0.5 * away**2).log_softmax(-1).float()
-    where = torch.tensor(bin)
+    where = torch.tensor(place)
     entropy = -(best.exp() * best).sum()
     assert float(soft_cross_entropy(best, where, width)) == pytest.approx(float(entropy), rel=1e-3)
     assert float(soft_cross_entropy(best.roll(1), where, width)) > float(entropy)
-    assert float(soft_cross_entropy(best, where, 0)) == pytest.approx(-float(best[bin]), rel=1e-5)
+    assert float(soft_cross_entropy(best, where, 0)) == pytest.approx(-float(best[place]), rel=1e-5)
 
 
 @given(st.lists(st.lists(st.floats(0, 1, width=32), min_size=4, max_size=4), min_size=2, max_size=6))
@@ -108,7 +109,9 @@ def test_expectations_reach_from_edge_to_edge() -> None:
 
 
 def line(number: int, tokens: int) -> Line:
-    return Line(str(number), (1,) * (tokens // 2), Target((1,) * (tokens - tokens // 2), (True,) * (tokens - tokens // 2), ()))
+    return Line(
+        str(number), (1,) * (tokens // 2), Target((1,) * (tokens - tokens // 2), (True,) * (tokens - tokens // 2), ())
+    )
 
 
 @given(st.lists(st.integers(1, 100), max_size=60))
@@ -117,7 +120,7 @@ def test_packs_hold_every_line_once_and_no_more_than_fits(lengths: list[int]) ->
     found = list(packs(iter(lines), 100))
     assert sorted(int(each.key) for pack in found for each in pack) == list(range(len(lines)))
     assert all(sum(map(len, pack)) <= 100 for pack in found)
-    assert all(sum(map(len, one)) + sum(map(len, other)) > 100 for one, other in zip(found[:-1], found[1:], strict=True))
+    assert all(sum(map(len, one)) + sum(map(len, other)) > 100 for one, other in pairwise(found))
 
 
 @pytest.mark.parametrize("seed", range(8))
