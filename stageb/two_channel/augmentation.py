@@ -72,7 +72,7 @@ def parted(image: str) -> tuple[str, View]:
 
 
 class Views(Eyes):
-    """Eyes that know views. They keep images decoded, and whole ones cut into patches: files are taken to stay as they are."""
+    """Eyes that know views. They keep images decoded, and whole ones cut into patches: files are taken not to change."""
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
         super().__init__(model, process, pixels)
