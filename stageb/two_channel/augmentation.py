@@ -72,7 +72,7 @@ def parted(image: str) -> tuple[str, View]:
 
 
 class Views(Eyes):
-    """Eyes that know views. They keep images decoded, and whole ones cut into patches: files are taken to stay so."""
+    """Eyes that know views. They keep images decoded, and whole ones cut into patches: files are taken not to change."""
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
         super().__init__(model, process, pixels)
@@ -91,8 +91,7 @@ class Views(Eyes):
         if path == DRAWN:
             return self._made(pictures.chequered())
         if view == View():
-            cut: Tensor = self._cut.get(path, lambda: self._made(self._open(path)))
-            return cut
+            return self._cut.get(path, lambda: self._made(self._open(path)))
         return self._made(shown(self._decoded.get(path, lambda: self._open(path)), view))
 
     def _open(self, path: str) -> Any:
