@@ -88,14 +88,14 @@ def expected(logits: Tensor) -> Tensor:
 
 def in_order(boxes: Tensor) -> Tensor:
     """``boxes`` (..., 4) with the lesser x and y first: expectations may come in any order."""
-    corners = boxes.unflatten(-1, (2, 2))
+    corners = boxes.reshape(*boxes.shape[:-1], 2, 2)
     return torch.cat([corners.amin(-2), corners.amax(-2)], -1)
 
 
 def giou(boxes: Tensor, others: Tensor) -> Tensor:
     """Generalised IoU of each box (..., 4) with its own of ``others``, from -1 to 1 (Rezatofighi et al. 2019, algorithm 1);
     0 where both and what encloses them have no area. transformers' function weighs every box with every other."""
-    (low, high), (others_low, others_high) = boxes.split(2, -1), others.split(2, -1)
+    (low, high), (others_low, others_high) = torch.split(boxes, 2, -1), torch.split(others, 2, -1)
     shared = _area((torch.minimum(high, others_high) - torch.maximum(low, others_low)).clamp(min=0))
     union = _area(high - low) + _area(others_high - others_low) - shared
     around = _area(torch.maximum(high, others_high) - torch.minimum(low, others_low))
