@@ -88,7 +88,7 @@ def expected(logits: Tensor) -> Tensor:
 
 def in_order(boxes: Tensor) -> Tensor:
     """``boxes`` (..., 4) with the lesser x and y first: expectations may come in any order."""
-    corners = boxes.view(*boxes.shape[:-1], 2, 2)
+    corners = boxes.reshape(*boxes.shape[:-1], 2, 2)
     return torch.cat([corners.amin(-2), corners.amax(-2)], -1)
 
 
