@@ -239,7 +239,8 @@ def packs(given: argparse.Namespace) -> list[Row]:
         lot = lines[start : start + given.lot]
         made_packs = [sum(map(len, pack)) for pack in packing.packs(lot, room)]
         tokens = sum(made_packs)
-        found.append((len(made_packs), -(-tokens // room) + 1, sum(made_packs[:-1]) / (room * max(1, len(made_packs) - 1))))
+        fill = sum(made_packs[:-1]) / (room * (len(made_packs) - 1)) if len(made_packs) > 1 else 1.0
+        found.append((len(made_packs), -(-tokens // room) + 1, fill))
     numbers, bounds, fills = zip(*found, strict=True)
     most = max(number - bound for number, bound in zip(numbers, bounds, strict=True))
     return [{"lots": len(found), "samples": given.lot, "packs": max(numbers), "over_bound": most, **_spread("fill", fills)}]

@@ -91,7 +91,8 @@ class Views(Eyes):
         if path == DRAWN:
             return self._made(pictures.chequered())
         if view == View():
-            return self._cut.get(path, lambda: self._made(self._open(path)))
+            cut: Tensor = self._cut.get(path, lambda: self._made(self._open(path)))
+            return cut
         return self._made(shown(self._decoded.get(path, lambda: self._open(path)), view))
 
     def _open(self, path: str) -> Any:

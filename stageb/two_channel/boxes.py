@@ -48,6 +48,11 @@ def parser() -> argparse.ArgumentParser:
     drawn.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets NAME.jsonl and images for each split")
     for split, count in (("train", 2000), ("val", 200), ("test", 200)):
         drawn.add_argument(f"--{split}", type=int, default=count, metavar="N", help=f"images of {split} (default {count})")
+    most = shapes.MOST
+    drawn.add_argument("--most", type=int, default=most, metavar="N", help=f"objects of an image, at most (default {most})")
+    drawn.add_argument(
+        "--side", type=int, choices=shapes.SIDES, help="of every image, in pixels (default: of each side, any)"
+    )
     drawn.add_argument("--seed", type=int, default=17, help="names the images (default 17)")
     return made
 
@@ -64,13 +69,16 @@ def of_coco(asked: Any) -> int:
 
 def of_shapes(asked: Any) -> int:
     """Draw images."""
+    if not 1 <= asked.most <= shapes.MOST:
+        raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
+    kind = shapes.Kind(asked.most, asked.side)
     for split in ("train", "val", "test"):
         count = getattr(asked, split)
         if not 0 <= count <= 100_000:
             raise InputError(f"stageb boxes shapes: --{split} {count}: give 0 to 100000")
         if count:
             with disk.reporting(asked.to):
-                print(f"{shapes.write(asked.to, split, count, asked.seed)}: {count} images")
+                print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
     return 0
 
 

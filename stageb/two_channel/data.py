@@ -92,6 +92,8 @@ def _object(value: Any, number: int, size: tuple[int, int]) -> Object:
     desc = value["desc"]
     if not isinstance(desc, str) or not desc.strip():
         raise FaultError(f"{here}: desc {short(desc)}", "say what it is, in a text that is not empty")
+    if desc != desc.strip():
+        raise FaultError(f"{here}: desc {short(desc)} begins or ends with a space", "take it out")
     if fault := text_fault(desc):
         raise FaultError(f"{here}: its desc holds {fault}", "take it out")
     return Object(desc, _box(value["bbox_2d"], here, size))

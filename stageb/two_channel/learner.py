@@ -177,7 +177,7 @@ class Learner:
         with self.world.together("gradients"):
             total = self._summed(torch.cat([each.flatten() for each in gradients]))
             sums = self._summed(sums)
-        for weight, part in zip(self._weights, total.split([each.numel() for each in gradients]), strict=True):
+        for weight, part in zip(self._weights, torch.split(total, [each.numel() for each in gradients]), strict=True):
             weight.grad = part.view_as(weight)
         return sums
 
@@ -208,7 +208,7 @@ def compile_layers(model: nn.Module) -> None:
     """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are."""
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
-            layer.forward = torch.compile(layer.forward, dynamic=True)  # type: ignore[method-assign]
+            layer.forward = torch.compile(layer.forward, dynamic=True)
 
 
 def optimizer_of(model: nn.Module, config: ScheduleConfig) -> torch.optim.AdamW:

@@ -93,7 +93,7 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+        model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
     except (OSError, ValueError, ImportError, LookupError, RuntimeError) as error:
         raise EngineError(
             f"{_KEY}: {folder!r} could not be loaded: {error}; name a folder, or a model of the hub that this machine can "
@@ -169,7 +169,8 @@ def waves(width: int, seed: int) -> Tensor:
     angles = torch.arange(BINS, dtype=torch.float64)[:, None] * (2 * math.pi / lengths)
     along = torch.cat([angles.sin(), angles.cos()], -1)[:, :width] * math.sqrt(2)
     turn = torch.linalg.qr(torch.randn(width, width, generator=generator, dtype=torch.float64)).Q
-    return (along @ turn).float()
+    found: Tensor = (along @ turn).float()
+    return found
 
 
 @torch.no_grad()
@@ -224,7 +225,7 @@ def _tokenizer(descs: Iterable[str]) -> Any:
         show_progress=False,
     )
     tokenizer.train_from_iterator(pieces * 2, trainer)
-    made = PreTrainedTokenizerFast(
+    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=list(SPECIAL[:2])
     )
     made.add_tokens([AddedToken(text, special=True, normalized=False) for text in SEEING], special_tokens=True)
@@ -264,5 +265,7 @@ def _shape(small: SmallConfig, tokenizer: Any) -> Qwen3VLConfig:
         "deepstack_visual_indexes": [small.vision_depth // 2] if small.vision_depth > 1 else [],
     }
     names = dict(zip(("vision_start", "vision_end", "image", "video"), SEEING, strict=True))
-    tokens = {f"{name}_token_id": int(tokenizer.convert_tokens_to_ids(token)) for name, token in names.items()}
+    tokens: dict[str, Any] = {
+        f"{name}_token_id": int(tokenizer.convert_tokens_to_ids(token)) for name, token in names.items()
+    }
     return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens)

@@ -7,6 +7,7 @@ colour and shape: "red circle".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,18 @@ Edges = tuple[int, int, int, int]
 Draw = Callable[[], float]  # the next uniform number of a stream
 
 
-def write(folder: Path, split: str, count: int, seed: int) -> Path:
+@dataclass(frozen=True)
+class Kind:
+    """What images are like."""
+
+    most: int = MOST  # objects of an image
+    side: int | None = None  # of every image, in pixels, a multiple of ``STEP``; None: each side is one of ``SIDES``
+
+
+MIXED = Kind()
+
+
+def write(folder: Path, split: str, count: int, seed: int, kind: Kind = MIXED) -> Path:
     """Draw ``count`` images of ``split`` into ``folder``, and the JSON Lines that name them; the path of these.
 
     An image is ``{split}/{number}.png``, beside ``{split}.jsonl``.
@@ -36,7 +48,7 @@ def write(folder: Path, split: str, count: int, seed: int) -> Path:
     (folder / split).mkdir(parents=True, exist_ok=True)
     rows = []
     for number in range(count):
-        image, objects = drawn(seed, split, number)
+        image, objects = drawn(seed, split, number, kind)
         name = f"{split}/{number:05d}.png"
         (folder / name).write_bytes(as_png(image))
         told = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
@@ -46,14 +58,14 @@ def write(folder: Path, split: str, count: int, seed: int) -> Path:
     return path
 
 
-def drawn(seed: int, split: str, number: int) -> tuple[Any, list[tuple[str, Edges]]]:
+def drawn(seed: int, split: str, number: int, kind: Kind = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
     """One image, as a ``PIL.Image``, and its objects: what they are, and their edges in pixels."""
     draw = _draws(stream(seed, "shapes", split, number))
-    low, high = (side // STEP for side in SIDES)
+    low, high = (side // STEP for side in (SIDES if kind.side is None else (kind.side, kind.side)))
     width, height = (STEP * _between(draw, low, high) for _ in range(2))
     image = _ground(draw, width, height)
     objects: list[tuple[str, Edges]] = []
-    for _ in range(_between(draw, 1, MOST)):
+    for _ in range(_between(draw, 1, kind.most)):
         form, colour = (names[_between(draw, 0, len(names) - 1)] for names in (FORMS, list(COLOURS)))
         place = _free(draw, (width, height), [box for _, box in objects])
         if place is not None:

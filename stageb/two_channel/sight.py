@@ -37,15 +37,18 @@ def sight(
     runs = [(length, len(list(run))) for length, run in groupby(edges.diff().tolist())]
     parts = [torch.split(each, [length * images for length, images in runs], 2) for each in (query, key, value)]
     outputs = [
-        scaled_dot_product_attention(*(_batched(part, images) for part in each), scale=scaling).transpose(1, 2).flatten(0, 1)
-        for (_, images), *each in zip(runs, *parts, strict=True)
+        scaled_dot_product_attention(_batched(q, images), _batched(k, images), _batched(v, images), scale=scaling)
+        .transpose(1, 2)
+        .flatten(0, 1)
+        for (_, images), q, k, v in zip(runs, *parts, strict=True)
     ]
     return torch.cat(outputs)[None], None
 
 
 def _batched(states: Tensor, images: int) -> Tensor:
     """(1, heads, images * patches, dim) to (images, heads, patches, dim)."""
-    return states[0].unflatten(1, (images, -1)).transpose(0, 1)
+    heads, _, dim = states.shape[1:]
+    return states[0].view(heads, images, -1, dim).transpose(0, 1)
 
 
 AttentionInterface.register(NAME, sight)

@@ -70,6 +70,7 @@ def test_every_fault_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
         (objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat"}), "object 2: no bbox_2d"),
         (objects({"desc": " ", "bbox_2d": box}), 'object 1: desc " "; say what it is'),
         (objects({"desc": "a\nb", "bbox_2d": box}), "its desc holds the character U+000A"),
+        (objects({"desc": "cat ", "bbox_2d": box}), 'desc "cat " begins or ends with a space; take it out'),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 1]}), "write four numbers"),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 1, "1"]}), "write four numbers"),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 0, 1]}), "has no area"),

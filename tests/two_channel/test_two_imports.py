@@ -142,3 +142,12 @@ def test_blood_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     kinds = Counter(each.desc for split in samples.values() for sample in split for each in sample.objects)
     assert sum(kinds.values()) == 4886 and set(kinds) == {"RBC", "WBC", "Platelets"}
     assert capsys.readouterr().out.count("; 1 without area") == 2
+
+
+def test_drawn_images_can_be_easy(tmp_path: Path) -> None:
+    few = ["shapes", "--to", str(tmp_path), "--train", "9", "--val", "0", "--test", "0", "--side", "64"]
+    assert main([*few, "--most", "1"]) == 0
+    drawn = read([tmp_path / "train.jsonl"])
+    assert {(each.width, each.height, len(each.objects)) for each in drawn} == {(64, 64, 1)}
+    with pytest.raises(InputError, match="--most 0: give 1 to 6"):
+        main([*few, "--most", "0"])

@@ -25,21 +25,13 @@ def test_a_topology_is_keys_of_a_config() -> None:
 def test_packs_are_told_beside_the_fewest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train = shapes.write(tmp_path, "train", 24, seed=1)
     out = tmp_path / "out.json"
-    words = [
-        "two_channel",
-        "packs",
-        "--set",
-        f"data.train={train}",
-        "--set",
-        "data.test=",
-        "--lot",
-        "12",
-        "--json",
-        str(out),
-    ]
-    assert main(words) == 0
+    sizes = {"packing.global_max_length": 512, "packing.max_length": 512, "channel_b.max_new_tokens": 160}
+    settings = {"data.train": train, "data.test": "", **sizes}
+    keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    assert main(["two_channel", "packs", *keys, "--lot", "12", "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
-    assert (row["lots"], row["samples"]) == (2, 12) and row["over_bound"] <= 0 and row["fill"] > 0.8
+    assert (row["lots"], row["samples"]) == (2, 12) and row["packs"] > 1
+    assert row["over_bound"] <= 0 and 0.8 < row["fill"] <= 1
     assert main(["two_channel", "packs", "--config", "configs/snake/5x5.yaml"]) == 2
     assert "of loop snake; name one of two_channel" in capsys.readouterr().err
 
