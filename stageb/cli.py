@@ -27,6 +27,13 @@ KEYWORDS = "keywords"  # stands for the file's name where a Python caller gives 
 MAX_FILE_BYTES = 256 * 1024  # of a config file; one with every key is a hundredth of this
 
 
+class WordParser(argparse.ArgumentParser):
+    """For a command that reads its words itself: refuses as every command does, with ``InputError``."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self.prog}: {shown(message, 300)}; {self.prog} --help says what it takes")
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a command line asks for."""

@@ -91,6 +91,16 @@ LOOPS = {
         commands={"evaluate": "stageb.growth.evaluate:main", "play": "stageb.growth.play:main"},
         needs=("mnist1d", "mlxtend", "sklearn", "tensorboard"),
     ),
+    "two_channel": Loop(
+        summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",
+        config="stageb.two_channel.config:TwoChannelConfig",
+        fit="stageb.two_channel.loop:fit",
+        commands={"evaluate": "stageb.two_channel.evaluate:main"},
+        tools={
+            "boxes": Tool("Make data for detectors: from VOC XML or COCO JSON, or drawn.", "stageb.two_channel.boxes:main"),
+        },
+        needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard"),
+    ),
 }
 
 

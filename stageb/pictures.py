@@ -74,6 +74,17 @@ def look(path: str) -> tuple[int, int]:
             return _checked_size(path, image)
 
 
+def look_upright(path: str) -> tuple[int, int]:
+    """Width and height of the picture as the camera held it, as ``opened`` shows it, by the file's header.
+
+    Raises ``PictureError``.
+    """
+    look(path)
+    with _reporting(path), pillow().open(path, formats=FORMATS) as image:
+        width, height = image.size
+        return (height, width) if _held(image) in TURNED else (width, height)
+
+
 def read(path: str) -> bytes:
     """The bytes of a picture file that ``look`` has no fault to find with. Raises ``PictureError``."""
     look(path)

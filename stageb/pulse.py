@@ -8,6 +8,7 @@ read by the watchdog, which passes it on. One pulse a process, since a process i
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ class Pulse:
 
 
 _now = Pulse()
+_changing = threading.Lock()  # a thread may tick while another goes on to something else
 _listener: Callable[[Pulse], None] | None = None
 
 
@@ -37,7 +39,8 @@ def now() -> Pulse:
 def tick() -> None:
     """Work gets on: a step was decoded, a request is under way within a time limit of its own."""
     global _now
-    _now = replace(_now, count=_now.count + 1)
+    with _changing:
+        _now = replace(_now, count=_now.count + 1)
 
 
 def name(label: str) -> None:
@@ -64,6 +67,7 @@ def listen(listener: Callable[[Pulse], None] | None) -> None:
 
 def _move(label: str, kind: Kind) -> None:
     global _now
-    _now = Pulse(label, kind, _now.count + 1)
+    with _changing:
+        _now = Pulse(label, kind, _now.count + 1)
     if _listener:
         _listener(_now)

@@ -40,6 +40,7 @@ class Loop:
     raising: Callable[[Path, int, int], list[str]]  # (root, world size, rank) -> the same; that rank raises amid the work
     says: str  # what is said of it then: a pattern, with {rank}
     tolerance: float | None = None  # by which weights may differ between world sizes; None: all bytes are equal there
+    stride: int = 1  # a loop whose runs take longer is killed at so many times fewer places
 
 
 class Bench:

@@ -35,6 +35,7 @@ import yaml
 from hypothesis import strategies as st
 
 from stageb import disk, strict_json
+from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, shown
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.files.artifacts import proposal_row
@@ -55,7 +56,6 @@ from stageb.guidance.reflection.edits import apply, named, number
 from stageb.guidance.reflection.evidence import evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.selection import select
-from stageb.guidance.texts import text_fault
 from stageb.guidance.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
 from stageb.journal import safe_name
 

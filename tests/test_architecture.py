@@ -19,6 +19,9 @@ MODULES = {
 }
 LOOPS = ("guidance", "two_channel", "snake", "growth")
 
+# Of loop two_channel.
+TORCHLESS = "__init__ boxes config correct data imports inputs predictions schedule targets text types".split()
+
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
     "stageb/cli": {"jsonargparse", "yaml"},
@@ -67,11 +70,25 @@ THIRD_PARTY = {
     "stageb/growth/schedule": set[str](),
     "stageb/growth/views": set[str](),
     "stageb/growth/*": {"safetensors", "torch"},
+    "stageb/two_channel/adapters": {"peft", "torch"},
+    "stageb/two_channel/augmentation": {"PIL", "torch"},
+    "stageb/two_channel/learner": {"torch", "transformers"},
+    "stageb/two_channel/logs": {"lightning"},
+    "stageb/two_channel/matching": {"numpy", "scipy"},
+    "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},
+    "stageb/two_channel/model": {"tokenizers", "torch", "transformers"},
+    "stageb/two_channel/picture": {"PIL"},
+    "stageb/two_channel/shapes": {"PIL"},
+    "stageb/two_channel/sight": {"torch", "transformers"},
+    **{f"stageb/two_channel/{name}": set[str]() for name in TORCHLESS},
+    "stageb/two_channel/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
     "lab/bench/__init__": set[str](),
     "lab/bench/__main__": set[str](),
     "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
+    "lab/bench/two_channel_fcos": {"numpy", "torch", "torchvision"},
+    "lab/bench/two_channel": {"matplotlib", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
     "lab/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},
@@ -82,6 +99,7 @@ THIRD_PARTY = {
 LIGHT = {
     "stageb/__init__",
     "stageb/__main__",
+    "stageb/clean_text",
     "stageb/cli",
     "stageb/completion",
     "stageb/config",
@@ -113,6 +131,8 @@ LIGHT = {
     "stageb/snake/__init__",
     "stageb/snake/config",
     "stageb/strict_yaml",
+    "stageb/two_channel/__init__",
+    "stageb/two_channel/config",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.
@@ -122,13 +142,14 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
     ).split(),
+    "two_channel": "text matching targets correct losses channel_a schedule metrics".split(),
     "snake": "game agent rollout schedule picture".split(),
     "growth": (
         "layers blueprints kinds hosts bank blends training counterfactual tasks teachers flops "
         "lifecycle observation memory reward policy views schedule rows"
     ).split(),
 }
-TENSORS = ("snake", "growth")  # loops that learn weights: their stages are functions of tensors
+TENSORS = ("snake", "growth", "two_channel")  # loops that learn weights: their stages are functions of tensors
 WORLDLY = {
     "datetime",
     "os",

@@ -38,7 +38,9 @@ def test_every_direct_dependency_has_a_tested_version() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {name_of(line): line for line in lines if line and not line.startswith("#")}
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["docs"], *extras["snake"], *extras["growth"]]
+    wanted = [*PROJECT["dependencies"]]
+    for extra in ("dev", "docs", "snake", "growth", "two_channel"):
+        wanted += extras[extra]
     assert {name_of(requirement) for requirement in wanted} <= set(pins)
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in pins.values())
 
@@ -90,6 +92,16 @@ def launcher(tmp_path: Path) -> Path:
 def called(launcher: Path, *arguments: str) -> tuple[int, list[str], str]:
     done = subprocess.run([str(launcher), *arguments], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_the_launch_script_gives_some_gpus_to_rolling_out(launcher: Path) -> None:
+    code, lines, _ = called(launcher, "rollout_gpus=0,1,2", "train_gpus=3", "config=c.yaml")
+    assert code == 7
+    assert lines[0] == "gpus=3,0,1,2"  # ranks that learn come first
+    assert {"--fabric.devices=4", "--topology.learn=1", "--topology.rollout=3"} <= set(lines)
+    code, _, err = called(launcher, "rollout_gpus=0", "config=c.yaml")
+    assert code == 2
+    assert "give rollout_gpus and train_gpus together" in err
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from stageb import pulse
 from stageb.engines import attention
+from stageb.engines.batches import Bounded, Size, batches_of
 from stageb.engines.caches import Cache, Past, begun, forked, grafted, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
 from stageb.engines.packed import NOTHING, Packed
@@ -40,6 +41,7 @@ from stageb.engines.rows import (
     Live,
     Row,
     TextOf,
+    Told,
     must_be_numbers,
     picked,
     seen_of,
@@ -51,12 +53,10 @@ from stageb.errors import EngineError
 
 log = logging.getLogger(__name__)
 
-Size = tuple[int, int]  # tokens of a prompt, and of its answer at most
 T = TypeVar("T")
 A = TypeVar("A")
 
-ROWS = 256  # answers that step together at most
-TOKENS = 1 << 18  # keys and values held at once at most, counted in tokens of all rows
+LOGITS = 1 << 28  # that stand in memory at once, where every token of an answer is weighed
 SHARED = 4  # shared texts whose keys and values are kept
 COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others
 STEPS_PER_LOOK = {"cpu": 1}  # steps between two looks at the tokens; on a GPU each look waits for the device
@@ -143,8 +143,9 @@ class Decoder:
             packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
         return packed, float((logits - plain[:, 0]).float().norm() / plain.float().norm())
 
-    def answers(self, shared: Ids, rows: Sequence[Row]) -> list[Answer]:
-        """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches.
+    def answers(self, shared: Ids, rows: Sequence[Row], told: Told | None = None) -> list[Answer]:
+        """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches;
+        ``told`` is called as each answer has ended, and again where memory gave out and a batch is begun anew.
 
         Raises ``EngineError`` for a prompt that fills the model's context, for logits that are not numbers, and where one
         row alone does not fit into the device's memory.
@@ -153,8 +154,8 @@ class Decoder:
             shared, rows = (), [Row(shared + row.own, row.decode, row.key) for row in rows]
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
-        batches = self._stepping.batches(rows) if self._stepping else _batches(sizes)
-        return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch))
+        batches = self._stepping.batches(rows) if self._stepping else batches_of(sizes)
+        return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch, told))
 
     def scores(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
         """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
@@ -166,7 +167,20 @@ class Decoder:
             shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
         sizes = [(len(shared) + len(choice.own), max(map(len, choice.answers))) for choice in choices]
         self._check_lengths(sizes)
-        return self._in_batches(choices, sizes, _batches(sizes), lambda batch: self._scored(shared, batch))
+        return self._in_batches(choices, sizes, batches_of(sizes), lambda batch: self._scored(shared, batch))
+
+    def chances(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+        """The log-probability of every token of the one answer of each of ``choices``; otherwise as ``scores``."""
+        if not self._shares:
+            shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
+        sizes = [(len(shared) + len(choice.own), len(choice.answers[0])) for choice in choices]
+        self._check_lengths(sizes)
+        most = max(1, LOGITS // self._model.get_input_embeddings().num_embeddings)
+        return self._in_batches(choices, sizes, batches_of(sizes, most), lambda batch: self._weighed(shared, batch))
+
+    def forget(self) -> None:
+        """The model's weights have changed: let go of what was read with the old ones."""
+        self._shared.clear()
 
     def _check_lengths(self, sizes: Iterable[Size]) -> None:
         for prompt, answer in sizes:
@@ -180,29 +194,12 @@ class Decoder:
         self, items: Sequence[T], sizes: Sequence[Size], batches: Iterable[list[int]], work: Callable[[list[T]], list[A]]
     ) -> list[A]:
         """``work`` done on ``items``, of ``sizes``, in ``batches`` of their places or less; in the order of ``items``."""
+        bounded = Bounded(work, self._device, self.forget)
         found: dict[int, A] = {}
         for batch in batches:
             longest = max(sum(sizes[index]) for index in batch)
-            found.update(zip(batch, self._bounded([items[index] for index in batch], longest, work), strict=True))
+            found.update(zip(batch, bounded([items[index] for index in batch], longest), strict=True))
         return [found[index] for index in range(len(items))]
-
-    def _bounded(self, items: list[T], longest: int, work: Callable[[list[T]], list[A]]) -> list[A]:
-        """One batch, or its halves where the device's memory does not hold it."""
-        try:
-            return work(items)
-        except torch.cuda.OutOfMemoryError as error:
-            if len(items) == 1:
-                raise EngineError(
-                    f"one prompt with its answer of up to {longest} tokens does not fit into the memory of {self._device}; "
-                    "take a smaller model, or lower sampler.max_prompt_tokens or max_new_tokens"
-                ) from error
-        pulse.tick()
-        # Outside the except block, where the error no longer holds the failed batch's tensors.
-        self._shared.clear()
-        torch.cuda.empty_cache()
-        half = len(items) // 2
-        log.warning("out of memory on %s with %d rows: going on with %d", self._device, len(items), half)
-        return self._bounded(items[:half], longest, work) + self._bounded(items[half:], longest, work)
 
     @torch.inference_mode()
     def _scored(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
@@ -230,6 +227,21 @@ class Decoder:
         numbers = iter(scores.tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
+    @torch.inference_mode()
+    def _weighed(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
+        """The chances of one batch that fits."""
+        stems = self._kept(shared) if shared else None
+        if self._packed:
+            return [tuple(each.tolist()) for each in self._packed.chances(shared, stems, choices)]
+        answers = [choice.answers[0] for choice in choices]
+        texts = [choice.own + ids[:-1] for choice, ids in zip(choices, answers, strict=True)]
+        _, logits = self._read(texts, len(shared), self._cache(stems, len(choices)), stems, keep=max(map(len, answers)))
+        must_be_numbers(logits)
+        chances = logits.log_softmax(-1, dtype=torch.float32)
+        rows = zip(chances, answers, strict=True)
+        each = [row[-len(ids) :].gather(-1, self._on_device(list(ids))[:, None]) for row, ids in rows]
+        return [tuple(part[:, 0].tolist()) for part in each]
+
     def _behind(self, tails: list[Ids], fork: Tensor, starts: Tensor, mask: Tensor, past: Past) -> Tensor:
         """Log-probability (rows,) of all but the first of each of ``tails``, read from the positions ``starts`` (rows,) on
         behind the rows ``fork`` of ``past``."""
@@ -245,18 +257,18 @@ class Decoder:
         return picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
-    def _answered(self, shared: Ids, rows: list[Row]) -> list[Answer]:
+    def _answered(self, shared: Ids, rows: list[Row], told: Told | None) -> list[Answer]:
         """Answers to one batch that fits."""
         stems = self._kept(shared) if shared else None
         if self._stepping:
-            return self._stepping.answers(shared, stems, rows)
+            return self._stepping.answers(shared, stems, rows, told)
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         cache = self._cache(stems, len(prompts))
         mask, logits = self._prompts_read(prompts, len(shared), cache, stems)
         must_be_numbers(logits)
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
+        answers = [Growing(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)]
         prompt_of = [place[row.own] for row in rows]
         fork, samples = self._on_device(prompt_of), len(rows) // len(prompts)
         prompt_lines: list[Stem] | None = None
@@ -384,17 +396,3 @@ class Decoder:
         pulse.tick()
         logits: Tensor = out.logits[:, -keep:]
         return logits
-
-
-def _batches(sizes: Sequence[Size]) -> Iterator[list[int]]:
-    """Places in ``sizes`` (prompt, answer) by growing length of prompt, in batches within ``ROWS`` and ``TOKENS``."""
-    batch, new = list[int](), 0
-    for index in sorted(range(len(sizes)), key=lambda index: sizes[index][0]):
-        prompt, answer = sizes[index]
-        new = max(new, answer)
-        if batch and (len(batch) == ROWS or (len(batch) + 1) * (prompt + new) > TOKENS):
-            yield batch
-            batch, new = [], answer
-        batch.append(index)
-    if batch:
-        yield batch

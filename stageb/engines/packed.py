@@ -45,7 +45,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import pulse
 from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
-from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, must_be_numbers, seen_of, settings_of
+from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, Told, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.vision import Blind
 
@@ -114,15 +114,15 @@ class Packed:
         grain = total // GRAINS
         return int(MEMORY * (free // grain * grain))
 
-    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row]) -> list[Answer]:
-        """Answers to one batch that fits, rows of one prompt standing together."""
+    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row], told: Told | None = None) -> list[Answer]:
+        """Answers to one batch that fits, rows of one prompt standing together; ``told`` is called as each has ended."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
         prompts = list(dict.fromkeys(row.own for row in rows))
         place = {own: index for index, own in enumerate(prompts)}
         prompt_of = [place[row.own] for row in rows]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [Growing(row, limit, self._eos, self._text_of) for row, limit in zip(rows, limits, strict=True)]
+        answers = [Growing(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)]
         store = self._new_store(1, sum(map(len, prompts)))[:, :, 0]
         new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):
@@ -154,7 +154,14 @@ class Packed:
         return [answer.answer() for answer in answers]
 
     def scores(self, shared: Ids, stems: list[Stem] | None, choices: list[Choice]) -> list[tuple[float, ...]]:
-        """Scores of one batch. Where answers differ in their last token alone, a prompt is read once for all of them."""
+        """Scores of one batch."""
+        each = self.chances(shared, stems, choices)
+        numbers = iter(torch.stack([part.sum() for part in each]).tolist())
+        return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
+
+    def chances(self, shared: Ids, stems: list[Stem] | None, choices: list[Choice]) -> Sequence[Tensor]:
+        """The log-probability of every token of every answer, a tensor an answer, all choices' one after the other. Where
+        answers differ in their last token alone, a prompt is read once for all of them."""
         texts: list[Ids] = []
         keep: list[int] = []
         asked: list[tuple[int, Ids]] = []  # for each answer: which text ends before its last token, and its ids
@@ -172,9 +179,7 @@ class Packed:
         chances = logits.log_softmax(-1, dtype=torch.float32)
         lines = self._tensor([edges[text] + place for text, ids in asked for place in range(len(ids))])
         tokens = self._tensor([token for _, ids in asked for token in ids])
-        each = torch.split(chances[lines, tokens], [len(ids) for _, ids in asked])
-        numbers = iter(torch.stack([part.sum() for part in each]).tolist())
-        return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
+        return torch.split(chances[lines, tokens], [len(ids) for _, ids in asked])
 
     def read(
         self,

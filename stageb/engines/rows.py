@@ -50,11 +50,16 @@ class Choice:
         return tuple(ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False)))
 
 
+Told = Callable[[Row, Answer], None]
+
+
 class Growing:
     """An answer of ``row`` while it is being decoded, of ``limit`` tokens at most; ``eos`` are the ids that end it."""
 
-    def __init__(self, row: Row, limit: int, eos: frozenset[int], text_of: TextOf) -> None:
+    def __init__(self, row: Row, limit: int, eos: frozenset[int], text_of: TextOf, told: Told | None = None) -> None:
+        """``told`` is called when the answer has ended."""
         self.row = row
+        self._told = told
         self.limit = limit
         self.ids: list[int] = []
         self.finish: Finish | None = None
@@ -67,7 +72,15 @@ class Growing:
         """Take in what the model went on with, up to the end of the answer."""
         if self.finish:
             return
-        ids = ids[: self.limit - len(self.ids)]
+        self._take(ids[: self.limit - len(self.ids)])
+        if self.finish and self._told:
+            self._told(self.row, self.answer())
+
+    def answer(self) -> Answer:
+        """What has come of it."""
+        return Answer(tuple(self.ids), self.finish or "length")
+
+    def _take(self, ids: Sequence[int]) -> None:
         ends = not self._eos.isdisjoint(ids) or self._completes_stop([*self.ids[-self._tail :], *ids])
         for token in ids if ends else ():
             self.ids.append(token)
@@ -78,10 +91,6 @@ class Growing:
             self.ids += ids
         if len(self.ids) == self.limit:
             self.finish = "length"
-
-    def answer(self) -> Answer:
-        """What has come of it."""
-        return Answer(tuple(self.ids), self.finish or "length")
 
     def _completes_stop(self, tail: Sequence[int]) -> bool:
         stops = self.row.decode.stop

@@ -77,17 +77,46 @@ class TransformersEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. Requests with one system text are read together; equal rows are decoded once."""
+        return [
+            tuple(self._completion(request, answer) for answer in answers)
+            for request, answers in zip(requests, self.answers(requests), strict=True)
+        ]
+
+    def answers(
+        self, requests: Sequence[Request], told: Callable[[int, Answer], None] | None = None
+    ) -> list[tuple[Answer, ...]]:
+        """As ``generate``, but token ids, with all that the model wrote. ``told`` is called with a request's place and an
+        answer as soon as that has ended; where memory gives out, more than once."""
         wanted = [self._rows(request) for request in requests]
-        groups: dict[Ids, dict[Row, None]] = {}
-        for shared, rows in wanted:
-            groups.setdefault(shared, {}).update(dict.fromkeys(rows))
+        groups: dict[Ids, dict[Row, list[int]]] = {}
+        for place, (shared, rows) in enumerate(wanted):
+            for row in rows:
+                groups.setdefault(shared, {}).setdefault(row, []).append(place)
         done: dict[Ids, dict[Row, Answer]] = {}
         for shared, group in groups.items():
-            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group)), strict=True))
-        return [
-            tuple(self._completion(request, done[shared][row]) for row in rows)
-            for request, (shared, rows) in zip(requests, wanted, strict=True)
-        ]
+
+            def tell(row: Row, answer: Answer, group: dict[Row, list[int]] = group) -> None:
+                for place in group[row]:
+                    if told:
+                        told(place, answer)
+
+            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group), tell), strict=True))
+        return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
+
+    def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:
+        """Of each prompt and answer the natural log-probability, at temperature 1, of every token of the answer."""
+        wanted = [(*self._encoded(prompt), ids) for prompt, ids in answered]
+        groups: dict[Ids, dict[Choice, None]] = {}
+        for shared, own, ids in wanted:
+            groups.setdefault(shared, {})[Choice(own, (ids,))] = None
+        done: dict[Ids, dict[Choice, tuple[float, ...]]] = {}
+        for shared, group in groups.items():
+            done[shared] = dict(zip(group, self._decoder.chances(shared, list(group)), strict=True))
+        return [done[shared][Choice(own, (ids,))] for shared, own, ids in wanted]
+
+    def forget(self) -> None:
+        """The model's weights have changed: let go of what was read with the old ones."""
+        self._decoder.forget()
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``. Questions with one system text are read together; equal ones once."""

@@ -70,7 +70,7 @@ class Eyes(Blind):
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
         config = model.config
         self._model = model
-        self._process = process
+        self.process = process
         self._pixels = pixels
         self._token: int = config.image_token_id
         self._opening: int = config.vision_start_token_id
@@ -107,11 +107,30 @@ class Eyes(Blind):
 
     def shown(self, texts: Sequence[Ids]) -> dict[str, Any]:
         """See ``Blind``: the features of the images in ``texts``. Raises ``PictureError``."""
-        names = [name for text in texts for name in self._names_in(text)]
+        names = [name for text in texts for name in self.names_in(text)]
         if not names:
             return {}
-        found = self._model.get_image_features(**self._inputs(names), return_dict=True)
+        found = self._model.get_image_features(**self.inputs(names), return_dict=True)
         return {"mm_encoder_outputs": {"image": found}}
+
+    def names_in(self, text: Ids) -> list[int]:
+        """The images in ``text``, in order."""
+        names: list[int] = []
+        place = 0 if pictured(text) else len(text)
+        while place < len(text):
+            name = text[place]
+            place += self._pictures[name].tokens if name >= PICTURE else 1
+            names += [name] if name >= PICTURE else []
+        return names
+
+    def inputs(self, names: Sequence[int]) -> dict[str, Tensor]:
+        """Patches and grids of images, as the vision tower takes them."""
+        different = list(dict.fromkeys(names))
+        with ThreadPoolExecutor(min(THREADS, len(different)), thread_name_prefix="stageb-images") as pool:
+            made = dict(zip(different, pool.map(self._patches, different), strict=True))
+        grids = torch.tensor([self._pictures[name].grid for name in names])
+        patches = self._on_device(torch.cat([made[name] for name in names]))
+        return {"pixel_values": patches, "image_grid_thw": self._on_device(grids)}
 
     def trial(self, shared: Ids) -> tuple[Ids, Tensor]:
         """A text with an image that no file holds, and what the model itself makes of it behind ``shared``: the logits
@@ -119,7 +138,7 @@ class Eyes(Blind):
         image = pictures.chequered()
         name = self._registered(DRAWN, image.tobytes(), image.size)
         text = (7, 8, self._opening, *[name] * self._pictures[name].tokens, self._closing, 9, 5)
-        made = self._process(images=[image], return_tensors="pt")
+        made = self.process(images=[image], return_tensors="pt")
         ids = self._on_device(torch.tensor([[*shared, *self.fed(text)]]))
         given = {name: self._on_device(made[name]) for name in ("pixel_values", "image_grid_thw")}
         kinds = {"mm_token_type_ids": (ids == self._token).int(), "attention_mask": torch.ones_like(ids)}
@@ -148,40 +167,21 @@ class Eyes(Blind):
     def _measured(self, size: tuple[int, int]) -> tuple[int, int, int]:
         """The grid that the processor makes of an image of ``size`` (width, height)."""
         blank = pictures.pillow().new("RGB", size)
-        time, height, width = self._process(images=[blank], return_tensors="pt")["image_grid_thw"][0].tolist()
+        time, height, width = self.process(images=[blank], return_tensors="pt")["image_grid_thw"][0].tolist()
         return time, height, width
 
     def _placed(self, text: Ids) -> tuple[list[list[int]], int]:
         """Positions of a text that begins at 0, three lists, and of what follows it: the model's own rule."""
         ids = torch.tensor([self.fed(text)])
         kinds = torch.tensor([[int(token >= PICTURE) for token in text]])
-        grids = torch.tensor([self._pictures[name].grid for name in self._names_in(text)])
+        grids = torch.tensor([self._pictures[name].grid for name in self.names_in(text)])
         positions, gap = self._model.model.get_rope_index(input_ids=ids, mm_token_type_ids=kinds, image_grid_thw=grids)
         return positions[:, 0].tolist(), len(text) + int(gap)
-
-    def _names_in(self, text: Ids) -> list[int]:
-        """The images in ``text``, in order."""
-        names: list[int] = []
-        place = 0 if pictured(text) else len(text)
-        while place < len(text):
-            name = text[place]
-            place += self._pictures[name].tokens if name >= PICTURE else 1
-            names += [name] if name >= PICTURE else []
-        return names
-
-    def _inputs(self, names: Sequence[int]) -> dict[str, Tensor]:
-        """Patches and grids of images, as the vision tower takes them."""
-        different = list(dict.fromkeys(names))
-        with ThreadPoolExecutor(min(THREADS, len(different)), thread_name_prefix="stageb-images") as pool:
-            made = dict(zip(different, pool.map(self._patches, different), strict=True))
-        grids = torch.tensor([self._pictures[name].grid for name in names])
-        patches = self._on_device(torch.cat([made[name] for name in names]))
-        return {"pixel_values": patches, "image_grid_thw": self._on_device(grids)}
 
     def _patches(self, name: int) -> Tensor:
         path = self._pictures[name].path
         image = pictures.chequered() if path == DRAWN else self._opened(path, name)
-        patches: Tensor = self._process(images=[image], return_tensors="pt")["pixel_values"]
+        patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
         return patches
 
     def _opened(self, path: str, name: int) -> Any:

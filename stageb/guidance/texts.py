@@ -1,39 +1,21 @@
-"""What may stand in one line of a prompt, and what counts as copied. Pure functions on strings."""
+"""Texts cut to one line, compared, and what counts as copied. Pure functions on strings."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 
-_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidirectional marks, zero width), half pairs, separators
-_BLANK = frozenset(  # letters and marks that show nothing: joiners, fillers, variation selectors but those of emoji
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
-) | {chr(code) for block in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in block}
+from stageb.clean_text import unseen
+
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(f"[{_CJK}]|[^\\W{_CJK}]+")
 _COPY = 12  # half words in a row that make a copy: a CJK character is one, any other word two
 
 
-def text_fault(text: str) -> str:
-    """What keeps ``text`` from being one clean line of a prompt; an empty string where nothing does.
-
-    Control and format characters hide things from the people who read guidance or break its one line per rule.
-    """
-    for character in text:
-        if _unseen(character):
-            return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
-    return "" if text.strip() else "an empty text"
-
-
 def one_line(text: str, limit: int) -> str:
     """``text`` as one clean line of at most ``limit`` characters."""
-    seen = "".join(" " if _unseen(character) else character for character in text)
+    seen = "".join(" " if unseen(character) else character for character in text)
     return " ".join(seen.split())[:limit].rstrip()
-
-
-def _unseen(character: str) -> bool:
-    return unicodedata.category(character) in _UNSEEN or character in _BLANK
 
 
 def alike(one: str, other: str) -> float:

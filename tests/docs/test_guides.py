@@ -125,7 +125,8 @@ def assert_exists(words: Sequence[str]) -> None:
     elif name in LAUNCHERS and "bin/fit.py" in words:
         assert_parses(["fit", *words[words.index("bin/fit.py") + 1 :]])
     elif name == "bin/stageb.sh":
-        assert_parses(["fit", *(f"--{word}" for word in words[1:] if not word.startswith("gpus="))])
+        own = ("gpus=", "rollout_gpus=", "train_gpus=")
+        assert_parses(["fit", *(f"--{word}" for word in words[1:] if not word.startswith(own))])
     elif "/" in name:
         assert (ROOT / name).exists() or name.startswith(".venv/"), name
     else:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from stageb import pulse
-from stageb.engines import decoding
+from stageb.engines import batches, decoding
 from stageb.engines.attention import one_step
 from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
@@ -39,8 +39,11 @@ def alone(asked: list[Row], kind: str = "qwen3", eos: frozenset[int] = frozenset
 def test_rows_that_end_leave_and_the_others_go_on_unchanged() -> None:
     eos = frozenset(range(0, VOCABULARY, 7))
     asked = rows(16, replace(DECODE, max_new_tokens=40, repetition_penalty=1.2))
-    together = decoder(eos=eos).answers(SHARED, asked)
+    told: list[tuple[Row, Answer]] = []
+    together = decoder(eos=eos).answers(SHARED, asked, lambda row, answer: told.append((row, answer)))
     assert together == alone(asked, eos=eos)
+    assert dict(told) == dict(zip(asked, together, strict=True))
+    assert [len(answer.ids) for _, answer in told] == sorted(len(answer.ids) for answer in together)  # as they end
     assert len({len(answer.ids) for answer in together}) > 5
     assert all(answer.ids[-1] in eos and not eos & set(answer.ids[:-1]) for answer in together if answer.finish == "stop")
 
@@ -56,11 +59,11 @@ def test_each_row_has_its_own_limit_and_setting() -> None:
 def test_calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = rows(20)
     whole = decoder().answers(SHARED, asked)
-    monkeypatch.setattr(decoding, "ROWS", 7)
+    monkeypatch.setattr(batches, "ROWS", 7)
     assert decoder().answers(SHARED, asked) == whole
-    monkeypatch.setattr(decoding, "TOKENS", 100)  # three rows of some thirty
+    monkeypatch.setattr(batches, "TOKENS", 100)  # three rows of some thirty
     assert decoder().answers(SHARED, asked) == whole
-    monkeypatch.setattr(decoding, "TOKENS", 1)
+    monkeypatch.setattr(batches, "TOKENS", 1)
     assert decoder().answers(SHARED, asked) == whole
 
 
@@ -141,7 +144,7 @@ def test_every_step_is_a_sign_of_life(kind: str) -> None:
 def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def refuse(engine: Decoder, shared: Any, given: list[Row]) -> list[Answer]:
+    def refuse(engine: Decoder, shared: Any, given: list[Row], told: Any) -> list[Answer]:
         seen.append(pulse.now().count)
         if len(given) > 2:
             raise torch.cuda.OutOfMemoryError("no memory left")
@@ -168,3 +171,25 @@ def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(heads: int, k
     prompts = [(lines[0], lines[1])] if samples else []
     found = one_step(query, [(shared[0], shared[1]), *prompts, (key, value)], mask, 0.3)
     torch.testing.assert_close(found, expected.transpose(1, 2))
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "mistral"])  # read packed, and padded
+def test_the_chance_of_every_token_of_an_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = decoder(kind)
+    asked = rows(6, replace(DECODE, max_new_tokens=5))
+    choices = [Choice(row.own, (answer.ids,)) for row, answer in zip(asked, made.answers(SHARED, asked), strict=True)]
+    chances = made.chances(SHARED, choices)
+    assert [len(each) for each in chances] == [5] * 6
+    for each, (score,) in zip(chances, made.scores(SHARED, choices), strict=True):
+        assert sum(each) == pytest.approx(score, abs=1e-4)
+    monkeypatch.setattr(decoding, "LOGITS", 1)  # one at a time
+    assert [pytest.approx(each, abs=1e-4) for each in made.chances(SHARED, choices)] == chances
+
+
+def test_new_weights_are_used_once_the_old_ones_are_forgotten() -> None:
+    made, asked = decoder(), rows(4, replace(DECODE, temperature=0.0))
+    made.answers(SHARED, asked)
+    made._model.load_state_dict(tiny_models.model("qwen3", VOCABULARY, seed=1).state_dict())
+    made.forget()
+    other = Decoder(tiny_models.model("qwen3", VOCABULARY, seed=1), frozenset(), str)
+    assert made.answers(SHARED, asked) == other.answers(SHARED, asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from stageb.guidance.texts import text_fault
+from stageb.clean_text import text_fault
 from stageb.guidance.types import Guidance, Rule, Ticket, Verdict
 
 LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))

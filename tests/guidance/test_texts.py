@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.texts import alike, copied, one_line, text_fault
+from stageb.clean_text import text_fault
+from stageb.guidance.texts import alike, copied, one_line
 
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
 

@@ -23,9 +23,8 @@ from programs.operations import watch
 from programs.processes import clean_environment
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(
-    ["stageb.__main__", "stageb.guidance.loop", "stageb.snake.loop", "stageb.growth.loop", "programs.forks"]
-)
+LOOPS = [f"stageb.{loop}.loop" for loop in ("guidance", "snake", "growth", "two_channel")]
+SERVER.set_forkserver_preload(["stageb.__main__", *LOOPS, "programs.forks"])
 
 
 @dataclass(frozen=True)
@@ -124,6 +123,7 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
     import programs.diverging
     import programs.falling
     import programs.regression
+    import programs.scribbling
     import programs.withering  # noqa: F401 - their loops are in the registry from now on
 
     from stageb.__main__ import main

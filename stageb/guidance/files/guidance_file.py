@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from stageb import strict_json
+from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.reflection.edits import number
-from stageb.guidance.texts import text_fault
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
 
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")

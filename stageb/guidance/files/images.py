@@ -17,15 +17,15 @@ import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from stageb import pictures, pulse
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import UseImages
-from stageb.guidance.files.faults import FaultError, number_of, short
-from stageb.guidance.texts import text_fault
+from stageb.guidance.files.numbers import number_of
 from stageb.guidance.types import Images, Ticket
+from stageb.json_lines import FaultError, picture_named, short
 from stageb.world import World, decode, encode
 
 THREADS = 8  # of a rank, that look at images
@@ -65,27 +65,8 @@ def image_files(value: Any, file: str) -> dict[int, str]:
     for number, name in numbered:
         if number in found:
             raise FaultError(f"images: two keys for image {number}", "number every image once")
-        found[number] = _file(name, file)
+        found[number] = picture_named(name, Path(file).parent)
     return dict(sorted(found.items()))
-
-
-def _file(name: Any, file: str) -> str:
-    """The path of the image ``name``, once it was looked at."""
-    if not isinstance(name, str) or (fault := text_fault(name)):
-        said = short(name) if not isinstance(name, str) else f"a name that holds {fault}"
-        raise FaultError(f"images: {said}", "write the name of a file")
-    if "://" in name:
-        raise FaultError(f"images: {short(name)}, an address", "fetch it, and name the file")
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts:
-        remedy = f"put it in a folder beneath {Path(file).parent}, and name it relative to that"
-        raise FaultError(f"images: {short(name)} leads out of the ticket file's folder", remedy)
-    path = str(Path(file).parent / parts)
-    try:
-        pictures.look(path)
-    except pictures.PictureError as error:
-        raise FaultError(f"images: {name}: {error.what}", error.remedy) from None
-    return path
 
 
 def looked_into(world: World, tickets: Iterable[Ticket]) -> str:

@@ -16,16 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from stageb import strict_json
+from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import ColumnsConfig, UseImages
-from stageb.guidance.files.faults import FaultError, number_of, short
 from stageb.guidance.files.images import with_images
+from stageb.guidance.files.numbers import number_of
 from stageb.guidance.files.tables import SUFFIXES, Cells, Table
-from stageb.guidance.texts import text_fault
 from stageb.guidance.types import UNKNOWN, Ticket
+from stageb.json_lines import FaultError, filled_lines, lines, object_on, short
 
 _HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=SUMMARY>[ \t\r]*(\n|\Z)")
+KIND = "ticket"
+SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
 
@@ -87,10 +89,10 @@ def read(
 def entries(path: str, columns: ColumnsConfig) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
     if not path.lower().endswith(SUFFIXES):
-        for number, raw in filled_lines(path):
+        for number, raw in filled_lines(path, KIND):
             yield Entry(number, raw, partial(_of_json, raw))
         return
-    table = Table(_lines(path), columns, path)
+    table = Table(lines(path, KIND), columns, path)
     empty = True
     for row in table.cells():
         empty = False
@@ -108,32 +110,6 @@ def digest(tickets: Iterable[Ticket]) -> str:
     return digest.hexdigest()
 
 
-def filled_lines(path: str) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, with their numbers from 1."""
-    empty = True
-    for number, line in _lines(path):
-        if line.strip():
-            empty = False
-            yield number, line.removesuffix(b"\n")
-    if empty:
-        raise FaultError("empty", "leave it out, or write a ticket per line")
-
-
-def _lines(path: str) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file as they come, with their numbers from 1."""
-    try:
-        with Path(path).open("rb") as opened:
-            for number, line in enumerate(opened, 1):
-                if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                    raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
-                yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-    except IsADirectoryError:
-        raise FaultError("a folder", "name the files in it, or a pattern that the shell expands") from None
-    except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
-        why = getattr(error, "strerror", None) or error
-        raise FaultError(f"cannot be read: {why}", "name a readable file of tickets") from error
-
-
 def claim(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> None:
     """Note where a ticket stands, unless it stands somewhere already."""
     first = places.setdefault((ticket.mission, ticket.key), place)
@@ -146,20 +122,7 @@ def claim(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> Non
 
 def _of_json(raw: bytes, labelled: bool) -> Ticket:
     """The ticket on one line."""
-    return _ticket(json_row(raw), labelled)
-
-
-def json_row(raw: bytes) -> dict[str, Any]:
-    """What stands on one line of JSON Lines. Raises ``FaultError``."""
-    try:
-        row = strict_json.loads(raw.decode("utf-8").strip())
-    except UnicodeDecodeError as error:
-        raise FaultError(f"not UTF-8 at byte {error.start} of the line", "save the file as UTF-8") from None
-    except ValueError as error:
-        raise FaultError(f"not JSON: {error}", "write one JSON object per line") from None
-    if not isinstance(row, dict):
-        raise FaultError("not a JSON object", 'write {"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}')
-    return row
+    return _ticket(object_on(raw, SHAPE), labelled)
 
 
 def _of_cells(table: Table, row: Cells, labelled: bool) -> Ticket:

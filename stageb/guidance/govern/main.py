@@ -9,9 +9,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import Any, get_args
 
-from stageb.cli import parse
+from stageb.cli import WordParser, parse
 from stageb.commits import committed
 from stageb.errors import InputError, shown
 from stageb.guidance.config import Language, LoopConfig
@@ -43,16 +43,9 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
-class _Parser(argparse.ArgumentParser):
-    """Refuses as every command does."""
-
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{self.prog}: {shown(message, 300)}; {self.prog} --help says what it takes")
-
-
 def parser() -> argparse.ArgumentParser:
     """The words of the command."""
-    made = _Parser(
+    made = WordParser(
         prog="stageb guidance",
         description="Look at learnt guidance, compare it, take it elsewhere, decide which is in use.",
         epilog=f"{SOURCE}\n\nstageb guidance COMMAND --help says more of each.",

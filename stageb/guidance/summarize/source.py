@@ -8,10 +8,11 @@ from itertools import islice
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.guidance.files.faults import FaultError, number_of, short
 from stageb.guidance.files.images import image_files
-from stageb.guidance.files.tickets import filled_lines, json_row
+from stageb.guidance.files.numbers import number_of
+from stageb.guidance.files.tickets import KIND, SHAPE
 from stageb.guidance.summarize.words import MISSION
+from stageb.json_lines import FaultError, filled_lines, object_on, short
 
 MOST_FAULTS = 1000  # gathered before the first look gives up
 
@@ -40,7 +41,7 @@ class Source:
         count = 0
         bad: list[BadLine] = []
         try:
-            for number, raw in filled_lines(self.file):
+            for number, raw in filled_lines(self.file, KIND):
                 try:
                     self._line(raw)
                     count += 1
@@ -56,14 +57,14 @@ class Source:
 
     def lines(self, skip: int) -> Iterator[Line]:
         """The lines in order, but for the first ``skip``. Raises ``InputError`` where they are no longer as they were."""
-        for number, raw in islice(filled_lines(self.file), skip, None):
+        for number, raw in islice(filled_lines(self.file, KIND), skip, None):
             try:
                 yield self._line(raw)
             except FaultError as fault:
                 raise InputError(f"{self.file}:{number}: changed since it was looked at: {fault.what}") from None
 
     def _line(self, raw: bytes) -> Line:
-        row = json_row(raw)
+        row = object_on(raw, SHAPE)
         if "images" not in row:
             raise FaultError("no images", 'name its image files: "images": ["photo.jpg"]')
         if MISSION in self.prompt and not isinstance(row.get("mission"), str):

@@ -58,9 +58,9 @@ def test_faults_name_file_line_and_remedy_and_can_be_skipped(tmp_path: Path) -> 
     inner.mkdir()
     (inner / "words.png").write_text("words")
     faults = {
-        "../outside.png": "leads out of the ticket file's folder; put it in a folder beneath",
-        "a/../../outside.png": "leads out of the ticket file's folder",
-        str(tmp_path / "outside.png"): "leads out of the ticket file's folder",
+        "../outside.png": f"leads out of {inner}; put it in there",
+        "a/../../outside.png": f"leads out of {inner}",
+        str(tmp_path / "outside.png"): f"leads out of {inner}",
         "https://example.org/a.png": "an address; fetch it, and name the file",
         "gone.png": "gone.png: no such file; put it there",
         "a": "a: not a file; name a picture file",

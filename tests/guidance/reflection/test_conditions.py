@@ -9,6 +9,7 @@ from hostile import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.clean_text import text_fault
 from stageb.guidance.reflection.conditions import (
     LIMITS,
     MOST_CHARS,
@@ -18,7 +19,6 @@ from stageb.guidance.reflection.conditions import (
     number,
     read,
 )
-from stageb.guidance.texts import text_fault
 
 # Reading
 

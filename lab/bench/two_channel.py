@@ -1,0 +1,287 @@
+"""Speed of loop two_channel: ``bin/bench two_channel steps rollout packs``, any of the three, one after the other.
+
+- ``steps``: the real command by ``--config``, steps of channel B alone, for each of ``--topologies``: ``2`` is two ranks
+  that do both, ``1+3`` one that learns and three that answer, ``1+3:1`` the same at staleness 1. A step is told beside the
+  bound 1.10 x the longer of its two halves (answering; learning, packs and gradients included) + the first pack. The first
+  quarter of the steps is not counted.
+- ``rollout``: answers by the loop's writer, which takes weights anew before each pass, beside the default engine on the same
+  checkpoint, prompts and streams, as ``bin/bench rollout`` times it.
+- ``packs``: packs of the train file's true answers in lots of ``--lot``, beside the fewest that there could be.
+
+Figures are medians, with the lowest and the highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from stageb import engines
+from stageb.cli import parse
+from stageb.config import require
+from stageb.engines.config import ModelConfig
+from stageb.engines.protocol import Decode, Request
+from stageb.errors import InputError
+from stageb.seeds import stream
+from stageb.two_channel import inputs, model, packing
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.rollout import Writer
+from stageb.two_channel.run import METRICS, TIMINGS
+from stageb.two_channel.targets import of_truth
+from stageb.two_channel.text import spelling_of, truth
+from stageb.two_channel.types import Sample
+
+CONFIG = "configs/two_channel/shapes.yaml"
+PARTS = ("steps", "rollout", "packs")
+LEARNING = ("parse_match_s", "pack_s", "forward_s", "reduce_s")  # what a rank that learns does in a step
+ANSWERING, WAITING = "rollout_generate_s", "wait_s"
+
+Row = dict[str, Any]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="bin/bench two_channel", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    parser.add_argument("--config", default=CONFIG, help=f"(default {CONFIG})")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the config")
+    parser.add_argument("--topologies", default="1", help="for steps, one after the other (default 1)")
+    parser.add_argument("--steps", type=int, default=24, help="of each run (default 24)")
+    parser.add_argument("--images", type=int, default=256, help="for rollout: answered in a pass (default 256)")
+    parser.add_argument("--repeats", type=int, default=3, help="for rollout (default 3)")
+    parser.add_argument("--lot", type=int, default=256, help="for packs: samples of a step (default 256)")
+    parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
+    parser.add_argument("--picture", metavar="FILE", help="for steps: draw what their time went to, as PNG")
+    given = parser.parse_args(arguments)
+    for name in ("images", "repeats", "lot"):
+        require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
+    require(given.steps >= 4, "--steps", given.steps, "at least 4")
+    acts: dict[str, Callable[[argparse.Namespace], list[Row]]] = {"steps": steps, "rollout": rollout, "packs": packs}
+    rows = []
+    for part in given.parts:
+        for row in acts[part](given):
+            said = {name: value for name, value in row.items() if not isinstance(value, list)}
+            print(", ".join(f"{name} {_shown(value)}" for name, value in said.items()), flush=True)
+            rows.append({"part": part, **row})
+    if given.json:
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        machine = {"device": device, "cores": os.cpu_count(), "torch": torch.__version__}
+        Path(given.json).write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    if given.picture:
+        draw([row for row in rows if row["part"] == "steps"], given.picture)
+    return 0
+
+
+# Steps of the real command
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Which ranks do what."""
+
+    name: str  # as it was asked for
+    learn: int
+    rollout: int  # ranks that answer and do nothing else
+    staleness: int
+
+    @classmethod
+    def of(cls, word: str) -> Topology:
+        """``2``, ``1+3`` or ``1+3:1``. Raises ``ConfigError``."""
+        ranks, _, staleness = word.partition(":")
+        parts = ranks.split("+")
+        sound = all(part.isdecimal() and int(part) for part in parts) and len(parts) <= 2 and staleness in ("", "0", "1")
+        require(sound, "--topologies", word, "such as 2,1+3,1+3:1")
+        return cls(word, int(parts[0]), int(parts[1]) if len(parts) == 2 else 0, int(staleness or 0))
+
+    def keys(self) -> dict[str, Any]:
+        """Of a config."""
+        apart = {"topology.learn": self.learn, "topology.rollout": self.rollout} if self.rollout else {}
+        return {**apart, "topology.staleness": self.staleness, "fabric.devices": self.learn + self.rollout}
+
+
+def steps(given: argparse.Namespace) -> list[Row]:
+    """Seconds of a step of channel B, and what they went to."""
+    found = []
+    for topology in map(Topology.of, given.topologies.split(",")):
+        rows = _command(given, topology)[given.steps // 4 :]
+        taken = [row["time/step_s"] for row in rows]
+        learning = [max(sum(rank.get(name, 0.0) for name in LEARNING) for rank in row["ranks"]) for row in rows]
+        answering = [max(rank.get(ANSWERING, 0.0) for rank in row["ranks"]) for row in rows]
+        longer = statistics.median(map(max, learning, answering))
+        first = statistics.median(learn / row["packing/packs"] for learn, row in zip(learning, rows, strict=True))
+        room = rows[-1]["room"]
+        row = {
+            "topology": topology.name,
+            **_spread("step_s", taken),
+            "answering_s": statistics.median(answering),
+            "learning_s": statistics.median(learning),
+            "first_pack_s": first,
+            "bound_s": 1.1 * longer + first,
+            "of_bound": statistics.median(taken) / (1.1 * longer + first),
+            "packs": statistics.median(each["packing/packs"] for each in rows),
+            "packs_bound": statistics.median(-(-each["packing/tokens"] // room) + 1 for each in rows),
+            "fill": statistics.median(each["packing/fill"] for each in rows),
+            "tokens_per_s": statistics.median(each.get("rollout/gen_tokens_per_s", 0.0) for each in rows),
+            "by_rank": [_parts(rows, rank) for rank in range(len(rows[0]["ranks"]))],
+        }
+        found.append(row)
+    return found
+
+
+def _parts(rows: Sequence[Row], rank: int) -> dict[str, float]:
+    """The median seconds of a step by what they went to, on one rank."""
+    names = (ANSWERING, *LEARNING, WAITING)
+    return {name: statistics.median(row["ranks"][rank].get(name, 0.0) for row in rows) for name in names}
+
+
+def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
+    """Run ``stageb fit``; the rows of its steps, of metrics and times together."""
+    with tempfile.TemporaryDirectory() as root:
+        last = {
+            **topology.keys(),
+            "schedule.pattern": "[B]",
+            "schedule.steps": given.steps,
+            "schedule.commit_every": given.steps,
+            "data.test": "",
+            "log.tensorboard": False,
+            "output.root": root,
+            "output.run_name": "run",
+        }
+        words = [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in last.items()]
+        options = ["--config", given.config, *(f"--{each}" for each in given.set), *words]
+        line = [sys.executable, "-m", "stageb", "fit", *options]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
+        texts = [Path(root, "run", file).read_text(encoding="utf-8").splitlines() for file in (METRICS, TIMINGS)]
+    room = config_of(given.config, given.set).packing.global_max_length
+    return [{"room": room, **json.loads(metrics), **json.loads(times)} for metrics, times in zip(*texts, strict=True)]
+
+
+# Answers alone
+
+
+def rollout(given: argparse.Namespace) -> list[Row]:
+    """Tokens a second, with weights taken anew and with those of the checkpoint; the same streams in both."""
+    config = config_of(given.config, given.set)
+    read = inputs.read(config)
+    with tempfile.TemporaryDirectory() as made, torch.no_grad():
+        return _rates(given, config, read.train, _checkpoint(config, read.descs, Path(made)))
+
+
+def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[Sample], folder: str) -> list[Row]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    halved = device == "cuda" and config.fabric.precision == "bf16-mixed"
+    dtype = torch.bfloat16 if halved else torch.float32
+    detector = model.load(folder, config.model, config.data.prompt, device, dtype)
+    held = {name: weight.clone() for name, weight in detector.model.state_dict().items()}
+    writer = Writer(detector)
+    kind: Literal["bfloat16", "float32"] = "bfloat16" if halved else "float32"
+    asked = ModelConfig(model_name_or_path=folder, torch_dtype=kind, image_pixels=config.model.image_pixels)
+    engine = engines.build(asked, device)
+    samples = (list(train) * -(-given.images // len(train)))[: given.images]
+    keys = [stream(config.seed, "bench", number) for number in range(len(samples))]
+    how = Decode(config.channel_b.temperature, config.channel_b.top_p, max_new_tokens=config.channel_b.max_new_tokens)
+    requests = [Request(detector.prompt(sample.image), how, (key,)) for sample, key in zip(samples, keys, strict=True)]
+
+    def by_writer() -> int:
+        writer.take(held.items(), 0)
+        return sum(len(each.ids) for each in writer.write(samples, keys, how))
+
+    def by_engine() -> int:
+        return sum(one.tokens for each in engine.generate(requests) for one in each)
+
+    rates: dict[str, list[float]] = {"writer": [], "engine": []}
+    for turn in range(given.repeats + 1):  # of which the first warms up
+        for name, act in (("writer", by_writer), ("engine", by_engine)):
+            began = time.perf_counter()
+            tokens = act()
+            if turn:
+                rates[name].append(tokens / (time.perf_counter() - began))
+    return [{"answers by": name, "images": given.images, **_spread("tokens_per_s", each)} for name, each in rates.items()]
+
+
+def _checkpoint(config: TwoChannelConfig, descs: Sequence[str], folder: Path) -> str:
+    if config.model.model_name_or_path:
+        return config.model.model_name_or_path
+    model.make(folder, config.model.small, descs)
+    return str(folder)
+
+
+# Packs alone
+
+
+def packs(given: argparse.Namespace) -> list[Row]:
+    """Packs of a lot, their bound, and how full all but the last are."""
+    config = config_of(given.config, given.set)
+    with tempfile.TemporaryDirectory() as made:
+        read = inputs.read(config)
+        folder = _checkpoint(config, read.descs, Path(made))
+        detector = model.load(folder, config.model, config.data.prompt, "cpu")
+    spelling, room = spelling_of(detector.tokenizer), config.packing.global_max_length
+    lines = [packing.line_of(detector, each, of_truth(truth(each), spelling)) for each in read.train]
+    found = []
+    for start in range(0, len(lines) - given.lot + 1, given.lot) if len(lines) >= given.lot else [0]:
+        lot = lines[start : start + given.lot]
+        made_packs = [sum(map(len, pack)) for pack in packing.packs(lot, room)]
+        tokens = sum(made_packs)
+        fill = sum(made_packs[:-1]) / (room * (len(made_packs) - 1)) if len(made_packs) > 1 else 1.0
+        found.append((len(made_packs), -(-tokens // room) + 1, fill))
+    numbers, bounds, fills = zip(*found, strict=True)
+    most = max(number - bound for number, bound in zip(numbers, bounds, strict=True))
+    return [{"lots": len(found), "samples": given.lot, "packs": max(numbers), "over_bound": most, **_spread("fill", fills)}]
+
+
+# A picture
+
+
+def draw(rows: Sequence[Row], path: str) -> None:
+    """What the time of a step went to, a bar for each rank."""
+    from matplotlib.figure import Figure
+
+    bars = [(f"{row['topology']}, rank {rank}", parts, row) for row in rows for rank, parts in enumerate(row["by_rank"])]
+    figure = Figure(figsize=(8, 0.6 + 0.35 * len(bars)), layout="constrained")
+    axes = figure.add_subplot()
+    names = (ANSWERING, *LEARNING, WAITING)
+    for place, (_, parts, row) in enumerate(bars):
+        left = 0.0
+        for number, name in enumerate(names):
+            axes.barh(place, parts[name], left=left, color=f"C{number}", label=name if place == 0 else None)
+            left += parts[name]
+        axes.plot([row["step_s"]] * 2, [place - 0.4, place + 0.4], color="black", lw=1)
+    axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds of a step (line: its whole length)")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3, frameon=False)
+    figure.savefig(path, dpi=150)
+
+
+def config_of(path: str, keys: Sequence[str]) -> TwoChannelConfig:
+    """A config of loop two_channel, with keys as ``--set`` takes them. Raises ``InputError``."""
+    asked = parse(["--config", path, *(f"--{each}" for each in keys)])
+    if asked.loop != "two_channel":
+        raise InputError(f"bin/bench: --config {path}: of loop {asked.loop}; name one of two_channel")
+    config: TwoChannelConfig = asked.config
+    return config
+
+
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    return {name: statistics.median(values), "lowest": min(values), "highest": max(values)}
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,26 @@
+"""Whether a text is one clean line, as prompts, labels and names must be: nothing hidden in it, no line broken."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # control, format (bidirectional marks, zero width), half pairs, separators
+_BLANK = frozenset(  # letters and marks that show nothing: joiners, fillers, variation selectors but those of emoji
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
+) | {chr(code) for block in (range(0xFE00, 0xFE0E), range(0xE0100, 0xE01F0)) for code in block}
+
+
+def text_fault(text: str) -> str:
+    """What keeps ``text`` from being one clean line; an empty string where nothing does.
+
+    Control and format characters hide things from the people who read guidance or break its one line per rule.
+    """
+    for character in text:
+        if unseen(character):
+            return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
+    return "" if text.strip() else "an empty text"
+
+
+def unseen(character: str) -> bool:
+    """Whether ``character`` breaks a line, or shows nothing."""
+    return unicodedata.category(character) in _UNSEEN or character in _BLANK

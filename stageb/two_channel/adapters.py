@@ -1,0 +1,63 @@
+"""Adapters: low-rank weights beside the model's own (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024), by peft.
+
+The embeddings of the coordinate tokens are trained beside them: where they are new to the checkpoint, no adapter could teach
+them. What a model with adapters comes to, a plain model holds too: ``weights`` gives it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor
+
+from stageb import seeds
+from stageb.errors import ConfigError
+from stageb.two_channel.config import TunerConfig
+from stageb.two_channel.types import BINS
+
+
+def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
+    """Give ``model`` adapters, in place, and let nothing else of it learn but the coordinate tokens, from id ``first`` on;
+    ``seed`` names the adapters' beginnings, which are the same on every rank.
+
+    Raises ``ConfigError`` where no layer is named so.
+    """
+    names = {id(layer): name for name, layer in model.named_modules()}
+    tables = [model.get_input_embeddings()]
+    if model.get_output_embeddings().weight is not tables[0].weight:
+        tables.append(model.get_output_embeddings())
+    options: dict[str, Any] = {
+        "r": config.rank,
+        "lora_alpha": config.alpha,
+        "lora_dropout": config.dropout,
+        "use_dora": config.use_dora,
+        "target_modules": config.target_modules,
+        "trainable_token_indices": {names[id(table)]: list(range(first, first + BINS)) for table in tables},
+    }
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seeds.stream(seed, "two_channel", "adapters") >> 1)
+            get_peft_model(model, LoraConfig(**options))  # puts them into the model itself; the wrapper is not needed
+    except ValueError as error:
+        raise ConfigError(
+            "tuner.target_modules", config.target_modules, f"all-linear, or layers of the model: {error}"
+        ) from error
+
+
+def weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """The weights that ``model`` comes to, by the names that a plain model has for them; adapters are merged, a layer at a
+    time and in a copy."""
+    adapted = {name: layer for name, layer in model.named_modules() if isinstance(layer, BaseTunerLayer)}
+    for name, tensor in model.state_dict().items():
+        if not any(name.startswith(f"{layer}.") for layer in adapted):
+            yield name, tensor
+    for name, layer in adapted.items():
+        merged = copy.deepcopy(layer)
+        merged.merge()
+        for part, tensor in merged.get_base_layer().state_dict().items():
+            yield f"{name.removesuffix('.token_adapter')}.{part}", tensor

@@ -1,0 +1,181 @@
+"""Views of images: mirrored, turned, cropped, in another light, so that few images teach as many.
+
+A view is drawn from a stream and noted in the image's name, ``photo.jpg#mirrored,crop=12:0:500:470``; whoever opens images
+by ``Views`` sees it so, the learner and the engine that rolls out alike, and nobody else need know. Boxes are moved with it.
+A crop is scaled back to the size that the image had, so a view is as many tokens as its image.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+from torch import Tensor
+
+from stageb import pictures
+from stageb.engines.vision import DRAWN, Eyes
+from stageb.seeds import uniform
+from stageb.two_channel.config import AugmentationConfig
+from stageb.two_channel.types import Box, Object, Sample
+
+KEPT = 2 << 30  # bytes of images that are kept
+VISIBLE = 0.4  # the share of an object's area that a crop must show; of others it shows no box
+_VIEW = re.compile(r"#((?:mirrored|upended|turned|crop=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
+
+Corners = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is done to an image, in this order."""
+
+    crop: Corners | None = None  # what is kept, in pixels
+    mirrored: bool = False  # left is right
+    upended: bool = False  # top is bottom
+    turned: bool = False  # rows are columns
+    light: tuple[int, int] = (0, 0)  # brightness and contrast, in hundredths more
+
+
+def viewed(sample: Sample, key: int, config: AugmentationConfig) -> Sample:
+    """``sample`` in a view drawn from the stream ``key``; itself where ``config`` asks for none."""
+    size = (sample.width, sample.height)
+    draw = [uniform(key, position) for position in range(10)]
+    view = View(
+        crop=_crop(size, draw[:4], config.crop) if config.crop < 1 else None,
+        mirrored=config.mirror and draw[4] < 0.5,
+        upended=config.upend and draw[5] < 0.5,
+        turned=config.turn and draw[6] < 0.5,
+        light=(round((2 * draw[7] - 1) * 100 * config.light), round((2 * draw[8] - 1) * 100 * config.light)),
+    )
+    if view == View():
+        return sample
+    width, height = size[::-1] if view.turned else size
+    objects = tuple(found for each in sample.objects if (found := _moved(each, view, size)))
+    return replace(sample, image=f"{sample.image}#{_noted(view)}", width=width, height=height, objects=objects)
+
+
+def parted(image: str) -> tuple[str, View]:
+    """The path in an image's name, and the view."""
+    if not _VIEW.search(image):
+        return image, View()
+    path, _, noted = image.rpartition("#")
+    view = View()
+    for part in noted.split(","):
+        name, _, numbers = part.partition("=")
+        given: Any = tuple(map(int, numbers.split(":"))) if numbers else True
+        view = replace(view, **{name: given})
+    return path, view
+
+
+class Views(Eyes):
+    """Eyes that know views. They keep images decoded, and whole ones cut into patches: files are taken not to change."""
+
+    def __init__(self, model: Any, process: Any, pixels: int) -> None:
+        super().__init__(model, process, pixels)
+        self._decoded = Recent(lambda image: 3 * image.width * image.height)
+        self._cut = Recent(lambda patches: patches.nbytes)
+
+    def _met(self, path: str) -> int:
+        place, view = parted(path)
+        data = pictures.read(place)
+        size = pictures.size_shown(place, data, self._pixels)
+        noted = _noted(view).encode()
+        return self._registered(path, data + noted, size[::-1] if view.turned else size)
+
+    def _patches(self, name: int) -> Tensor:
+        path, view = parted(self._pictures[name].path)
+        if path == DRAWN:
+            return self._made(pictures.chequered())
+        if view == View():
+            cut: Tensor = self._cut.get(path, lambda: self._made(self._open(path)))
+            return cut
+        return self._made(shown(self._decoded.get(path, lambda: self._open(path)), view))
+
+    def _open(self, path: str) -> Any:
+        return pictures.opened(path, pictures.read(path), self._pixels)
+
+    def _made(self, image: Any) -> Tensor:
+        patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
+        return patches
+
+
+class Recent:
+    """What was made of late, by name, up to ``KEPT`` bytes in all; several threads may ask."""
+
+    def __init__(self, size: Callable[[Any], int]) -> None:
+        """``size`` gives the bytes of a thing."""
+        self._size = size
+        self._held: OrderedDict[str, Any] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, name: str, make: Callable[[], Any]) -> Any:
+        """The thing of that name, made where it is not held."""
+        with self._lock:
+            if name in self._held:
+                self._held.move_to_end(name)
+                return self._held[name]
+        made = make()
+        with self._lock:
+            if name not in self._held:
+                self._held[name] = made
+                self._bytes += self._size(made)
+            while self._bytes > KEPT and len(self._held) > 1:
+                self._bytes -= self._size(self._held.popitem(last=False)[1])
+        return made
+
+
+def shown(image: Any, view: View) -> Any:
+    """``image``, a ``PIL.Image``, in a view."""
+    from PIL import ImageEnhance
+
+    pil, size = pictures.pillow(), image.size
+    if view.crop:
+        image = image.resize(size, pil.Resampling.BILINEAR, box=view.crop)
+    for turn, wanted in (
+        (pil.Transpose.FLIP_LEFT_RIGHT, view.mirrored),
+        (pil.Transpose.FLIP_TOP_BOTTOM, view.upended),
+        (pil.Transpose.TRANSPOSE, view.turned),
+    ):
+        image = image.transpose(turn) if wanted else image
+    for enhance, more in zip((ImageEnhance.Brightness, ImageEnhance.Contrast), view.light, strict=True):
+        image = enhance(image).enhance(1 + more / 100) if more else image
+    return image
+
+
+def _crop(size: tuple[int, int], draw: list[float], least: float) -> Corners:
+    """A part of an image, each side ``least`` of the whole or more."""
+    sides = [max(1, round(side * (least + (1 - least) * part))) for side, part in zip(size, draw[:2], strict=True)]
+    left, top = (round((side - kept) * part) for side, kept, part in zip(size, sides, draw[2:], strict=True))
+    return left, top, left + sides[0], top + sides[1]
+
+
+def _moved(given: Object, view: View, size: tuple[int, int]) -> Object | None:
+    """An object where the view shows it, if enough of it."""
+    x1, y1, x2, y2 = given.box
+    width, height = size
+    if view.crop:
+        left, top, right, bottom = view.crop
+        xs = [min(max(x, left), right) for x in (x1, x2)]
+        ys = [min(max(y, top), bottom) for y in (y1, y2)]
+        if (xs[1] - xs[0]) * (ys[1] - ys[0]) < VISIBLE * (x2 - x1) * (y2 - y1):
+            return None
+        x1, x2 = ((x - left) * width / (right - left) for x in xs)
+        y1, y2 = ((y - top) * height / (bottom - top) for y in ys)
+    if view.mirrored:
+        x1, x2 = width - x2, width - x1
+    if view.upended:
+        y1, y2 = height - y2, height - y1
+    box: Box = (y1, x1, y2, x2) if view.turned else (x1, y1, x2, y2)
+    return Object(given.desc, box)
+
+
+def _noted(view: View) -> str:
+    parts = [name for name in ("mirrored", "upended", "turned") if getattr(view, name)]
+    parts += [f"crop={':'.join(map(str, view.crop))}"] if view.crop else []
+    parts += [f"light={view.light[0]}:{view.light[1]}"] if any(view.light) else []
+    return ",".join(parts)

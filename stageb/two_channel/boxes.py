@@ -1,0 +1,102 @@
+"""``stageb boxes``: make data for detectors, from what others annotated, or drawn."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stageb import disk
+from stageb.cli import WordParser
+from stageb.errors import InputError, shown
+from stageb.two_channel import imports, shapes
+from stageb.two_channel.data import read
+from stageb.two_channel.imports import Imported
+
+WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the words after ``stageb boxes`` ask for; the exit code. Raises ``InputError``."""
+    asked = parser().parse_args(words)
+    code: int = asked.run(asked)
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """The words of the command."""
+    made = WordParser(
+        prog="stageb boxes", description="Make data for detectors.", epilog="stageb boxes COMMAND --help says more."
+    )
+    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, summary: str, run: Any) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=summary, description=summary)
+        added.set_defaults(run=run)
+        return added
+
+    voc = command("voc", "From a folder of VOC: Annotations/*.xml and JPEGImages.", of_voc)
+    voc.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that holds both")
+    voc.add_argument("--split", metavar="NAME", help="those that ImageSets/Main/NAME.txt lists; all where it is not given")
+    coco = command("coco", "From a JSON file of COCO's form.", of_coco)
+    coco.add_argument("file", type=Path, metavar="FILE", help="such as annotations/instances_val2017.json")
+    coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
+    for each in (voc, coco):
+        each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"written: {WRITES}")
+    drawn = command("shapes", "Drawn: circles, squares and triangles in three colours.", of_shapes)
+    drawn.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets NAME.jsonl and images for each split")
+    for split, count in (("train", 2000), ("val", 200), ("test", 200)):
+        drawn.add_argument(f"--{split}", type=int, default=count, metavar="N", help=f"images of {split} (default {count})")
+    most = shapes.MOST
+    drawn.add_argument("--most", type=int, default=most, metavar="N", help=f"objects of an image, at most (default {most})")
+    drawn.add_argument(
+        "--side", type=int, choices=shapes.SIDES, help="of every image, in pixels (default: of each side, any)"
+    )
+    drawn.add_argument("--seed", type=int, default=17, help="names the images (default 17)")
+    return made
+
+
+def of_voc(asked: Any) -> int:
+    """Write what a folder of VOC holds."""
+    return _keep(imports.voc(asked.folder, asked.split), asked.folder, asked.to)
+
+
+def of_coco(asked: Any) -> int:
+    """Write what a file of COCO's form holds."""
+    return _keep(imports.coco(asked.file, asked.images), asked.images, asked.to)
+
+
+def of_shapes(asked: Any) -> int:
+    """Draw images."""
+    if not 1 <= asked.most <= shapes.MOST:
+        raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
+    kind = shapes.Kind(asked.most, asked.side)
+    for split in ("train", "val", "test"):
+        count = getattr(asked, split)
+        if not 0 <= count <= 100_000:
+            raise InputError(f"stageb boxes shapes: --{split} {count}: give 0 to 100000")
+        if count:
+            with disk.reporting(asked.to):
+                print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
+    return 0
+
+
+def _keep(made: Imported, images: Path, to: Path) -> int:
+    """Write rows, read them back as a fit would, and say what came of it."""
+
+    def write(beside: Path) -> None:
+        beside.write_bytes(disk.json_lines(made.rows))
+        read([beside], images)
+
+    if to.is_dir() or to.suffix != ".jsonl":
+        raise InputError(f"--to {to}: name a file that ends in .jsonl")
+    with disk.reporting(to):
+        disk.place(to, write)
+    objects = sum(len(row["objects"]) for row in made.rows)
+    aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
+    said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]
+    if images.resolve() != to.parent.resolve():
+        said.append(shown(f"its images lie in {images}: give a run --data.images {images}"))
+    print("\n".join(said))
+    return 0

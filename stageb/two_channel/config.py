@@ -1,0 +1,315 @@
+"""The config of the two-channel loop: one frozen dataclass per section, keys as users write them.
+
+Nothing here is ever mutated; what changes over a run (channel, learning rate) is a function of the step: ``schedule.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
+
+Channel = Literal["A", "B"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Images and their objects, JSON Lines of `images`, `objects`, `width`, `height`."""
+
+    train: str = ""
+    """The file to learn from."""
+    test: str = ""
+    """The file to evaluate on; nothing is learnt from it."""
+    images: str | None = None
+    """The folder that images are named relative to; null: that of the file that names them."""
+    prompt: str = "Detect all objects."
+    """What the model is asked beneath each image."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.prompt.strip()), "data.prompt", self.prompt, "words that the model is asked")
+
+
+@dataclass(frozen=True)
+class AugmentationConfig:
+    """Views in which training images are shown, drawn anew for every step; boxes are moved with them."""
+
+    mirror: bool = False
+    """Left and right change places, half the time."""
+    upend: bool = False
+    """Top and bottom change places, half the time."""
+    turn: bool = False
+    """Rows and columns change places, half the time."""
+    crop: float = 1.0
+    """The least share of each side that is shown, scaled up to the whole; 1: all."""
+    light: float = 0.0
+    """How far brightness and contrast vary, up and down: 0 to below 1."""
+
+    def __post_init__(self) -> None:
+        require(0.1 <= self.crop <= 1, "augmentation.crop", self.crop, "0.1 to 1")
+        require(0 <= self.light < 1, "augmentation.light", self.light, "0 to below 1")
+
+
+@dataclass(frozen=True)
+class SmallConfig:
+    """A small model of the Qwen3-VL kind, with random weights; as its own checkpoint would say."""
+
+    hidden_size: int = 128
+    """Width of the language model."""
+    intermediate_size: int = 384
+    """Width within its feed-forward layers."""
+    num_hidden_layers: int = 4
+    """Its layers."""
+    num_attention_heads: int = 4
+    """Heads of its attention."""
+    num_key_value_heads: int = 2
+    """Heads that keep keys and values."""
+    vision_hidden_size: int = 96
+    """Width of the vision tower."""
+    vision_depth: int = 4
+    """Its layers."""
+    vision_num_heads: int = 4
+    """Heads of its attention."""
+    patch_size: int = 8
+    """Pixels along a side of a patch."""
+    spatial_merge_size: int = 2
+    """Patches along a side of the square that becomes one token."""
+    max_position_embeddings: int = 4096
+    """Tokens of a sequence, at most."""
+    seed: int = 0
+    """Names its weights."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= (0 if name == "seed" else 1), f"model.small.{name}", value, "a whole number above 0")
+        for width, parts in (("hidden_size", self.num_attention_heads), ("vision_hidden_size", self.vision_num_heads)):
+            value = getattr(self, width)
+            require(value % (4 * parts) == 0, f"model.small.{width}", value, f"a multiple of 4 times its heads, {parts}")
+        heads, keys = self.num_attention_heads, self.num_key_value_heads
+        require(heads % keys == 0, "model.small.num_key_value_heads", keys, f"a divisor of num_attention_heads, {heads}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model that is taught."""
+
+    model_name_or_path: str | None = None
+    """A vision-language checkpoint: a folder, or a name of the hub; null: a small model is made, as `small` says."""
+    small: SmallConfig = field(default_factory=SmallConfig)
+    image_pixels: int = 1_003_520
+    """Larger images are made smaller, to at most so many pixels."""
+    gradient_checkpointing: bool = False
+    """Compute activations again on the way back, to spend less memory."""
+    compile: bool = False
+    """Have torch compile the layers that learn: a minute at the start, and faster from then on; needs a C compiler."""
+
+    def __post_init__(self) -> None:
+        require(self.image_pixels >= 1024, "model.image_pixels", self.image_pixels, "1024 or more")
+
+
+@dataclass(frozen=True)
+class TunerConfig:
+    """Which weights learn: all, or adapters beside them (peft)."""
+
+    kind: Literal["full", "lora"] = "full"
+    """full: all weights; lora: low-rank adapters (Hu et al. 2021) and the coordinate tokens' embeddings."""
+    rank: int = 16
+    """Of an adapter."""
+    alpha: float = 32.0
+    """An adapter counts alpha / rank."""
+    dropout: float = 0.0
+    """Of an adapter's input, while it learns."""
+    use_dora: bool = False
+    """Learn lengths and directions apart (Liu et al. 2024)."""
+    target_modules: str = "all-linear"
+    """The layers that get one: all-linear, or a regular expression over their names."""
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 1, "tuner.rank", self.rank, "at least 1")
+        require(self.alpha > 0, "tuner.alpha", self.alpha, "above 0")
+        require(0 <= self.dropout < 1, "tuner.dropout", self.dropout, "0 to below 1")
+        require(self.kind == "lora" or not self.use_dora, "tuner.use_dora", self.use_dora, "tuner.kind lora, or false")
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """What a step takes its gradients of: weights of its parts; every part is a mean over samples."""
+
+    text: float = 1.0
+    """Of the cross-entropy of words."""
+    coordinates: float = 1.0
+    """Of the cross-entropy of coordinate tokens, over the whole vocabulary."""
+    soft_width: float = 0.0
+    """Bins of spread (a standard deviation) of a coordinate's target; 0: the true bin alone."""
+    l1: float = 0.0
+    """Of the distance of expected coordinates from the truth, in shares of the image."""
+    giou: float = 0.0
+    """Of the generalised IoU (Rezatofighi et al. 2019) of expected boxes."""
+    against: float = 1.0
+    """Of what is taught against: the unlikelihood (Welleck et al. 2019) of repeated or false objects."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 0, f"losses.{name}", value, "0 or more")
+        require(self.text + self.coordinates > 0, "losses.text", self.text, "above 0 where losses.coordinates is 0")
+
+
+@dataclass(frozen=True)
+class ChannelAConfig:
+    """Steps that teach the truth itself."""
+
+    samples_per_step: int = 16
+    """Images of a step, over all ranks."""
+    n_softctx_iter: int = 1
+    """Forward passes; from the second on a coordinate is fed as what the pass before expected of it; 1: teacher forcing."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 1, f"channel_a.{name}", value, "at least 1")
+
+
+@dataclass(frozen=True)
+class ChannelBConfig:
+    """Steps that teach on the model's own answers."""
+
+    rollouts_per_step: int = 16
+    """Images that are answered in a step, over all ranks."""
+    max_new_tokens: int = 512
+    """Of an answer."""
+    temperature: float = 0.7
+    """Of sampling; 0: the most probable token."""
+    top_p: float = 1.0
+    """Least probability mass that tokens are drawn from."""
+    min_iou: float = 0.5
+    """Overlap with an object of the same name from which on a box counts as found."""
+    false_positives: Literal["neutral", "duplicates", "all"] = "duplicates"
+    """Boxes without an object that are taught against: none, near-duplicates of earlier boxes, or all."""
+
+    def __post_init__(self) -> None:
+        require(self.rollouts_per_step >= 1, "channel_b.rollouts_per_step", self.rollouts_per_step, "at least 1")
+        require(self.max_new_tokens >= 16, "channel_b.max_new_tokens", self.max_new_tokens, "at least 16")
+        require(self.temperature >= 0, "channel_b.temperature", self.temperature, "0 or more")
+        require(0 < self.top_p <= 1, "channel_b.top_p", self.top_p, "above 0, at most 1")
+        require(0 < self.min_iou <= 1, "channel_b.min_iou", self.min_iou, "above 0, at most 1")
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """What follows what."""
+
+    steps: int = 300
+    """Of the optimiser."""
+    pattern: list[Channel] = field(default_factory=lambda: ["A", "A", "B"])
+    """Channels of steps, over and over."""
+    learning_rate: float = 0.0005
+    """AdamW's, once warm."""
+    learning_rate_end: float = 0.00005
+    """AdamW's at the last step; a cosine in between."""
+    warmup_steps: int = 20
+    """Steps in which the learning rate grows from 0."""
+    weight_decay: float = 0.01
+    """AdamW's, of matrices."""
+    max_grad_norm: float = 1.0
+    """Gradients longer than this are made as long."""
+    commit_every: int = 50
+    """Steps from one commit to the next."""
+
+    def __post_init__(self) -> None:
+        require(len(self.pattern) >= 1, "schedule.pattern", self.pattern, "at least one channel, such as [A, A, B]")
+        for name in ("steps", "commit_every"):
+            require(getattr(self, name) >= 1, f"schedule.{name}", getattr(self, name), "at least 1")
+        for name in ("learning_rate", "max_grad_norm"):
+            require(getattr(self, name) > 0, f"schedule.{name}", getattr(self, name), "above 0")
+        for name in ("learning_rate_end", "warmup_steps", "weight_decay"):
+            require(getattr(self, name) >= 0, f"schedule.{name}", getattr(self, name), "0 or more")
+
+
+@dataclass(frozen=True)
+class PackingConfig:
+    """How sequences are laid behind each other."""
+
+    global_max_length: int = 4096
+    """Tokens that a pack holds: what one backward pass works on."""
+    max_length: int = 2048
+    """Tokens of one sequence, prompt, image and answer; at least the longest prompt and channel_b.max_new_tokens."""
+    overlong: Literal["refuse", "set_aside"] = "refuse"
+    """What becomes of samples that are longer: the run does not start, or goes on without them, and says which."""
+
+    def __post_init__(self) -> None:
+        require(self.max_length >= 32, "packing.max_length", self.max_length, "at least 32")
+        fits = self.global_max_length >= self.max_length
+        require(fits, "packing.global_max_length", self.global_max_length, f"at least packing.max_length, {self.max_length}")
+
+
+@dataclass(frozen=True)
+class TopologyConfig:
+    """Which ranks do what. Rank 0 learns; ranks that roll out come last."""
+
+    rollout: int = 0
+    """Ranks that roll out and do nothing else; 0: every rank does both."""
+    learn: int = 0
+    """Ranks that learn, where others roll out."""
+    staleness: int = 0
+    """0: rollouts are made with the newest weights; 1: with those of one channel B step before, which hides their time."""
+
+    def __post_init__(self) -> None:
+        require(self.rollout >= 0, "topology.rollout", self.rollout, "0 or more")
+        require(self.staleness in (0, 1), "topology.staleness", self.staleness, "0 or 1")
+        fits = (self.learn >= 1) == (self.rollout >= 1)
+        require(fits, "topology.learn", self.learn, "at least 1 where topology.rollout is, 0 where that is 0")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Answers for the test images, with the most probable tokens, apart from learning."""
+
+    every: int = 0
+    """Steps between two evaluations; 0: at the end alone."""
+    samples: int = 0
+    """Images of an evaluation on the way, the file's first; 0: all. The one at the end takes all."""
+    pictures: int = 8
+    """Images that are drawn at the end with their boxes, true and predicted."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(value >= 0, f"evaluation.{name}", value, "0 or more")
+
+
+@dataclass(frozen=True)
+class LogConfig:
+    """What is written beside metrics.jsonl."""
+
+    tensorboard: bool = True
+    """Event files under tensorboard/."""
+
+
+@dataclass(frozen=True)
+class TwoChannelConfig:
+    """A vision-language model that learns to write the objects of an image, from the truth and from its own answers."""
+
+    loop: Literal["two_channel"] = "two_channel"
+    """The loop that these keys are of."""
+    seed: int = 17
+    """Names every random stream of the run."""
+    data: DataConfig = field(default_factory=DataConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    tuner: TunerConfig = field(default_factory=TunerConfig)
+    losses: LossConfig = field(default_factory=LossConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    channel_a: ChannelAConfig = field(default_factory=ChannelAConfig)
+    channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
+    packing: PackingConfig = field(default_factory=PackingConfig)
+    topology: TopologyConfig = field(default_factory=TopologyConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+    loggers: list[str | LoggerConfig] = field(default_factory=list)
+    """Lightning's loggers to show every row to, beside ``log``: each a class path, or class_path and init_args."""
+    log_level: Level = "info"
+    """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
+
+    def __post_init__(self) -> None:
+        precision, known = self.fabric.precision, (None, "32-true", "32", "bf16-mixed")
+        require(precision in known, "fabric.precision", precision, "32-true or bf16-mixed for this loop, or null")

@@ -1,0 +1,90 @@
+"""A rollout set right: read, matched with the truth, turned into what is taught; and what rollouts came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stageb.two_channel.config import ChannelBConfig
+from stageb.two_channel.matching import match, near
+from stageb.two_channel.targets import of_rollout, of_truth
+from stageb.two_channel.text import Spelling, parse, truth
+from stageb.two_channel.types import Rollout, Sample, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one rollout came to."""
+
+    tokens: int  # that the model made
+    ended: bool  # the model closed its answer itself
+    complete: bool  # all of it could be read
+    unread: bool  # nothing of it could be, so that it counts as empty
+    overlong: bool  # with what it missed it would not fit into packing.max_length, so it counts as empty too
+    predicted: int  # objects that could be read
+    true: int  # objects of the image
+    matched: int  # of both
+    duplicates: int  # pairs of predicted objects that are one, told twice
+    version: int  # steps of the optimiser behind the weights that wrote it
+
+    @property
+    def f1(self) -> float:
+        """Of objects found; 1 where there is nothing and nothing was told."""
+        return _ratio(2 * self.matched, self.predicted + self.true)
+
+
+def corrected(
+    sample: Sample, rollout: Rollout, spelling: Spelling, config: ChannelBConfig, room: int
+) -> tuple[Target, Outcome]:
+    """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to."""
+    true, parsed = truth(sample), parse(rollout.ids, spelling)
+    matched = match(parsed.objects, true, config.min_iou)
+    target = of_rollout(rollout.ids, parsed, matched, true, spelling, config.false_positives)
+    outcome = Outcome(
+        tokens=len(rollout.ids),
+        ended=rollout.ended,
+        complete=parsed.complete,
+        unread=not (parsed.objects or parsed.complete),
+        overlong=len(target.ids) > room,
+        predicted=len(parsed.objects),
+        true=len(true),
+        matched=len(matched.pairs),
+        duplicates=len(near(parsed.objects)),
+        version=rollout.version,
+    )
+    return of_truth(true, spelling) if outcome.overlong else target, outcome
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
+    """What the rollouts of a step came to, by the names that records use; shares are from 0 to 1.
+
+    ``precision`` and ``recall`` are over all objects together, the former none where nothing was predicted; ``match_rate``
+    is the mean over images of the share found; ``_p10`` and ``_p90`` are of the lowest and of the highest tenth of images.
+    """
+    count = len(outcomes)
+    predicted, true, matched = (sum(getattr(each, name) for each in outcomes) for name in ("predicted", "true", "matched"))
+    lengths, scores = sorted(each.tokens for each in outcomes), sorted(each.f1 for each in outcomes)
+    return {
+        "stage2/raw_rollouts": count,
+        "stage2/invalid_rollout": sum(each.unread for each in outcomes),
+        "rollout/parse_truncated_rate": sum(not each.complete for each in outcomes) / count,
+        "rollout/sample_valid_pred_rate": sum(each.predicted > 0 for each in outcomes) / count,
+        "rollout/end_of_answer_rate": sum(each.ended for each in outcomes) / count,
+        "rollout/overlong_rate": sum(each.overlong for each in outcomes) / count,
+        "rollout/precision": matched / predicted if predicted else None,
+        "rollout/recall": _ratio(matched, true),
+        "rollout/f1": _ratio(2 * matched, predicted + true),
+        "rollout/f1_p10": scores[count // 10],
+        "rollout/match_rate": sum(_ratio(each.matched, each.true) for each in outcomes) / count,
+        "rollout/predicted_per_true": predicted / max(1, true),
+        "rollout/duplicate_pairs": sum(each.duplicates for each in outcomes),
+        "rollout/duplicate_pairs_max": max(each.duplicates for each in outcomes),
+        "rollout/tokens": sum(lengths) / count,
+        "rollout/tokens_p90": lengths[min(count - 1, 9 * count // 10)],
+        "rollout/tokens_max": lengths[-1],
+        "rollout/weight_version": min(each.version for each in outcomes),
+    }
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0

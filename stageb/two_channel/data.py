@@ -1,0 +1,120 @@
+"""Images and their objects: JSON Lines, read strictly, every fault reported at once.
+
+A line is ``{"images": ["a.jpg"], "width": 640, "height": 480, "objects": [{"desc": "RBC", "bbox_2d": [x1, y1, x2, y2]}]}``:
+one image, its size as it is seen (upright, where a camera was held otherwise), and what is in it, in pixels from the upper
+left corner, edges included (0 to width). Where an image shows nothing, ``objects`` is empty. Other keys are not used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stageb import pictures
+from stageb.clean_text import text_fault
+from stageb.errors import BadInputError, BadLine
+from stageb.json_lines import FaultError, filled_lines, object_on, picture_named, short
+from stageb.two_channel.types import Box, Object, Sample
+
+KIND = "sample"
+SHAPE = '{"images": ["photo.jpg"], "width": 640, "height": 480, "objects": [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]}'
+
+
+def read(paths: Sequence[str | Path], images: str | Path | None = None) -> list[Sample]:
+    """The samples of all files, in order; ``images`` is the folder that image names are relative to, or each file's own.
+
+    Raises ``BadInputError`` with every unusable line of every file.
+    """
+    samples: list[Sample] = []
+    bad: list[BadLine] = []
+    places: dict[str, str] = {}
+    for path in map(str, paths):
+        folder = Path(images) if images is not None else Path(path).parent
+        try:
+            for number, raw in filled_lines(path, KIND):
+                try:
+                    samples.append(_sample(raw, folder, f"{path}:{number}", places))
+                except FaultError as fault:
+                    bad.append(BadLine(path, number, fault.what, fault.remedy))
+        except FaultError as fault:
+            bad.append(BadLine(path, 0, fault.what, fault.remedy))
+    if bad:
+        raise BadInputError("places in the data", bad)
+    return samples
+
+
+def _sample(raw: bytes, folder: Path, place: str, places: dict[str, str]) -> Sample:
+    row = object_on(raw, SHAPE)
+    for name in ("images", "width", "height", "objects"):
+        if name not in row:
+            raise FaultError(f"no {name}", f"write {SHAPE}")
+    if not isinstance(row["images"], list) or len(row["images"]) != 1:
+        raise FaultError(f"images {short(row['images'])}", 'name one image: ["photo.jpg"]')
+    (key,) = row["images"]
+    path = picture_named(key, folder)
+    width, height = (_side(row, name) for name in ("width", "height"))
+    shown = pictures.look_upright(path)
+    if shown != (width, height):
+        what = f"{width} x {height}, but {key} shows {shown[0]} x {shown[1]}"
+        raise FaultError(what, "write the size of the image as it is seen, with boxes in it")
+    if not isinstance(row["objects"], list):
+        raise FaultError(f"objects {short(row['objects'])}", 'write a list: [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]')
+    objects: dict[Object, int] = {}
+    for number, value in enumerate(row["objects"], 1):
+        first = objects.setdefault(_object(value, number, (width, height)), number)
+        if first != number:
+            raise FaultError(f"object {number} is object {first} again", "keep one of the two")
+    if (first_place := places.setdefault(key, place)) is not place:
+        raise FaultError(f"image {short(key)} stands at {first_place} already", "put all objects of an image on one line")
+    return Sample(key, path, width, height, tuple(objects))
+
+
+def _side(row: dict[str, Any], name: str) -> int:
+    value = row[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise FaultError(f"{name} {short(value)}", "write the image's size in whole pixels")
+    return value
+
+
+def _object(value: Any, number: int, size: tuple[int, int]) -> Object:
+    """The object ``value``, the ``number``-th of an image of ``size`` (width, height)."""
+    here = f"object {number}"
+    if not isinstance(value, dict):
+        raise FaultError(f"{here}: {short(value)}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
+    if "poly" in value:
+        what = "both bbox_2d and poly" if "bbox_2d" in value else "a poly, which is not supported yet"
+        raise FaultError(f"{here}: {what}", "give the box around it, as bbox_2d alone")
+    for name in ("desc", "bbox_2d"):
+        if name not in value:
+            raise FaultError(f"{here}: no {name}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
+    desc = value["desc"]
+    if not isinstance(desc, str) or not desc.strip():
+        raise FaultError(f"{here}: desc {short(desc)}", "say what it is, in a text that is not empty")
+    if desc != desc.strip():
+        raise FaultError(f"{here}: desc {short(desc)} begins or ends with a space", "take it out")
+    if fault := text_fault(desc):
+        raise FaultError(f"{here}: its desc holds {fault}", "take it out")
+    return Object(desc, _box(value["bbox_2d"], here, size))
+
+
+def _box(value: Any, here: str, size: tuple[int, int]) -> Box:
+    numbers = (
+        [each for each in value if isinstance(each, int | float) and not isinstance(each, bool)] if _four(value) else []
+    )
+    if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
+        raise FaultError(f"{here}: bbox_2d {short(value)}", "write four numbers: [x1, y1, x2, y2]")
+    x1, y1, x2, y2 = map(float, numbers)
+    if x1 >= x2 or y1 >= y2:
+        raise FaultError(
+            f"{here}: bbox_2d {short(value)} has no area", "write [x1, y1, x2, y2], x1 < x2 and y1 < y2, or drop it"
+        )
+    if x1 < 0 or y1 < 0 or x2 > size[0] or y2 > size[1]:
+        what = f"{here}: bbox_2d {short(value)} reaches out of the image of {size[0]} x {size[1]}"
+        raise FaultError(what, "give pixels, cut at the image's edges")
+    return x1, y1, x2, y2
+
+
+def _four(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 4

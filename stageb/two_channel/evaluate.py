@@ -1,0 +1,118 @@
+"""Answers with the most probable tokens for images that were not learnt from, and how good they are."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from stageb import disk
+from stageb import world as worlds
+from stageb.config import FabricConfig, require
+from stageb.engines.protocol import Decode
+from stageb.two_channel import data, metrics, model, picture, predictions
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.matching import match
+from stageb.two_channel.metrics import Told
+from stageb.two_channel.rollout import Writer
+from stageb.two_channel.stored import stored_model
+from stageb.two_channel.text import Spelling, parse, spelling_of, truth
+from stageb.two_channel.types import Placed, Sample
+from stageb.world import Json, World, decode, encode
+
+COLUMNS = 2  # of pictures in a sheet
+
+
+def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
+    """``stageb evaluate RUN``: how good the boxes of a run's detector are, on images that it did not learn from."""
+    parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
+    parser.add_argument("--data", default=config.data.test, help="JSON Lines of images (default: the run's data.test)")
+    parser.add_argument("--images", default=config.data.images, help="folder of the images (default: the run's data.images)")
+    parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
+    parser.add_argument("--to", help="PNG file to draw them into (default: RUN/boxes.png)")
+    parser.add_argument("--told", help="file to write what was found to, as JSON Lines")
+    parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
+    given = parser.parse_args(arguments)
+    require(bool(given.data), "--data", given.data, "name the JSON Lines of images; the run's config names none")
+    require(given.devices >= 1, "--devices", given.devices, "at least 1")
+    require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
+    samples = data.read([given.data], given.images)
+    require(bool(samples), "--data", given.data, "a file with images; this one has none")
+    place, steps = stored_model(folder)
+    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+
+    def on_ranks(world: World) -> int:
+        halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
+        dtype = torch.bfloat16 if halved else torch.float32
+        detector = model.load(str(place), config.model, config.data.prompt, world.device, dtype)
+        told = everywhere(world, Writer(detector), samples, spelling_of(detector.tokenizer), config)
+        if world.is_global_zero:
+            print(f"{folder}, after {steps:,} steps")
+            print("\n".join(table(samples, told)))
+            if given.told:
+                predictions.put(samples, told, Path(given.told))
+            if given.pictures:
+                path = Path(given.to or folder / "boxes.png")
+                draw(samples[: given.pictures], told, config.channel_b.min_iou, path)
+                print(f"pictures {path}: left what is true, right what was found; red what is amiss")
+        return 0
+
+    return worlds.run(fabric, on_ranks)
+
+
+def everywhere(
+    world: World, writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
+) -> list[Told]:
+    """What the model says of ``samples``, each rank's share by itself; all of it, on every rank."""
+    with world.at("evaluation"):
+        mine = answered(writer, world.share(samples), spelling, config)
+    plain: Json = [[[[each.desc, *each.bins] for each in told.objects], told.scores] for told in mine]
+    rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
+    return [Told(tuple(_placed(each) for each in objects), tuple(scores)) for objects, scores in rows]
+
+
+def answered(writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig) -> list[Told]:
+    """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
+    greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
+    rollouts = writer.write(samples, [0] * len(samples), greedy)
+    chances = writer.chances(samples, [each.ids for each in rollouts])
+    found = []
+    for rollout, each in zip(rollouts, chances, strict=True):
+        parsed = parse(rollout.ids, spelling)
+        kept = rollout.ids[: parsed.tokens]
+        found.append(Told(parsed.objects, metrics.scores(kept, each, spelling)))
+    return found
+
+
+def table(samples: Sequence[Sample], told: Sequence[Told]) -> list[str]:
+    """How good what was told of images is, in lines."""
+    found = metrics.figures(samples, told)
+    found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
+    each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in found.items() if name.startswith("AP50/")]
+    return [
+        f"images   {len(samples):,}, with the most probable answers",
+        f"mAP      {found['mAP']:.3f} (COCO's), at IoU .50 {found['mAP50']:.3f}, at .75 {found['mAP75']:.3f}",
+        f"at .50   {', '.join(each)}",
+        f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
+        f"objects  {found['predicted_per_true']:.2f} told for each true one, {found['duplicates']:.0f} pairs told twice",
+        "scores   the probability of an object's words times the geometric mean of its four coordinates'",
+    ]
+
+
+def draw(samples: Sequence[Sample], told: Sequence[Told], gate: float, path: Path) -> None:
+    """Write ``samples`` with their boxes, true and told, into one picture. Raises ``PictureError``, ``JournalError``."""
+    drawn = []
+    for sample, each in zip(samples, told, strict=False):
+        true = truth(sample)
+        drawn.append(picture.beside(sample, each.objects, true, match(each.objects, true, gate)))
+    with disk.reporting(path):
+        disk.make_folder(path.parent)
+        disk.place(path, lambda beside: picture.save(picture.sheet(drawn, COLUMNS), beside))
+
+
+def _placed(row: Sequence[str | int]) -> Placed:
+    desc, x1, y1, x2, y2 = row
+    return Placed(str(desc), (int(x1), int(y1), int(x2), int(y2)))

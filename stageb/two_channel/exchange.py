@@ -1,0 +1,264 @@
+"""Rollouts on their way from the ranks that make them to those that learn from them, and weights on their way back.
+
+Two ways, by ``topology``. *Shared*: every rank answers its share of a step's images, and all get all answers. *Split*: the
+last ranks of the world do nothing but answer. They take new weights by broadcast, answer all their images at once in a
+thread of their own, and send answers off in groups as they end; learners take these groups in one fixed order, so that what
+is learnt does not rest on who was faster.
+
+With ``topology.staleness`` 1 the rollouts of a step of channel B are begun when those of the step of channel B before it
+have been handed over, with the weights from before that step: they are made while that step and the steps up to their own
+are learnt.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from stageb.engines.protocol import Decode
+from stageb.errors import StagebError
+from stageb.two_channel.rollout import Writer
+from stageb.two_channel.schedule import Schedule
+from stageb.two_channel.types import Rollout, Sample
+from stageb.world import World, decode, encode
+
+GROUPS = 16  # in which a rank sends off the answers of a step, at least one in each
+LOOK_S = 0.05  # between two looks whether answers have ended
+
+Taken = tuple[Sample, Rollout]
+Told = Callable[[int, Rollout], None]
+Group = list[tuple[int, Rollout]]  # places in a rank's share, and answers
+Samples = Callable[[int], list[Sample]]
+Weights = Callable[[], Iterator[tuple[str, Tensor]]]
+
+
+class Shared:
+    """Every rank answers its share."""
+
+    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+        """``samples`` gives the images of a step; ``weights`` those that learn, as they are at the step at hand."""
+        self.world, self.writer, self.schedule = world, writer, schedule
+        self.times: dict[str, float] = {}  # seconds, by what they went to, until somebody clears it
+        self._samples, self._weights = samples, weights
+        settings = schedule.config.channel_b
+        self._how = Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
+        self._ahead = schedule.config.topology.staleness
+        self._made: dict[int, list[Rollout]] = {}  # by step: answers that have not been learnt from
+
+    def refresh(self, step: int) -> None:
+        """Have the writer take the weights from before ``step``, the step at hand."""
+        if self.writer.version != step:
+            self.writer.take(self._weights(), step)
+
+    def rollouts(self, step: int) -> Iterator[Taken]:
+        """The images of ``step``, the step at hand, which is of channel B, and their answers, as they come in."""
+        if not self._begun(step):
+            self._begin(step, step)
+        return self._handed_over(step)
+
+    def pending(self) -> dict[int, list[list[Any]]]:
+        """By step, the answers that are made or under way, and have not been learnt from; for a commit."""
+        return {step: _plain(made) for step, made in self._made.items()}
+
+    def take_up(self, pending: dict[int, list[list[Any]]]) -> None:
+        """Go on with what ``pending`` gave."""
+        self._made = {step: _rollouts(rows) for step, rows in pending.items()}
+
+    def _handed_over(self, step: int) -> Iterator[Taken]:
+        yield from self._taken(step)
+        following = self.schedule.next_b(step)
+        if self._ahead and following is not None:  # with the weights as they are until this step is done
+            self._begin(following, step)
+
+    def _begun(self, step: int) -> bool:
+        return step in self._made
+
+    def _begin(self, step: int, version: int) -> None:
+        """Make the answers of ``step`` with the weights from before the step ``version``, the one at hand."""
+        self.refresh(version)
+        with self.world.at(f"rollout of step {step}"):
+            mine = self._written(step, self.world.share(self._samples(step)))
+        with self._timed("wait_s"):
+            parts = self.world.gather(encode(_plain(mine)))
+        self._made[step] = _rollouts(self.world.dealt([decode(part) for part in parts]))
+
+    def _taken(self, step: int) -> Iterator[Taken]:
+        yield from zip(self._samples(step), self._made.pop(step), strict=True)
+
+    def _written(self, step: int, samples: Sequence[Sample], told: Told | None = None) -> list[Rollout]:
+        """Answers to some images of ``step``."""
+        with self._timed("rollout_generate_s"):
+            return self.writer.write(samples, [self.schedule.key(step, each.key) for each in samples], self._how, told)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.times[name] = self.times.get(name, 0.0) + time.perf_counter() - began
+
+
+class Split(Shared):
+    """The last ranks answer, and the first learn."""
+
+    def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
+        super().__init__(world, writer, schedule, samples, weights)
+        topology = schedule.config.topology
+        self._learners, self._writers = range(topology.learn), range(topology.learn, topology.learn + topology.rollout)
+        self._writes = world.rank in self._writers
+        self._weighed = dist.new_group([0, *self._writers])  # ranks that share weights
+        self._pool = ThreadPoolExecutor(1, "stageb-rollouts", _on_device, (world.device,))
+        self._under_way: tuple[int, int] | None = None  # the step, and the version of the weights
+        self._job: Future[list[Rollout]] | None = None  # where this rank answers, as these
+        self._ended: SimpleQueue[Group] = SimpleQueue()
+
+    def refresh(self, step: int) -> None:
+        """See ``Shared``: by broadcast, when the answers under way are done."""
+        if self.writer.version == step:
+            return
+        if self._job:
+            with self.world.at("rollouts"):
+                self._job.result()
+        if not self._writes:
+            self.writer.take(self._weights(), step)
+        if self._writes or self.world.rank == 0:
+            with self._timed("wait_s"), self.world.together("new weights"):
+                self.writer.receive(step, lambda weight: dist.broadcast(weight, 0, self._weighed))
+
+    def pending(self) -> dict[int, list[list[Any]]]:
+        """See ``Shared``: answers under way are waited for, and held on every rank."""
+        if self._under_way:
+            (step, _), mine = self._under_way, list[Rollout]()
+            if self._job:
+                with self.world.at(f"rollout of step {step}"):
+                    mine = self._job.result()
+            parts = self.world.gather(encode(_plain(mine)))
+            rows = [decode(parts[rank]) for rank in self._writers]
+            self._made[step] = _rollouts(
+                [rows[place % len(rows)][place // len(rows)] for place in range(sum(map(len, rows)))]
+            )
+            self._under_way = self._job = None
+        return super().pending()
+
+    def _begun(self, step: int) -> bool:
+        return super()._begun(step) or (self._under_way is not None and self._under_way[0] == step)
+
+    def _begin(self, step: int, version: int) -> None:
+        self.refresh(version)
+        self._under_way = step, version
+        if self._writes:
+            self._ended = SimpleQueue()
+            self._job = self._pool.submit(self._answer, step, self._samples(step)[self._number :: len(self._writers)])
+
+    @property
+    def _number(self) -> int:
+        """Which of the ranks that answer this one is."""
+        return self.world.rank - self._writers[0]
+
+    def _answer(self, step: int, samples: Sequence[Sample]) -> list[Rollout]:
+        """In a thread: answer this rank's images of ``step``, and hand on groups of answers as they end."""
+        told: dict[int, Rollout] = {}
+        size, sent = group_size(len(samples)), 0
+
+        def tell(place: int, rollout: Rollout) -> None:
+            nonlocal sent
+            told[place] = rollout
+            if len(told) - sent == size or len(told) == len(samples):
+                group, sent = list(told.items())[sent:], len(told)
+                self._ended.put(group)
+
+        return self._written(step, samples, tell)
+
+    def _taken(self, step: int) -> Iterator[Taken]:
+        if step in self._made:
+            yield from super()._taken(step)
+            return
+        assert self._under_way
+        _, version = self._under_way
+        if self._writes:
+            self._hand_over(step)
+        else:
+            yield from self._received(step, version)
+        self._under_way = self._job = None
+
+    def _hand_over(self, step: int) -> None:
+        """Send groups of answers to all learners as they end."""
+        assert self._job
+        mine = len(self._samples(step)[self._number :: len(self._writers)])
+        sent = 0
+        under_way: list[Any] = []
+        with self.world.at(f"rollout of step {step}"):
+            while sent < mine:
+                try:
+                    group = self._ended.get(timeout=LOOK_S)
+                except Empty:
+                    if self._job.done():
+                        self._job.result()  # raises what broke it
+                    continue
+                sent += len(group)
+                data = encode([[place, *_plain([rollout])[0]] for place, rollout in group])
+                under_way += [part for rank in self._learners for part in _sent(data, rank)]
+            self._job.result()
+        with self._timed("wait_s"), self.world.together("rollouts"):
+            for work, _ in under_way:
+                work.wait()
+
+    def _received(self, step: int, version: int) -> Iterator[Taken]:
+        """Take a group from each rank in turn, until all have sent all."""
+        samples, ranks = self._samples(step), len(self._writers)
+        left = {rank: len(samples[number::ranks]) for number, rank in enumerate(self._writers)}
+        while any(left.values()):
+            for number, rank in enumerate(self._writers):
+                if not left[rank]:
+                    continue
+                with self._timed("wait_s"), self.world.together("rollouts"):
+                    rows = decode(_received(rank))
+                left[rank] -= len(rows)
+                for place, *row in rows:
+                    (rollout,) = _rollouts([row])
+                    if rollout.version != version:
+                        raise StagebError(f"rank {rank} answered with weights of step {rollout.version}, not {version}")
+                    yield samples[place * ranks + number], rollout
+
+
+def group_size(answers: int) -> int:
+    """How many answers a rank that makes so many sends off together."""
+    return max(1, -(-answers // GROUPS))
+
+
+def _on_device(device: str) -> None:
+    """Have this thread use the device that the main thread uses: each thread begins at the first."""
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+
+
+def _plain(rollouts: Sequence[Rollout]) -> list[list[Any]]:
+    """``rollouts`` as JSON can hold them."""
+    return [[each.ids, each.ended, each.version] for each in rollouts]
+
+
+def _rollouts(rows: Sequence[Sequence[Any]]) -> list[Rollout]:
+    """What ``_plain`` was given."""
+    return [Rollout(tuple(ids), ended, version) for ids, ended, version in rows]
+
+
+def _sent(data: bytes, rank: int) -> list[tuple[Any, Tensor]]:
+    """``data`` on its way to ``rank``: what is under way, with what must live until it is there."""
+    tensors = [torch.tensor([len(data)]), torch.frombuffer(bytearray(data), dtype=torch.uint8)]
+    return [(dist.isend(tensor, rank), tensor) for tensor in tensors]
+
+
+def _received(rank: int) -> bytes:
+    """What ``rank`` has sent."""
+    length = torch.zeros(1, dtype=torch.int64)
+    dist.recv(length, rank)
+    data = torch.zeros(int(length), dtype=torch.uint8)
+    dist.recv(data, rank)
+    return data.numpy().tobytes()

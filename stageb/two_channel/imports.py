@@ -1,0 +1,199 @@
+"""Annotations of other formats as lines of this project's: VOC XML, and COCO JSON.
+
+Both are read with suspicion, and every fault is reported at once. What can be set right without a guess is, and is counted:
+boxes without area, objects told twice and crowds (COCO's ``iscrowd``) are dropped, boxes are cut at the image's edges.
+Corners are taken as edges in pixels, as they stand: where a tool counted pixels from 1, two edges are off by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from stageb import pictures, strict_json
+from stageb.errors import BadInputError, BadLine, InputError
+from stageb.json_lines import FaultError, lines, picture_named, short
+from stageb.two_channel.types import Box
+
+MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
+NO_AREA, TWICE, CROWD, CUT = "without area", "told twice", "crowds", "cut at the edges"
+
+
+@dataclass
+class Imported:
+    """What came of it."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)  # as data.py reads them
+    counts: Counter[str] = field(default_factory=Counter)  # of objects that were dropped or changed, and why
+
+    def add(self, name: str, size: tuple[int, int], objects: Iterable[tuple[str, Box]]) -> None:
+        """Take an image of a ``size`` (width, height), and the objects in it."""
+        kept: dict[tuple[str, Box], None] = {}
+        for desc, told in objects:
+            x1, y1, x2, y2 = (min(max(0.0, at), size[axis % 2]) for axis, at in enumerate(told))
+            box = (x1, y1, x2, y2)
+            if x1 >= x2 or y1 >= y2:
+                self.counts[NO_AREA] += 1
+            elif (desc, box) in kept:
+                self.counts[TWICE] += 1
+            else:
+                self.counts[CUT] += box != told
+                kept[desc, box] = None
+        written = [{"desc": desc, "bbox_2d": [int(at) if at == int(at) else at for at in box]} for desc, box in kept]
+        self.rows.append({"images": [name], "width": size[0], "height": size[1], "objects": written})
+
+
+def voc(folder: Path, split: str | None) -> Imported:
+    """What a folder of VOC holds: ``Annotations/*.xml``, of images in ``JPEGImages``.
+
+    ``split`` names ``ImageSets/Main/{split}.txt``, which lists annotations; None: all of them, by name. Images are named
+    relative to ``folder``. Raises ``InputError``.
+    """
+    made, bad = Imported(), list[BadLine]()
+    for name in _names(folder, split):
+        path = folder / "Annotations" / f"{name}.xml"
+        try:
+            _add_voc(made, path, folder)
+        except FaultError as fault:
+            bad.append(BadLine(str(path), fault.line, fault.what, fault.remedy))
+    if bad:
+        raise BadInputError("annotations", bad)
+    return made
+
+
+def coco(file: Path, folder: Path) -> Imported:
+    """What a JSON file of COCO's form says of the images in ``folder``. Raises ``InputError``."""
+    try:
+        told = strict_json.loads(b"".join(line for _, line in lines(str(file), "COCO annotation")).decode("utf-8"))
+    except (FaultError, ValueError) as error:
+        what, remedy = (error.what, error.remedy) if isinstance(error, FaultError) else (f"not JSON: {error}", "mend it")
+        raise BadInputError("annotations", [BadLine(str(file), 0, what, remedy)]) from None
+    parts = [told.get(name) if isinstance(told, dict) else None for name in ("images", "annotations", "categories")]
+    if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts):
+        remedy = "name a COCO file: an object with lists of images, annotations and categories"
+        raise BadInputError("annotations", [BadLine(str(file), 0, "not of COCO's form", remedy)])
+    made, bad = Imported(), list[BadLine]()
+    boxes = _coco_boxes(made, str(file), parts, bad)
+    for image in parts[0] or ():
+        try:
+            name = image.get("file_name")
+            size = _size(picture_named(name, folder), image.get("width"), image.get("height"))
+            made.add(name, size, boxes.get(_key(image.get("id")), ()))
+        except FaultError as fault:
+            bad.append(BadLine(str(file), 0, f"image {short(image.get('id'))}: {fault.what}", fault.remedy))
+    if bad:
+        raise BadInputError("annotations", bad)
+    return made
+
+
+def _names(folder: Path, split: str | None) -> Sequence[str]:
+    if split is None:
+        names = sorted(path.stem for path in (folder / "Annotations").glob("*.xml"))
+        if not names:
+            raise InputError(
+                f"{folder}: no Annotations/*.xml lie there; name the folder that holds Annotations and JPEGImages"
+            )
+        return names
+    path = folder / "ImageSets" / "Main" / f"{split}.txt"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read: {error}; --split names a list in ImageSets/Main") from None
+    return [line.split()[0] for line in text.splitlines() if line.strip()]
+
+
+def _add_voc(made: Imported, path: Path, folder: Path) -> None:
+    root = _xml(path)
+    name = f"JPEGImages/{root.findtext('filename', '').strip()}"
+    told = [_whole(root.findtext(f"size/{side}")) for side in ("width", "height")]
+    size = _size(picture_named(name, folder), *(value or None for value in told))  # 0 where a tool did not know
+    objects = [_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
+    made.add(name, size, objects)
+
+
+def _xml(path: Path) -> ElementTree.Element:
+    raw = b"".join(line for _, line in lines(str(path), "annotation"))
+    if len(raw) > MAX_XML:
+        raise FaultError(f"{len(raw) >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation of VOC's form")
+    if b"<!" in raw.replace(b"<!--", b""):
+        raise FaultError("a document type or entities in it", "take them out: annotations need none")
+    try:
+        root = ElementTree.fromstring(raw)
+    except ElementTree.ParseError as error:
+        raise FaultError(f"not XML: {error}", "write it anew from its source", line=error.position[0]) from None
+    if root.tag != "annotation":
+        raise FaultError(f"the element {short(root.tag)}", "name a file of VOC's form, <annotation>...</annotation>")
+    return root
+
+
+def _voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
+    desc = (node.findtext("name") or "").strip()
+    if not desc:
+        raise FaultError(f"object {number}: no name", "say what it is")
+    corners = [_number(node.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")]
+    if None in corners:
+        raise FaultError(f"object {number}: no bndbox of four numbers", "give it xmin, ymin, xmax and ymax")
+    x1, y1, x2, y2 = (each or 0.0 for each in corners)
+    return desc, (x1, y1, x2, y2)
+
+
+def _coco_boxes(made: Imported, file: str, parts: Sequence[Any], bad: list[BadLine]) -> dict[str, list[tuple[str, Box]]]:
+    """The objects of each image, by the image's id."""
+    images, annotations, categories = parts
+    names = {_key(each.get("id")): each.get("name") for each in categories}
+    found: dict[str, list[tuple[str, Box]]] = {_key(each.get("id")): [] for each in images}
+    for annotation in annotations:
+        here = f"annotation {short(annotation.get('id'))}"
+        place, box = found.get(_key(annotation.get("image_id"))), annotation.get("bbox")
+        desc = names.get(_key(annotation.get("category_id")))
+        numbers = [_number(each) for each in box] if isinstance(box, list) else []
+        if place is None:
+            bad.append(
+                BadLine(file, 0, f"{here}: there is no image {short(annotation.get('image_id'))}", "mend its image_id")
+            )
+        elif not isinstance(desc, str) or not desc.strip():
+            what = f"{here}: no category of a name has the id {short(annotation.get('category_id'))}"
+            bad.append(BadLine(file, 0, what, "mend its category_id"))
+        elif len(numbers) != 4 or None in numbers:
+            bad.append(BadLine(file, 0, f"{here}: bbox {short(box)}", "write [x, y, width, height]"))
+        elif annotation.get("iscrowd"):
+            made.counts[CROWD] += 1
+        else:
+            x, y, width, height = (each or 0.0 for each in numbers)
+            place.append((desc.strip(), (x, y, x + width, y + height)))
+    return found
+
+
+def _size(path: str, width: int | None, height: int | None) -> tuple[int, int]:
+    """The size of a picture as it is seen, which must be that told, where one is."""
+    shown = pictures.look_upright(path)
+    told = (width, height)
+    if told != (None, None) and told != shown:
+        what = f"annotated as {width} x {height}, but {path} shows {shown[0]} x {shown[1]}"
+        raise FaultError(what, "put the picture there that was annotated, upright")
+    return shown
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _whole(text: str | None) -> int:
+    number = _number(text)
+    return int(number) if number is not None else 0
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if abs(number) < 1e9 else None

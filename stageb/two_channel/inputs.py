@@ -1,0 +1,47 @@
+"""What a run reads before anything starts: the samples to learn from, and those to be tried on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from stageb.config import require
+from stageb.two_channel import data
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.types import Sample
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The same on every rank."""
+
+    train: tuple[Sample, ...]
+    test: tuple[Sample, ...]  # none where there is nothing to be tried on
+
+    @property
+    def descs(self) -> list[str]:
+        """What objects to learn from are called, in order."""
+        return sorted({each.desc for sample in self.train for each in sample.objects})
+
+    @property
+    def digest(self) -> str:
+        """Of all that was read; the folders that images lie in do not count."""
+        rows = [[asdict(sample) | {"image": ""} for sample in part] for part in (self.train, self.test)]
+        return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
+
+
+def read(config: TwoChannelConfig) -> Inputs:
+    """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
+    require(bool(config.data.train), "data.train", config.data.train, "name the JSON Lines to learn from")
+    images = config.data.images
+    train = data.read([config.data.train], images)
+    require(bool(train), "data.train", config.data.train, "a file with samples to learn from; this one has none")
+    return Inputs(tuple(train), tuple(data.read([config.data.test], images)) if config.data.test else ())
+
+
+def of_keys(samples: Sequence[Sample], limit: int = 5) -> str:
+    """Some of their keys, for a message."""
+    more = f" and {len(samples) - limit} more" if len(samples) > limit else ""
+    return ", ".join(sample.key for sample in samples[:limit]) + more

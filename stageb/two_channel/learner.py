@@ -1,0 +1,221 @@
+"""Learning from the targets of a step: packs, a pass forward and back for each, and exactly one step of the optimiser.
+
+Every learning rank is given all targets of a step and cuts the same packs of them; each learns from its share. Ranks may
+have unequal numbers of packs, and none: gradients are summed where they arise and reduced over ranks once, when all packs of
+the step are done. So nobody need know beforehand which pack is the last, packs are learnt from while answers are still
+coming in, and how samples are dealt out to packs and ranks changes rounding alone. DDP's own hooks are not used: they would
+want the same number of backward passes everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from stageb import pulse
+from stageb.errors import StagebError
+from stageb.two_channel import channel_a, packing
+from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
+from stageb.two_channel.losses import NAMES, losses
+from stageb.two_channel.model import Detector
+from stageb.two_channel.packing import Line
+from stageb.two_channel.types import Sample, Target
+from stageb.world import World
+
+BROKEN_IN_A_ROW = 3  # steps that come to no finite gradient, after which a run ends
+BETAS = (0.9, 0.98)
+
+
+class NonFiniteError(StagebError):
+    """Losses that are no numbers any more."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a step came to, over all learning ranks; times are this rank's."""
+
+    losses: dict[str, float]  # by name: means over the samples of the step
+    grad_norm: float
+    skipped: bool  # the optimiser's step was left out, since the gradient was not finite
+    set_aside: int  # samples left out, since they were too long
+    packs: int
+    tokens: int  # of all packs
+    fill: float  # tokens, as a share of what all packs but the last have room for; 1 where there is no other
+    pack_s: float  # seconds, making packs and waiting for targets
+    forward_s: float  # seconds, passes forward and back
+    reduce_s: float  # seconds, waiting for the other ranks and for the device, and the optimiser's step
+
+
+class Learner:
+    """Teaches ``detector``, which is the same on all learning ranks: the first ``ranks`` of the world, or all of it.
+
+    ``summed`` gives the sum of a tensor over them; where they are not the whole world it must be given.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        detector: Detector,
+        config: TwoChannelConfig,
+        ranks: int | None = None,
+        summed: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.world, self.detector, self.config = world, detector, config
+        self.ranks = world.world_size if ranks is None else ranks
+        self._summed = summed or self._over_ranks
+        if config.model.gradient_checkpointing:
+            detector.model.gradient_checkpointing_enable({"use_reentrant": False})
+        if config.model.compile:
+            compile_layers(detector.model)
+        self.optimizer = optimizer_of(detector.model, config.schedule)
+        self._weights = [each for group in self.optimizer.param_groups for each in group["params"]]
+        self._device = self._weights[0].device
+        self._broken = 0  # steps in a row
+
+    def step(
+        self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
+    ) -> Figures:
+        """One step on ``targets``, the same on all learning ranks; there are to be ``samples`` of them.
+
+        Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
+        self.detector.model.train()
+        mark = time.perf_counter()
+        for number, lines in enumerate(self._packs(targets, tally)):
+            if number % self.ranks == self.world.rank:
+                tally.pack_s += time.perf_counter() - mark
+                self._learn(lines, channel, samples, tally)
+                mark = time.perf_counter()
+        self.detector.model.eval()
+        return self._finish(tally)
+
+    def state(self) -> dict[str, Any]:
+        """All that a learner goes on from: weights that are trained, by name, and the optimiser's."""
+        trained = {name: each.detach() for name, each in self._trained()}
+        return {"weights": trained, "optimizer": self.optimizer.state_dict(), "broken": self._broken}
+
+    def take_up(self, state: dict[str, Any]) -> None:
+        """Go on from what ``state`` gave."""
+        with torch.no_grad():
+            for name, weight in self._trained():
+                weight.copy_(state["weights"][name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self._broken = state["broken"]
+
+    def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
+
+    def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
+        """The packs of a step, in their order."""
+        config = self.config.packing
+
+        def fitting() -> Iterator[Line]:
+            for sample, target in targets:
+                line = packing.line_of(self.detector, sample, target)
+                if packing.fits(line, config.max_length, config.overlong == "set_aside"):
+                    yield line
+                else:
+                    tally.set_aside += 1
+
+        for lines in packing.packs(fitting(), config.global_max_length):
+            tally.lengths.append(sum(map(len, lines)))
+            yield lines
+
+    def _learn(self, lines: Sequence[Line], channel: Channel, samples: int, tally: _Tally) -> None:
+        """Add a pack's gradient to what there is."""
+        begun = time.perf_counter()
+        pack = packing.pack(self.detector, lines, samples)
+        made = time.perf_counter()
+        iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
+        with self.world.fabric.autocast():
+            passes = channel_a.passes(self.detector.model, pack, self.detector.first, iterations)
+        found = losses(passes, pack.taught, self.detector.first, self.config.losses)
+        self.world.fabric.backward(found.total)
+        tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
+        tally.pack_s += made - begun
+        tally.forward_s += time.perf_counter() - made
+        pulse.tick()
+
+    def _finish(self, tally: _Tally) -> Figures:
+        """Reduce gradients, and step."""
+        begun = time.perf_counter()
+        found = self._reduced(tally.sums).tolist()
+        norm = float(torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm))
+        if math.isfinite(norm):
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        self._count_broken(norm)
+        full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
+        return Figures(
+            losses=dict(zip(NAMES, found, strict=True)),
+            grad_norm=norm,
+            skipped=not math.isfinite(norm),
+            set_aside=tally.set_aside,
+            packs=len(tally.lengths),
+            tokens=sum(tally.lengths),
+            fill=sum(tally.lengths[:-1]) / full if full > 0 else 1.0,
+            pack_s=tally.pack_s,
+            forward_s=tally.forward_s,
+            reduce_s=time.perf_counter() - begun,
+        )
+
+    def _reduced(self, sums: Tensor) -> Tensor:
+        """Sum gradients over ranks, in place, and ``sums`` too."""
+        if self.ranks == 1:
+            return sums
+        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._weights]
+        with self.world.together("gradients"):
+            total = self._summed(torch.cat([each.flatten() for each in gradients]))
+            sums = self._summed(sums)
+        for weight, part in zip(self._weights, torch.split(total, [each.numel() for each in gradients]), strict=True):
+            weight.grad = part.view_as(weight)
+        return sums
+
+    def _over_ranks(self, tensor: Tensor) -> Tensor:
+        return torch.as_tensor(self.world.fabric.all_reduce(tensor, reduce_op="sum"))
+
+    def _count_broken(self, norm: float) -> None:
+        self._broken = 0 if math.isfinite(norm) else self._broken + 1
+        if self._broken == BROKEN_IN_A_ROW:
+            raise NonFiniteError(
+                f"the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite; the last commit is intact. Try "
+                "fabric.precision 32-true, or a smaller schedule.learning_rate"
+            )
+
+
+@dataclass
+class _Tally:
+    """A step so far: the losses of this rank's packs; the lengths of all packs."""
+
+    sums: Tensor
+    lengths: list[int] = field(default_factory=list)
+    set_aside: int = 0
+    pack_s: float = 0.0
+    forward_s: float = 0.0
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are."""
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.forward = torch.compile(layer.forward, dynamic=True)
+
+
+def optimizer_of(model: nn.Module, config: ScheduleConfig) -> torch.optim.AdamW:
+    """AdamW over the weights of ``model`` that are trained: matrices decay; vectors and embeddings do not."""
+    embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    trained = [each for each in model.parameters() if each.requires_grad]
+    decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
+    others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]
+    groups = [{"params": decaying, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)

@@ -1,0 +1,56 @@
+"""The two-channel loop, as every rank runs it: ask or roll out, teach, measure; rank 0 records and commits.
+
+Fabric has launched the ranks (``world.py``). A step of channel A teaches the truth of its images; one of channel B has the
+model answer them first, keeps of each answer what can be read, and teaches what was wrong and what is missing. Either way a
+step is one step of the optimiser, on the same targets at every world size. Any commit holds what a run goes on from.
+"""
+
+from __future__ import annotations
+
+from stageb import loggers, speaking
+from stageb import world as worlds
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.inputs import Inputs, read
+from stageb.two_channel.ranks import Ranks
+from stageb.two_channel.run import Run
+from stageb.world import World
+
+
+def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
+    """Run, or go on with, the run that ``config`` names. Returns the exit code."""
+    speaking.at(config.log_level)
+    loggers.check(config.loggers)
+    inputs = read(config)
+    return worlds.run(config.fabric, lambda world: main(world, config, inputs, resolved_yaml, fresh))
+
+
+def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, fresh: bool) -> int:
+    """The loop, on every rank."""
+    world.agree("the data", inputs.digest)
+    with Run(config, inputs, resolved_yaml, world.facts()) as run:
+        if world.lead(run.finished, fresh):
+            return 0
+        begun, checkpoint, model = world.lead(run.begin, fresh)
+        ranks = Ranks(config, inputs, world, model)
+        ranks.take_up(checkpoint)
+        world.lead(run.ready, ranks, begun)
+        if not steps(world, run, ranks, begun):
+            return world.lead(run.stop)
+        world.lead(run.end)
+    return 0
+
+
+def steps(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
+    """The steps from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit."""
+    schedule = ranks.schedule
+    for step in range(begun, schedule.steps):
+        targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
+        came = ranks.learn(step, targets)
+        tested = ranks.evaluate(step) if schedule.evaluates(step) else None
+        world.lead(run.record, step, came, tested)
+        if schedule.commits(step):
+            checkpoint = ranks.checkpoint(step + 1)
+            world.lead(run.commit, step, checkpoint)
+            if world.stopping and step + 1 < schedule.steps:
+                return False
+    return True

@@ -1,0 +1,90 @@
+"""Which predicted object is which true one: one to one, of one desc, at the largest sum of IoU over the gate.
+
+IoU is taken on bins: it is the same for pixels, since both axes are only scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from stageb.two_channel.types import Match, Placed
+
+DUPLICATE = 0.9  # IoU from which two objects of one desc are one, told twice
+_NEVER = 1e6  # what it costs to pair what may not be paired
+_EDGE = 1e-9  # by which a pair right at the gate is better than none
+
+Matrix = NDArray[np.float64]
+
+
+def match(predicted: Sequence[Placed], true: Sequence[Placed], gate: float) -> Match:
+    """Pair ``predicted`` with ``true``; ``gate`` is the least IoU of a pair, above 0.
+
+    The assignment of least cost, 1 - IoU for a pair and 1 - gate for a predicted object left to a dummy: so the sum of
+    (IoU - gate) over pairs is as large as it can be.
+    """
+    n, m = len(predicted), len(true)
+    overlap = ious(predicted, true)
+    fits = _same(predicted, true) & (overlap >= gate)
+    cost = np.concatenate([np.where(fits, 1 - overlap, _NEVER), np.full((n, n), 1 - gate + _EDGE)], axis=1)
+    rows, columns = linear_sum_assignment(cost)
+    pairs = tuple((int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m)
+    taken, found = {i for i, _ in pairs}, {j for _, j in pairs}
+    false_positives = tuple(i for i in range(n) if i not in taken)
+    twice = {later for _, later in near(predicted)}
+    return Match(
+        pairs,
+        false_positives,
+        missed=tuple(j for j in range(m) if j not in found),
+        duplicates=tuple(i for i in false_positives if i in twice),
+    )
+
+
+def first_counts(matched: Match, objects: Sequence[Placed]) -> Match:
+    """``matched``, but of ``objects`` that are one, told twice, the first is paired and a later one a duplicate.
+
+    The later one may lie nearer to the truth by a hair. Were it taught, and the first let pass, telling twice would be.
+    """
+    pairs = dict(matched.pairs)
+    twice = near(objects)
+    for first, later in twice:
+        if later in pairs and first not in pairs:
+            pairs[first] = pairs.pop(later)
+    false_positives = tuple(i for i in range(len(objects)) if i not in pairs)
+    duplicates = {later for _, later in twice}
+    return Match(
+        tuple(sorted(pairs.items())),
+        false_positives,
+        matched.missed,
+        tuple(i for i in false_positives if i in duplicates),
+    )
+
+
+def near(objects: Sequence[Placed]) -> tuple[tuple[int, int], ...]:
+    """Pairs (earlier, later) of objects that are one, told twice: of one desc, with an IoU of ``DUPLICATE`` or more."""
+    close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
+    return tuple((int(i), int(j)) for i, j in np.argwhere(close))
+
+
+def ious(ones: Sequence[Placed], others: Sequence[Placed]) -> Matrix:
+    """Intersection over union of each of ``ones`` (rows) with each of ``others``; 0 where neither has area."""
+    a = np.array([each.bins for each in ones], dtype=np.float64).reshape(-1, 1, 4)
+    b = np.array([each.bins for each in others], dtype=np.float64).reshape(1, -1, 4)
+    sides = np.clip(np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]), 0, None)
+    both = sides[..., 0] * sides[..., 1]
+    either = _area(a) + _area(b) - both
+    shares: Matrix = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
+    return shares
+
+
+def _area(boxes: Matrix) -> Matrix:
+    area: Matrix = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
+    return area
+
+
+def _same(ones: Sequence[Placed], others: Sequence[Placed]) -> NDArray[np.bool_]:
+    same = [one.desc == other.desc for one in ones for other in others]
+    return np.array(same, dtype=np.bool_).reshape(len(ones), len(others))

@@ -1,0 +1,130 @@
+"""How good predicted objects are: COCO's mAP, F1 at one IoU and over many, and objects told twice.
+
+- **mAP** is COCO's (IoU .50 to .95, at most 100 objects an image), by faster-coco-eval. A language model has no score for a
+  box, so an object's is the probability of its own tokens (``scores``). A desc that no true object has is left out, as COCO
+  does.
+- **F1** at an IoU needs no score: every predicted object counts, paired as in training (``matching.match``), over all images
+  and descs together. **mIoU-F1** is its mean over the IoUs .50, .55, ..., .95.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stageb.two_channel.matching import match, near
+from stageb.two_channel.text import Spelling, box_of, boxes_in, truth
+from stageb.two_channel.types import Placed, Sample
+
+IOUS = tuple((50 + 5 * step) / 100 for step in range(10))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a detector said of one image."""
+
+    objects: tuple[Placed, ...]
+    scores: tuple[float, ...]  # of each object, the higher the surer
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What F1 is made of, for one image; sums of these are counts of many."""
+
+    pairs: tuple[int, ...]  # at each of ``IOUS``
+    predicted: int
+    true: int
+    duplicates: int  # pairs of objects of one desc, told twice
+
+
+def scores(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> tuple[float, ...]:
+    """How sure a model was of each object in the kept beginning ``ids`` of an answer.
+
+    ``chances`` are the tokens' log-probabilities. The score is the probability of the object's words (that it is there, and
+    what it is) times the geometric mean of those of its four coordinates.
+    """
+    found, begin = [], len(spelling.opening)
+    for places in boxes_in(ids, spelling):
+        words = sum(chances[place] for place in range(begin, places[-1]) if place not in places)
+        found.append(math.exp(words + sum(chances[place] for place in places) / len(places)))
+        begin = places[-1] + 1 + len(spelling.tail)
+    return tuple(found)
+
+
+def figures(samples: Sequence[Sample], told: Sequence[Told]) -> dict[str, float]:
+    """All figures for what was ``told`` of ``samples``, one for each."""
+    counts = [count(sample, each.objects) for sample, each in zip(samples, told, strict=True)]
+    return {**average_precision(samples, told), **f1(counts)}
+
+
+def count(sample: Sample, objects: Sequence[Placed]) -> Count:
+    """What F1 is made of, for one image."""
+    true = truth(sample)
+    pairs = tuple(len(match(objects, true, gate).pairs) for gate in IOUS)
+    return Count(pairs, len(objects), len(true), len(near(objects)))
+
+
+def f1(counts: Sequence[Count]) -> dict[str, float]:
+    """F1 and what belongs to it, over all images of ``counts``."""
+    predicted, true = sum(each.predicted for each in counts), sum(each.true for each in counts)
+    right = [sum(each.pairs[at] for each in counts) for at in range(len(IOUS))]
+    means = [2 * pairs / max(1, predicted + true) for pairs in right]
+    return {
+        "f1_50": means[0],
+        "miou_f1": sum(means) / len(means),
+        "precision_50": right[0] / max(1, predicted),
+        "recall_50": right[0] / max(1, true),
+        "duplicates": sum(each.duplicates for each in counts),
+        "predicted_per_true": predicted / max(1, true),
+    }
+
+
+def average_precision(samples: Sequence[Sample], told: Sequence[Told]) -> dict[str, float]:
+    """COCO's mAP, mAP at IoU .50 and .75, and the AP at .50 of each desc; 0 where nothing is true or nothing was told."""
+    from faster_coco_eval import COCO, COCOeval_faster
+
+    descs = sorted({each.desc for sample in samples for each in sample.objects})
+    numbers = {desc: number for number, desc in enumerate(descs, 1)}
+    answers = _answers(samples, told, numbers)
+    if not descs or not answers:
+        return {"mAP": 0.0, "mAP50": 0.0, "mAP75": 0.0, **{f"AP50/{desc}": 0.0 for desc in descs}}
+    true = COCO(_true(samples, numbers))
+    run = COCOeval_faster(true, true.loadRes(answers), iouType="bbox", print_function=lambda *_: None)
+    run.evaluate()
+    run.accumulate()
+    precision = run.eval["precision"][:, :, :, 0, -1]  # IoUs, recalls, descs; of all areas, at most 100 objects an image
+    of_desc = precision.mean(axis=1)  # each desc has a true object
+    means = {"mAP": of_desc.mean(), "mAP50": of_desc[0].mean(), "mAP75": of_desc[5].mean()}
+    means |= {f"AP50/{desc}": of_desc[0, number - 1] for desc, number in numbers.items()}
+    return {name: float(value) for name, value in means.items()}
+
+
+def _true(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[str, Any]:
+    images = [{"id": at, "width": sample.width, "height": sample.height} for at, sample in enumerate(samples, 1)]
+    objects = [
+        {"image_id": at, "category_id": numbers[each.desc], "iscrowd": 0, **_box(each.box)}
+        for at, sample in enumerate(samples, 1)
+        for each in sample.objects
+    ]
+    return {
+        "images": images,
+        "annotations": [{"id": at, **each} for at, each in enumerate(objects, 1)],
+        "categories": [{"id": number, "name": desc} for desc, number in numbers.items()],
+    }
+
+
+def _answers(samples: Sequence[Sample], told: Sequence[Told], numbers: dict[str, int]) -> list[dict[str, Any]]:
+    return [
+        {"image_id": at, "category_id": numbers[each.desc], "score": score}
+        | _box(box_of(each.bins, sample.width, sample.height))
+        for at, (sample, said) in enumerate(zip(samples, told, strict=True), 1)
+        for each, score in zip(said.objects, said.scores, strict=True)
+        if each.desc in numbers
+    ]
+
+
+def _box(box: tuple[float, float, float, float]) -> dict[str, Any]:
+    x1, y1, x2, y2 = box
+    return {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)}

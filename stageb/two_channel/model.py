@@ -1,0 +1,271 @@
+"""The detector: a vision-language checkpoint that knows coordinate tokens, found and loaded, or made from nothing.
+
+A coordinate token ``<|coord_k|>`` stands for the bin k of an axis. Where a checkpoint does not know them, they are added,
+and their embeddings begin as waves along the axis, of many lengths: near coordinates are alike from the start, and what is
+learnt of one is learnt of its neighbours (as positions in Vaswani et al. 2017, section 3.5).
+
+Prompts are made of ids exactly as the default engine makes them (``engines/chat.py``, ``engines/vision.py``), so what is
+taught is what rollouts are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2VLImageProcessorPil,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
+from transformers.utils.logging import disable_progress_bar
+
+from stageb import seeds
+from stageb.engines import attention
+from stageb.engines import config as engines
+from stageb.engines.chat import Chat
+from stageb.engines.protocol import Prompt
+from stageb.engines.rows import Ids
+from stageb.engines.vision import Eyes, eyes_of
+from stageb.errors import ConfigError, EngineError
+from stageb.two_channel import adapters, sight
+from stageb.two_channel.augmentation import Views
+from stageb.two_channel.config import ModelConfig, SmallConfig
+from stageb.two_channel.text import COORDINATES, PIECES
+from stageb.two_channel.types import BINS
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
+    "{% if part['type'] == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+SEEING = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_KEY = "model.model_name_or_path"
+PLACES = 16  # along a side, that the vision tower learns; they are stretched over every image
+SPREAD = 0.02  # standard deviation of embeddings at the beginning
+FIRMNESS = 0.2  # how far the vision tower's positions reach; coordinates' embeddings half as far
+CONTRAST = 5.0  # how much stronger pixels are made than other inputs of a layer
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A model that writes boxes, and what goes with it."""
+
+    model: Any
+    tokenizer: Any
+    eyes: Eyes
+    chat: Chat
+    words: str  # of every prompt
+
+    @property
+    def first(self) -> int:
+        """The id of the coordinate token of bin 0; the others follow."""
+        return int(self.tokenizer.convert_tokens_to_ids(COORDINATES[0]))
+
+    def prompt(self, image: str) -> Prompt:
+        """What the engine is asked about a picture."""
+        return Prompt("", self.words, (image,))
+
+    def prompt_ids(self, image: str) -> Ids:
+        """The same as ids, the picture's as ``Eyes`` names it. Raises ``PictureError``."""
+        shared, own = self.chat.encode(self.prompt(image))
+        return shared + self.eyes.ids((image,)) + own
+
+
+def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:
+    """The checkpoint in ``folder``, or of that name on the hub, with coordinate tokens, in eval mode on ``device``;
+    ``words`` are what it is asked about a picture.
+
+    Raises ``ConfigError`` where it cannot be shown images, ``EngineError`` where it cannot be loaded.
+    """
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+    except (OSError, ValueError, ImportError, LookupError, RuntimeError) as error:
+        raise EngineError(
+            f"{_KEY}: {folder!r} could not be loaded: {error}; name a folder, or a model of the hub that this machine can "
+            "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"
+        ) from error
+    add_coordinates(model, tokenizer)
+    model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": sight.NAME})
+    model = model.to(device).eval()
+    asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.image_pixels)
+    eyes = Views(model, eyes_of(model, folder, asked).process, config.image_pixels)
+    return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words)
+
+
+def save(detector: Detector, folder: Path) -> None:
+    """Write ``detector`` as a checkpoint that transformers and vLLM load as it is, adapters merged."""
+    model, state = detector.model, dict(adapters.weights(detector.model))
+    tables = {layer: name for name, layer in model.named_modules()}
+    if model.config.get_text_config().tie_word_embeddings or model.config.tie_word_embeddings:
+        into, out = (f"{tables[layer]}.weight" for layer in (model.get_input_embeddings(), model.get_output_embeddings()))
+        state[out] = state[into]
+    model.save_pretrained(folder, state_dict=state)
+    detector.tokenizer.save_pretrained(folder)
+    detector.eyes.process.save_pretrained(folder)
+
+
+def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
+    """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
+    and ``descs``, an image processor."""
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    tokenizer = _tokenizer(descs)
+    tokenizer.add_tokens([_added(token) for token in COORDINATES])
+    model = Qwen3VLForConditionalGeneration(_shape(small, tokenizer))
+    _begin(model, small.seed)
+    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, FIRMNESS / 2)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    side = small.patch_size * small.spatial_merge_size
+    Qwen2VLImageProcessorPil(
+        patch_size=small.patch_size,
+        temporal_patch_size=1,
+        merge_size=small.spatial_merge_size,
+        size={"shortest_edge": side * side, "longest_edge": side * side * small.max_position_embeddings // 2},
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+    ).save_pretrained(folder)
+
+
+def add_coordinates(model: Any, tokenizer: Any) -> None:
+    """Have both know the coordinate tokens, where they do not. Raises ``ConfigError`` where they know some."""
+    known = tokenizer.get_vocab()
+    held = [token for token in COORDINATES if token in known]
+    if not held:
+        tokenizer.add_tokens([_added(token) for token in COORDINATES])
+        if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
+            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        spread = float(model.get_input_embeddings().weight.std())
+        _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), seed=0, spread=spread)
+        return
+    ids = tokenizer.convert_tokens_to_ids(list(COORDINATES))
+    if len(held) < BINS or ids != list(range(ids[0], ids[0] + BINS)):
+        remedy = (
+            f"its tokenizer knows {len(held)} of the {BINS} coordinate tokens, or not in a row; name one with all or none"
+        )
+        raise ConfigError(_KEY, model.name_or_path, remedy)
+
+
+def waves(width: int, seed: int) -> Tensor:
+    """Unit-variance embeddings of the bins, (BINS, width): sines and cosines along the axis, of wavelengths from four axes
+    to eight bins, turned at random so that no dimension is special."""
+    generator = torch.Generator().manual_seed(seeds.stream(seed, "two_channel", "coordinates") >> 1)
+    lengths = torch.logspace(math.log2(4 * BINS), 3, (width + 1) // 2, base=2.0, dtype=torch.float64)
+    angles = torch.arange(BINS, dtype=torch.float64)[:, None] * (2 * math.pi / lengths)
+    along = torch.cat([angles.sin(), angles.cos()], -1)[:, :width] * math.sqrt(2)
+    turn = torch.linalg.qr(torch.randn(width, width, generator=generator, dtype=torch.float64)).Q
+    found: Tensor = (along @ turn).float()
+    return found
+
+
+@torch.no_grad()
+def _begin(model: Any, seed: int) -> None:
+    """Draw all weights of a small model.
+
+    A matrix keeps the size of what goes through it: Qwen's spread of .02, the same for all, suits its width of thousands,
+    and leaves a narrow model's images so faint that it learns for long without looking at them. Pixels are made stronger
+    still, and the vision tower's positions begin as waves along rows and columns.
+    """
+    generator = torch.Generator().manual_seed(seeds.stream(seed, "two_channel", "model") >> 1)
+    embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            spread = SPREAD if id(weight) in embeddings else weight[0].numel() ** -0.5
+            weight.copy_(torch.randn(weight.shape, generator=generator) * spread)
+    visual = model.model.visual
+    visual.patch_embed.proj.weight.mul_(CONTRAST)
+    half = visual.pos_embed.weight.shape[1] // 2
+    lengths = torch.logspace(2, -3, half // 2, base=2.0)  # of waves, in sides of an image: from four to an eighth
+    angles = torch.linspace(0, 1, PLACES)[:, None] * (2 * math.pi / lengths)
+    side = torch.cat([angles.sin(), angles.cos()], -1)
+    rows, columns = side[:, None].expand(-1, PLACES, -1), side[None].expand(PLACES, -1, -1)
+    visual.pos_embed.weight.copy_(torch.cat([rows, columns], -1).flatten(0, 1) * FIRMNESS)
+
+
+@torch.no_grad()
+def _lay_along_axis(model: Any, first: int, seed: int, spread: float) -> None:
+    """Set the coordinate tokens' embeddings, and the output's rows where these are others: around the mean of the rest."""
+    tables = {id(layer.weight): layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
+    for weight in tables.values():
+        weight[first : first + BINS] = weight[:first].mean(0) + waves(weight.shape[1], seed).to(weight) * spread
+
+
+def _added(token: str) -> AddedToken:
+    """A token of its own that decoders do not leave out."""
+    return AddedToken(token, special=False, normalized=False)
+
+
+def _tokenizer(descs: Iterable[str]) -> Any:
+    """A byte-level tokenizer to which each piece of an answer's form, and each of ``descs``, is one token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    pieces = sorted({*PIECES, "user\n", "assistant\n", *descs})
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(alphabet) + len(SPECIAL) + sum(map(len, pieces)),
+        special_tokens=list(SPECIAL),
+        initial_alphabet=sorted(alphabet),
+        min_frequency=2,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(pieces * 2, trainer)
+    made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=list(SPECIAL[:2])
+    )
+    made.add_tokens([AddedToken(text, special=True, normalized=False) for text in SEEING], special_tokens=True)
+    made.chat_template = TEMPLATE
+    return made
+
+
+def _shape(small: SmallConfig, tokenizer: Any) -> Qwen3VLConfig:
+    """The config of a small model."""
+    half = small.hidden_size // small.num_attention_heads // 2  # frequencies, dealt out to time, height and width
+    share = half // 3
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_interleaved": True}
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": small.hidden_size,
+        "intermediate_size": small.intermediate_size,
+        "num_hidden_layers": small.num_hidden_layers,
+        "num_attention_heads": small.num_attention_heads,
+        "num_key_value_heads": small.num_key_value_heads,
+        "head_dim": 2 * half,
+        "max_position_embeddings": small.max_position_embeddings,
+        "rope_parameters": rope | {"mrope_section": [half - 2 * share, share, share]},
+        "tie_word_embeddings": True,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": None,
+    }
+    vision = {
+        "depth": small.vision_depth,
+        "hidden_size": small.vision_hidden_size,
+        "intermediate_size": 4 * small.vision_hidden_size,
+        "num_heads": small.vision_num_heads,
+        "patch_size": small.patch_size,
+        "temporal_patch_size": 1,
+        "spatial_merge_size": small.spatial_merge_size,
+        "out_hidden_size": small.hidden_size,
+        "num_position_embeddings": PLACES**2,
+        "deepstack_visual_indexes": [small.vision_depth // 2] if small.vision_depth > 1 else [],
+    }
+    names = dict(zip(("vision_start", "vision_end", "image", "video"), SEEING, strict=True))
+    tokens: dict[str, Any] = {
+        f"{name}_token_id": int(tokenizer.convert_tokens_to_ids(token)) for name, token in names.items()
+    }
+    return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens)

@@ -1,0 +1,171 @@
+"""Sequences laid behind each other, so that no place of a pass through the model is lost to padding.
+
+Sequences of a pack do not see each other: attention is told where each begins and ends (``Apart``, which the engine's own
+attention heeds), and each has positions of its own from 0 on, three coordinates to a token where images are among them. On a
+GPU in half precision that is one flash kernel for all of them.
+
+The order of sequences says nothing: packs are made best fit decreasing (Johnson 1973), and every term of the loss is a sum
+that does not know what else stands in its pack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stageb.engines.cascade import Envelope, Reading
+from stageb.engines.rows import Ids
+from stageb.errors import InputError
+from stageb.two_channel.losses import Taught
+from stageb.two_channel.model import Detector
+from stageb.two_channel.types import Sample, Target
+
+AHEAD = 2  # packs' worth of lines that wait, so that there is choice; more would have the first pack wait longer
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A sample as the model is given it: the prompt, its picture's tokens included, and the answer to be taught."""
+
+    key: str  # of the sample
+    prompt: Ids
+    target: Target
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.target.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Lines that go through the model together, on its device."""
+
+    inputs: dict[str, Any]  # of the model's forward pass
+    images: dict[str, Tensor]  # of its vision tower's
+    keep: Tensor  # int64 (rows,): the places whose logits are looked at, each before the token that it should bring
+    taught: Taught
+
+
+def line_of(detector: Detector, sample: Sample, target: Target) -> Line:
+    """``sample`` as a line. Raises ``PictureError``."""
+    return Line(sample.key, detector.prompt_ids(sample.image), target)
+
+
+def fits(line: Line, longest: int, set_aside: bool) -> bool:
+    """Whether a line has at most ``longest`` tokens. Raises ``InputError`` where not, unless such are ``set_aside``."""
+    if len(line) > longest and not set_aside:
+        raise InputError(
+            f"{line.key}: its prompt has {len(line.prompt)} tokens and its answer {len(line.target.ids)}, together more "
+            f"than packing.max_length {longest}; raise that, lower model.image_pixels, or set packing.overlong to set_aside"
+        )
+    return len(line) <= longest
+
+
+def packs(lines: Iterable[Line], room: int) -> Iterator[list[Line]]:
+    """``lines`` in packs of at most ``room`` tokens, handed over while lines are still coming in.
+
+    As soon as more lines wait than ``AHEAD`` packs hold, the fullest pack that can be made of them goes. Which lines share a
+    pack is given by the lines' lengths and order alone.
+    """
+    waiting: list[Line] = []
+    for line in lines:
+        waiting.append(line)
+        if sum(map(len, waiting)) > AHEAD * room:
+            lengths = list(map(len, waiting))
+            fullest = max(fitted(lengths, room), key=lambda places: sum(lengths[place] for place in places))
+            yield [waiting[place] for place in fullest]
+            waiting = [line for place, line in enumerate(waiting) if place not in fullest]
+    for places in fitted(list(map(len, waiting)), room):
+        yield [waiting[place] for place in places]
+
+
+def fitted(lengths: Sequence[int], room: int) -> list[list[int]]:
+    """Places in ``lengths`` in few packs of at most ``room`` together: best fit decreasing."""
+    found: list[list[int]] = []
+    left: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: (-lengths[place], place)):
+        spaces = [(space, index) for index, space in enumerate(left) if space >= lengths[place]]
+        if not spaces:
+            spaces = [(room, len(left))]
+            found.append([])
+            left.append(room)
+        index = min(spaces)[1]
+        found[index].append(place)
+        left[index] -= lengths[place]
+    return found
+
+
+def pack(detector: Detector, lines: Sequence[Line], samples: int) -> Pack:
+    """``lines`` as one pack; the step has ``samples`` samples over all packs and ranks. Raises ``PictureError``."""
+    eyes = detector.eyes
+    lines = sorted(lines, key=lambda line: len(line.prompt))  # images of one size together: the vision tower batches them
+    device = detector.model.get_input_embeddings().weight.device
+    texts = [line.prompt + line.target.ids for line in lines]
+    edges = [0, *accumulate(map(len, texts))]
+    names = [name for line in lines for name in eyes.names_in(line.prompt)]
+    inputs = {
+        "input_ids": torch.tensor([[token for text in texts for token in eyes.fed(text)]], device=device),
+        "position_ids": _positions(detector, lines).to(device),
+        "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # of four dimensions: taken as it is
+        "packed": Envelope(Apart(None, edges, torch.tensor(edges, dtype=torch.int32, device=device))),
+        "use_cache": False,
+    }
+    keep, taught = _taught(lines, edges, samples)
+    moved = Taught(*(getattr(taught, name).to(device) for name in Taught.__slots__))
+    return Pack(inputs, eyes.inputs(names), keep.to(device), moved)
+
+
+class Apart(Reading):
+    """Sequences that do not see each other, in one pass that gradients go back through."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See ``Reading``. Under autocast in its type, as torch's own attention: norms may have left another."""
+        if torch.is_autocast_enabled(query.device.type):
+            query, key, value = (each.to(torch.get_autocast_dtype(query.device.type)) for each in (query, key, value))
+        return super().attend(layer, query, key, value, scaling)
+
+
+def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
+    """(3, 1, tokens): those of each prompt by the model's own rule, then counted on."""
+    parts: list[Tensor] = []
+    for line in lines:
+        prompt = torch.tensor(detector.eyes.line([line.prompt], 0)).expand(3, -1)
+        after = detector.eyes.after(line.prompt, 0) + torch.arange(len(line.target.ids))
+        parts += [prompt, after.expand(3, -1)]
+    return torch.cat(parts, 1)[:, None]
+
+
+def _taught(lines: Sequence[Line], edges: Sequence[int], samples: int) -> tuple[Tensor, Taught]:
+    """What is looked at, and what is taught there; each line's shares sum to 1 / ``samples`` of a term."""
+    keep: list[int] = []
+    tokens: list[int] = []
+    text: list[float] = []
+    against: list[float] = []
+    slots: list[list[int]] = []
+    bins: list[tuple[int, ...]] = []
+    shares: list[float] = []
+    for line, end in zip(lines, edges[1:], strict=True):
+        target, begin, row = line.target, end - len(line.target.ids), len(keep)
+        keep += range(begin - 1, end - 1)
+        tokens += target.ids
+        share = 1 / (max(1, sum(target.taught)) * samples)
+        text += [share * one for one in target.taught]
+        blamed = set(target.against)
+        blame = 1 / (max(1, len(blamed)) * samples)
+        against += [blame * (place in blamed) for place in range(len(target.ids))]
+        for slot in target.slots:
+            slots.append([row + place for place in slot.positions])
+            bins.append(slot.bins)
+            shares.append(1 / (len(target.slots) * samples))
+    return torch.tensor(keep), Taught(
+        tokens=torch.tensor(tokens),
+        text=torch.tensor(text),
+        slots=torch.tensor(slots, dtype=torch.int64).reshape(-1, 4),
+        bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
+        shares=torch.tensor(shares),
+        against=torch.tensor(against),
+    )

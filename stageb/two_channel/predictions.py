@@ -1,0 +1,66 @@
+"""What a detector said of images, as JSON Lines: ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
+
+Boxes are in bins, so that what is read is what was said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stageb import disk
+from stageb.errors import BadInputError, BadLine
+from stageb.json_lines import FaultError, filled_lines, object_on, short
+from stageb.two_channel.metrics import Told
+from stageb.two_channel.types import BINS, Placed, Sample
+
+KIND = "prediction"
+SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'
+
+
+def put(samples: Sequence[Sample], told: Sequence[Told], path: Path) -> None:
+    """Write what was ``told`` of ``samples``, a line for each. Raises ``JournalError``."""
+    rows = [
+        {
+            "image": sample.key,
+            "objects": [
+                [one.desc, *one.bins, float(f"{score:.6g}")] for one, score in zip(each.objects, each.scores, strict=True)
+            ],
+        }
+        for sample, each in zip(samples, told, strict=True)
+    ]
+    with disk.reporting(path):
+        disk.replace(path, disk.json_lines(rows))
+
+
+def read(path: str, samples: Sequence[Sample]) -> list[Told]:
+    """What a file of ``put``'s says of each of ``samples``. Raises ``BadInputError`` with all that is wrong with it."""
+    found: dict[str, Told] = {}
+    bad: list[BadLine] = []
+    try:
+        for number, raw in filled_lines(path, KIND):
+            try:
+                row = object_on(raw, SHAPE)
+                found[str(row.get("image"))] = _told(row.get("objects"))
+            except FaultError as fault:
+                bad.append(BadLine(path, number, fault.what, fault.remedy))
+    except FaultError as fault:
+        bad.append(BadLine(path, 0, fault.what, fault.remedy))
+    remedy = "name predictions for these very images"
+    bad += [BadLine(path, 0, f"nothing of image {short(each.key)}", remedy) for each in samples if each.key not in found]
+    if bad:
+        raise BadInputError("places in the predictions", bad)
+    return [found[sample.key] for sample in samples]
+
+
+def _told(objects: Any) -> Told:
+    if not isinstance(objects, list):
+        raise FaultError(f"objects {short(objects)}", f"write {SHAPE}")
+    for each in objects:
+        sound = isinstance(each, list) and len(each) == 6 and isinstance(each[0], str)
+        sound = sound and all(isinstance(at, int) and 0 <= at < BINS for at in each[1:5])
+        if not sound or not isinstance(each[5], int | float):
+            raise FaultError(f"an object {short(each)}", f"write {SHAPE}, corners in whole bins from 0 to {BINS - 1}")
+    placed = tuple(Placed(desc, (x1, y1, x2, y2)) for desc, x1, y1, x2, y2, _ in objects)
+    return Told(placed, tuple(float(each[5]) for each in objects))

@@ -1,0 +1,228 @@
+"""What every rank does for the loop: answer its share of the images, learn from its share of the packs, and bring together
+what only all know.
+
+Every method is for all ranks, in the same order. Rank 0 alone decides and writes: ``run.py``.
+"""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stageb.config import require
+from stageb.errors import InputError
+from stageb.two_channel import adapters, evaluate, model, text
+from stageb.two_channel.augmentation import viewed
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.correct import Outcome, corrected
+from stageb.two_channel.exchange import Shared, Split
+from stageb.two_channel.inputs import Inputs, of_keys
+from stageb.two_channel.learner import Figures, Learner
+from stageb.two_channel.metrics import Told
+from stageb.two_channel.rollout import Writer
+from stageb.two_channel.schedule import Schedule
+from stageb.two_channel.targets import of_truth
+from stageb.two_channel.types import Rollout, Sample, Target
+from stageb.world import World, decode, encode
+
+Taught = tuple[Sample, Target]
+
+
+@dataclass(frozen=True)
+class Came:
+    """What a step came to."""
+
+    figures: Figures | None  # none on ranks that do not learn
+    outcomes: list[Outcome]  # of all rollouts; none in a step of channel A
+    times: list[dict[str, float]]  # seconds by name, of every rank
+
+
+@dataclass(frozen=True)
+class Tested:
+    """What the model said of the test images."""
+
+    samples: Sequence[Sample]
+    told: Sequence[Told]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run goes on from; empty but on rank 0."""
+
+    weights: dict[str, Tensor]  # of the checkpoint that others load, on the CPU
+    state: dict[str, Any]  # of what learns
+
+
+class Ranks:
+    """The ranks of a run, as the loop sees them."""
+
+    def __init__(self, config: TwoChannelConfig, inputs: Inputs, world: World, folder: str) -> None:
+        """``folder`` is that, or the name, of the checkpoint to begin with."""
+        self.config, self.inputs, self.world = config, inputs, world
+        torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
+        halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
+        self.reader = model.load(
+            folder, config.model, config.data.prompt, world.device, torch.bfloat16 if halved else torch.float32
+        )
+        self.spelling = text.spelling_of(self.reader.tokenizer)
+        text.check(inputs.train, self.spelling)
+        self.train, self.aside = self._fitting(inputs.train)
+        self.schedule = Schedule(config, len(self.train))
+        self.writer = Writer(self.reader)
+        self.learner = self._learner(folder)
+        way = Split if config.topology.rollout else Shared
+        self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
+        self._outcomes: list[Outcome] = []  # of the step at hand, as these
+        self._parse_s = self._drawn_s = 0.0  # seconds of it
+
+    def _learner(self, folder: str) -> Learner | None:
+        """What learns on this rank, if anything does."""
+        world, topology = self.world, self.config.topology
+        if not topology.rollout:
+            ranks, summed = world.world_size, None
+        else:
+            fits = topology.learn + topology.rollout == world.world_size
+            remedy = f"it and topology.rollout must make {world.world_size}, the number of ranks"
+            require(fits, "topology.learn", topology.learn, remedy)
+            ranks, group = topology.learn, torch.distributed.new_group(range(topology.learn))
+
+            def summed(tensor: Tensor) -> Tensor:
+                torch.distributed.all_reduce(tensor, group=group)
+                return tensor
+
+        if world.rank >= ranks:
+            return None
+        detector = model.load(folder, self.config.model, self.config.data.prompt, world.device)
+        if self.config.tuner.kind == "lora":
+            adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
+        return Learner(world, detector, self.config, ranks, summed)
+
+    def _weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Those that learn, as a plain model would hold them."""
+        assert self.learner
+        return adapters.weights(self.learner.detector.model)
+
+    def take_up(self, path: str | None) -> None:
+        """Go on from a checkpoint's file; None: from the beginning."""
+        if path:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            self.exchange.take_up(state["pending"])
+            if self.learner:
+                self.learner.take_up(state["learner"])
+
+    # A step
+
+    def samples(self, step: int) -> list[Sample]:
+        """The images of a step, each in a view of its own where ``augmentation`` says so."""
+        chosen = enumerate(self.schedule.chosen(step))
+        views = self.config.augmentation
+        return [viewed(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
+
+    def truth(self, step: int) -> Iterator[Taught]:
+        """Channel A: the truth."""
+        for sample in self.samples(step):
+            yield sample, of_truth(text.truth(sample), self.spelling)
+
+    def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
+        """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
+        return self.exchange.rollouts(step)
+
+    def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Taught]:
+        """Channel B: the answers set right."""
+        room = self.config.packing.max_length
+        for sample, rollout in rollouts:
+            began = time.perf_counter()
+            left = room - len(self.reader.prompt_ids(sample.image))
+            target, outcome = corrected(sample, rollout, self.spelling, self.config.channel_b, left)
+            self._outcomes.append(outcome)
+            self._parse_s += time.perf_counter() - began
+            yield sample, target
+
+    def learn(self, step: int, targets: Iterable[Taught]) -> Came:
+        """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
+        channel, size = self.schedule.channel(step), self.schedule.size(step)
+        figures = None
+        if self.learner:
+            with self.world.at(f"step {step}"):
+                figures = self.learner.step(self._drawn(targets), channel, size, self.schedule.learning_rate(step))
+        elif channel == "B":
+            collections.deque(targets, maxlen=0)
+        came = Came(figures, self._outcomes, self._gathered_times(figures))
+        self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
+        return came
+
+    def _drawn(self, targets: Iterable[Taught]) -> Iterator[Taught]:
+        """``targets``, timed."""
+        began = time.perf_counter()
+        for each in targets:
+            self._drawn_s += time.perf_counter() - began
+            yield each
+            began = time.perf_counter()
+        self._drawn_s += time.perf_counter() - began
+
+    def _gathered_times(self, figures: Figures | None) -> list[dict[str, float]]:
+        """Seconds of a step by what they went to, of every rank."""
+        mine = {**self.exchange.times, "parse_match_s": self._parse_s}
+        for name in ("pack_s", "forward_s", "reduce_s") if figures else ():
+            mine[name] = getattr(figures, name)
+        if figures:  # which counts waiting for targets as making packs
+            mine["pack_s"] -= self._drawn_s
+        self.exchange.times.clear()
+        parts = self.world.gather(encode({name: round(value, 6) for name, value in mine.items()}))
+        return [{"rank": rank, **decode(part)} for rank, part in enumerate(parts)]
+
+    # Apart from learning
+
+    def evaluate(self, step: int) -> Tested | None:
+        """How good answers with the most probable tokens are, on the test images; None where there are none."""
+        last = step + 1 == self.schedule.steps
+        samples = self.inputs.test[: None if last else self.config.evaluation.samples or None]
+        if not samples:
+            return None
+        self.exchange.refresh(step + 1)
+        told = evaluate.everywhere(self.world, self.writer, samples, self.spelling, self.config)
+        return Tested(samples, told)
+
+    def checkpoint(self, step: int) -> Checkpoint:
+        """All that a run goes on from, after the steps before ``step``."""
+        self.exchange.refresh(step)
+        pending = self.exchange.pending()
+        if not self.world.is_global_zero:
+            return Checkpoint({}, {})
+        assert self.learner
+        return Checkpoint(self.writer.weights(), {"learner": self.learner.state(), "pending": pending})
+
+    def describe(self, folder: Path) -> None:
+        """Write into ``folder`` all of the checkpoint but its weights."""
+        detector = self.reader
+        for each in (detector.model.config, detector.model.generation_config, detector.tokenizer, detector.eyes.process):
+            each.save_pretrained(folder)
+
+    # Before the first step
+
+    def _fitting(self, samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
+        """The samples that fit, and the keys of those set aside. Raises ``InputError`` unless the longest prompt fits
+        with any answer that the model may write, and each with its true answer or ``packing.overlong`` sets it aside."""
+        packing = self.config.packing
+        prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
+        if "B" in self.config.schedule.pattern:
+            longest = max(prompts) + self.config.channel_b.max_new_tokens
+            remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
+            require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
+        fits, over = list[Sample](), list[Sample]()
+        for sample, prompt in zip(samples, prompts, strict=True):
+            whole = prompt + len(of_truth(text.truth(sample), self.spelling).ids)
+            (fits if whole <= packing.max_length else over).append(sample)
+        if over and (packing.overlong == "refuse" or not fits):
+            raise InputError(
+                f"{len(over)} samples are longer than packing.max_length {packing.max_length}: {of_keys(over)}; raise it, "
+                "lower model.image_pixels, or set packing.overlong to set_aside"
+            )
+        return fits, [each.key for each in over]

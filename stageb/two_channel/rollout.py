@@ -1,0 +1,87 @@
+"""Answers of the model as it stands, by the default engine, on a copy of the weights that learn.
+
+A copy and not the learner's own module: the engine puts an attention of its own into a model, and reads half-precision
+weights at full speed where learning keeps whole ones. It costs two bytes a weight beside the dozen that learning takes, and
+ranks that do nothing but roll out hold theirs in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from stageb.engines.protocol import Decode, Request
+from stageb.engines.rows import Answer
+from stageb.engines.transformers import TransformersEngine
+from stageb.two_channel.model import Detector
+from stageb.two_channel.types import Rollout, Sample
+
+Ids = tuple[int, ...]
+
+
+class Writer:
+    """Writes answers with a detector of its own, whose weights it takes anew from time to time."""
+
+    def __init__(self, detector: Detector) -> None:
+        self.version = -1  # of no weights yet
+        self._detector = detector
+        self._engine = TransformersEngine(detector.model, detector.tokenizer, {}, lambda: detector.eyes)
+        self._engine.open_eyes()
+
+    @torch.no_grad()
+    def take(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Answer with ``weights`` from now on, by name: every one of the model's, tied ones once."""
+        own = self._detector.model.state_dict()
+        for name, weight in weights:
+            own[name].copy_(weight)
+        self._engine.forget()
+        self.version = version
+
+    @torch.no_grad()
+    def receive(self, version: int, each: Callable[[Tensor], object]) -> None:
+        """Answer with what ``each`` makes of every weight, in place, from now on; called in one order everywhere."""
+        for weight in self._weights.values():
+            each(weight)
+        self._engine.forget()
+        self.version = version
+
+    def weights(self) -> dict[str, Tensor]:
+        """What it answers with, by name, on the CPU; tied ones once."""
+        return {name: weight.cpu() for name, weight in self._weights.items()}
+
+    def write(
+        self,
+        samples: Sequence[Sample],
+        keys: Sequence[int],
+        decode: Decode,
+        told: Callable[[int, Rollout], None] | None = None,
+    ) -> list[Rollout]:
+        """An answer for each of ``samples``, drawn from the stream of its key alone. ``told`` is called with a sample's
+        place and its answer as soon as that has ended."""
+        version = self.version
+
+        def tell(place: int, answer: Answer) -> None:
+            if told:
+                told(place, _rollout(answer, version))
+
+        requests = [
+            Request(self._detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
+        ]
+        return [_rollout(answer, version) for (answer,) in self._engine.answers(requests, tell)]
+
+    def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
+        """The log-probability of every token of an answer for each of ``samples``, at temperature 1."""
+        prompts = (self._detector.prompt(sample.image) for sample in samples)
+        return self._engine.chances(list(zip(prompts, answers, strict=True)))
+
+    @property
+    def _weights(self) -> dict[str, Tensor]:
+        """The model's own, by name; tied ones once."""
+        first = {weight.data_ptr(): (name, weight) for name, weight in reversed(self._detector.model.state_dict().items())}
+        return dict(reversed(first.values()))
+
+
+def _rollout(answer: Answer, version: int) -> Rollout:
+    return Rollout(answer.ids, answer.finish == "stop", version)

@@ -1,0 +1,213 @@
+"""What rank 0 does with what the ranks bring: record, log, commit, say.
+
+A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+import stageb
+from stageb import disk, launching
+from stageb.commits import committed
+from stageb.journal import Journal
+from stageb.loggers import Loggers
+from stageb.two_channel import evaluate, metrics, model, stored
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.correct import summary
+from stageb.two_channel.inputs import Inputs
+from stageb.two_channel.logs import Logs
+from stageb.two_channel.progress import Progress, finished_already
+from stageb.two_channel.ranks import Came, Checkpoint, Ranks, Tested
+from stageb.two_channel.schedule import Schedule
+
+METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
+CHECKPOINT = "checkpoint.pt"
+PICTURE = "boxes.png"
+NOT_SHAPING = (
+    *("output.", "fabric.", "log.", "log_level", "loggers", "data.", "evaluation.pictures"),
+    *("topology.rollout", "topology.learn"),
+)  # keys that change no weights, but for rounding
+
+
+class Run:
+    """One run: where it stands, and what is written and said of it."""
+
+    journal: Journal  # from ``begin`` on, as these
+    progress: Progress
+    logs: Logs
+    loggers: Loggers
+    schedule: Schedule
+
+    def __init__(self, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
+        """``facts`` are of the machine."""
+        self.config, self.inputs = config, inputs
+        self.folder = Path(config.output.root, config.output.run_name)
+        self._yaml, self._facts = resolved_yaml, facts
+        self._skipped = 0  # steps of the optimiser, since the run began
+        self._since = time.monotonic()  # when the last row was written
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of what ``begin`` took, where the run broke before its end."""
+        if hasattr(self, "loggers"):
+            self.loggers.close("aborted")
+        for held in ("logs", "progress", "journal"):
+            if hasattr(self, held):
+                getattr(self, held).close()
+
+    # Beginning and end
+
+    def finished(self, fresh: bool) -> bool:
+        """Whether the folder holds this run, finished: then its result is shown again."""
+        if fresh or not (committed(self.folder)["state"] or {}).get("finished"):
+            return False
+        self._open(False)
+        finished_already(self.config, self.journal.rows(METRICS)[-1])
+        return True
+
+    def begin(self, fresh: bool) -> tuple[int, str | None, str]:
+        """Open the folder: how many steps are done, the file to go on from (None before the first commit), and the folder
+        or name of the checkpoint to begin with."""
+        self._open(fresh)
+        state, path = self.journal.state, self.journal.path(CHECKPOINT)
+        self._skipped = state["skipped"] if state else 0
+        if self.journal.number == 0:
+            self.journal.replace("config.yaml", self._yaml)
+        self.journal.replace("run.json", json.dumps(self._machine(), indent=2) + "\n")
+        named = self.config.model.model_name_or_path
+        if named is None:
+            base = self.folder / stored.BASE
+            stored.clear(base)
+            with disk.reporting(base):
+                model.make(base, self.config.model.small, self.inputs.descs)
+            named = str(base)
+        return state["step"] if state else 0, str(path) if path else None, named
+
+    def ready(self, ranks: Ranks, done: int) -> None:
+        """``ranks`` are; ``done`` steps lie behind."""
+        self.schedule, aside = ranks.schedule, ranks.aside
+        with disk.reporting(self.folder):
+            ranks.describe(self.folder / stored.MODEL)
+        self._index()
+        rows = self.journal.rows(METRICS)
+        self.logs = Logs(self.config.log, self.folder, rows)
+        self.progress = Progress(self.config, self.schedule, done, rows[-1] if rows else None)
+        if aside:
+            self.progress.tells(f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}")
+        launching.heed(self.progress.stops)
+        self.loggers = Loggers(self.config.loggers, self.folder, self.progress.tells)
+        self._since = time.monotonic()
+
+    def stop(self) -> int:
+        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
+        self.progress.close()
+        self.progress.stopped(self.journal.state["step"])
+        return launching.INTERRUPTED
+
+    def end(self) -> None:
+        """Nothing is left to do: say what came of it."""
+        self.progress.close()
+        rows = self.journal.rows(METRICS)
+        self.loggers.close("success")
+        stored.clear(self.folder / stored.BASE)
+        self.journal.commit({**self.journal.state, "finished": True})
+        self.progress.result(rows[-1])
+
+    def _open(self, fresh: bool) -> None:
+        output, precision = self.config.output, self.config.fabric.precision
+        read = {"data_digest": self.inputs.digest, "precision": "bf16-mixed" if precision == "bf16-mixed" else "32"}
+        self.journal = Journal.open(
+            output.root,
+            output.run_name,
+            {**asdict(self.config), **read},
+            fresh=fresh,
+            ignored=NOT_SHAPING,
+            ways_out=("--fresh", "another output.run_name"),
+        )
+
+    def _machine(self) -> dict[str, Any]:
+        """What runs the run: versions and devices, and nothing of the environment."""
+        packages = {name: version(name) for name in ("torch", "lightning", "transformers", "peft")}
+        python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}
+        return {**python, "packages": packages, **self._facts}
+
+    # Steps
+
+    def record(self, step: int, came: Came, tested: Tested | None) -> None:
+        """Write down what a step came to; on rank 0 ``came`` holds all ranks' rollouts and times."""
+        figures = came.figures
+        assert figures  # rank 0 learns
+        self._skipped += figures.skipped
+        channel = self.schedule.channel(step)
+        found = metrics.figures(tested.samples, tested.told) if tested else {}
+        row: dict[str, Any] = {
+            "step": step + 1,
+            "epoch": self.schedule.epoch(step + 1),
+            "stage2/channel_a": int(channel == "A"),
+            "stage2/channel_b": int(channel == "B"),
+            **{f"loss/{name}": value for name, value in figures.losses.items() if name != "mass"},
+            "coordinates/mass": figures.losses["mass"],
+            "grad_norm": figures.grad_norm,
+            "learning_rate": self.schedule.learning_rate(step),
+            "skipped": self._skipped,
+            "samples": self.schedule.size(step),
+            "set_aside": figures.set_aside,
+            "packing/packs": figures.packs,
+            "packing/tokens": figures.tokens,
+            "packing/fill": figures.fill,
+            **(summary(came.outcomes) if came.outcomes else {}),
+            **{f"eval/{name}": value for name, value in found.items()},
+        }
+        row = {name: _rounded(value) for name, value in row.items()}
+        self.journal.append(METRICS, [row])
+        now = time.monotonic()
+        times = {"time/step_s": round(now - self._since, 3), **_tails(came.times)}
+        if came.outcomes and times.get("time/rollout_generate_s"):
+            made = sum(each.tokens for each in came.outcomes)
+            times["rollout/gen_tokens_per_s"] = round(made / times["time/rollout_generate_s"], 1)
+        self.journal.note(TIMINGS, [{"step": step + 1, **times, "ranks": came.times}])
+        self._since = now
+        self.logs.add(row, times)
+        self.loggers.log({**row, **times}, step + 1)
+        self.progress.recorded(row, times["time/step_s"])
+        if tested and step + 1 == self.schedule.steps and self.config.evaluation.pictures:
+            shown = tested.samples[: self.config.evaluation.pictures]
+            evaluate.draw(shown, tested.told, self.config.channel_b.min_iou, self.folder / PICTURE)
+
+    def commit(self, step: int, checkpoint: Checkpoint) -> None:
+        """Make this the point to go on from."""
+        self.journal.put(stored.WEIGHTS, lambda path: stored.put(checkpoint.weights, path))
+        self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint.state, path))
+        self.loggers.save()
+        self.journal.commit({"step": step + 1, "skipped": self._skipped, "finished": False})
+        self._index()
+
+    def _index(self) -> None:
+        """Have the checkpoint's folder say where its newest weights lie."""
+        if path := self.journal.path(stored.WEIGHTS):
+            self.journal.replace(stored.INDEX, stored.index_of(path))
+
+
+def _tails(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of every time the slowest rank's, by the names that records use."""
+    names = sorted({name for each in times for name in each if name != "rank"})
+    return {f"time/{name}": round(max(each.get(name, 0.0) for each in times), 3) for name in names}
+
+
+def _rounded(value: float | None) -> float | int | None:
+    """Six significant digits are enough for a record, and what is no number is none."""
+    if value is None or isinstance(value, int):
+        return value
+    return None if value != value or abs(value) == float("inf") else float(f"{value:.6g}")

@@ -1,0 +1,86 @@
+"""What each step of a run goes by: channel, images, learning rate. Functions of the step, and of nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from stageb import seeds
+from stageb.two_channel.config import Channel, TwoChannelConfig
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The same on every rank. Steps count from 0."""
+
+    config: TwoChannelConfig
+    samples: int  # to learn from
+
+    @property
+    def steps(self) -> int:
+        """Of the run."""
+        return self.config.schedule.steps
+
+    def channel(self, step: int) -> Channel:
+        """What a step teaches by."""
+        pattern = self.config.schedule.pattern
+        return pattern[step % len(pattern)]
+
+    def next_b(self, step: int) -> int | None:
+        """The next step of channel B behind ``step``; None where there is none."""
+        later = range(step + 1, min(self.steps, step + 1 + len(self.config.schedule.pattern)))
+        return next((each for each in later if self.channel(each) == "B"), None)
+
+    def size(self, step: int) -> int:
+        """Images of a step, over all ranks."""
+        return self._sizes[self.channel(step)]
+
+    def chosen(self, step: int) -> list[int]:
+        """The places in the data of a step's images. All images come once before any comes again, epoch by epoch; each
+        epoch's order is drawn from a stream of its own."""
+        begins, found = self._begins(step), list[int]()
+        for place in range(begins, begins + self.size(step)):
+            epoch, within = divmod(place, self.samples)
+            if not found or not within:
+                order = seeds.shuffled(range(self.samples), seeds.stream(self.config.seed, "two_channel", "epoch", epoch))
+            found.append(order[within])
+        return found
+
+    def epoch(self, step: int) -> float:
+        """How often the data has been gone through before a step."""
+        return self._begins(step) / self.samples
+
+    def learning_rate(self, step: int) -> float:
+        """Grows from 0, then falls along half a cosine (Loshchilov & Hutter 2017, without restarts)."""
+        schedule = self.config.schedule
+        warm = min(1.0, (step + 1) / (schedule.warmup_steps + 1))
+        gone = max(0, step - schedule.warmup_steps) / max(1, self.steps - 1 - schedule.warmup_steps)
+        share = (1 + math.cos(math.pi * min(1.0, gone))) / 2
+        return warm * (schedule.learning_rate_end + (schedule.learning_rate - schedule.learning_rate_end) * share)
+
+    def key(self, step: int, sample: str) -> int:
+        """The random stream of the answer to ``sample`` in a step."""
+        return seeds.stream(self.config.seed, "two_channel", "rollout", step, sample)
+
+    def view_key(self, step: int, number: int) -> int:
+        """The random stream of the view in which the image ``number`` of a step is shown."""
+        return seeds.stream(self.config.seed, "two_channel", "view", step, number)
+
+    def commits(self, step: int) -> bool:
+        """Whether a commit follows a step."""
+        return (step + 1) % self.config.schedule.commit_every == 0 or step + 1 == self.steps
+
+    def evaluates(self, step: int) -> bool:
+        """Whether an evaluation follows a step."""
+        every = self.config.evaluation.every
+        return step + 1 == self.steps or (every > 0 and (step + 1) % every == 0)
+
+    @property
+    def _sizes(self) -> dict[Channel, int]:
+        return {"A": self.config.channel_a.samples_per_step, "B": self.config.channel_b.rollouts_per_step}
+
+    def _begins(self, step: int) -> int:
+        """Images before a step."""
+        pattern = [self._sizes[channel] for channel in self.config.schedule.pattern]
+        rounds, rest = divmod(step, len(pattern))
+        return rounds * sum(pattern) + sum(pattern[:rest])

@@ -1,0 +1,130 @@
+"""Drawn images for trying a detector out: some shapes in some colours on a noisy ground, and where they lie.
+
+Every image is a function of its names (seed, split, number) alone. Two objects overlap little, and each says what it is by
+colour and shape: "red circle".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stageb import disk
+from stageb.pictures import as_png, pillow
+from stageb.seeds import stream, uniform
+
+SIDES = (64, 96)  # of an image, in pixels, in multiples of ``STEP``
+STEP = 32
+MOST = 6  # objects of an image
+SMALLEST, LARGEST = 12, 32  # side of an object, in pixels
+OVERLAP = 0.1  # IoU of two objects, at most
+TRIES = 40  # at a place for an object
+FORMS = ("circle", "square", "triangle")
+COLOURS = {"red": (214, 48, 49), "green": (46, 160, 67), "blue": (52, 101, 214)}
+NOISE = 24  # levels by which colours vary
+
+Edges = tuple[int, int, int, int]
+Draw = Callable[[], float]  # the next uniform number of a stream
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What images are like."""
+
+    most: int = MOST  # objects of an image
+    side: int | None = None  # of every image, in pixels, a multiple of ``STEP``; None: each side is one of ``SIDES``
+
+
+MIXED = Kind()
+
+
+def write(folder: Path, split: str, count: int, seed: int, kind: Kind = MIXED) -> Path:
+    """Draw ``count`` images of ``split`` into ``folder``, and the JSON Lines that name them; the path of these.
+
+    An image is ``{split}/{number}.png``, beside ``{split}.jsonl``.
+    """
+    (folder / split).mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number in range(count):
+        image, objects = drawn(seed, split, number, kind)
+        name = f"{split}/{number:05d}.png"
+        (folder / name).write_bytes(as_png(image))
+        told = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
+        rows.append({"images": [name], "width": image.width, "height": image.height, "objects": told})
+    path = folder / f"{split}.jsonl"
+    disk.replace(path, disk.json_lines(rows))
+    return path
+
+
+def drawn(seed: int, split: str, number: int, kind: Kind = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
+    """One image, as a ``PIL.Image``, and its objects: what they are, and their edges in pixels."""
+    draw = _draws(stream(seed, "shapes", split, number))
+    low, high = (side // STEP for side in (SIDES if kind.side is None else (kind.side, kind.side)))
+    width, height = (STEP * _between(draw, low, high) for _ in range(2))
+    image = _ground(draw, width, height)
+    objects: list[tuple[str, Edges]] = []
+    for _ in range(_between(draw, 1, kind.most)):
+        form, colour = (names[_between(draw, 0, len(names) - 1)] for names in (FORMS, list(COLOURS)))
+        place = _free(draw, (width, height), [box for _, box in objects])
+        if place is not None:
+            _paint(image, form, _varied(draw, COLOURS[colour]), place)
+            objects.append((f"{colour} {form}", place))
+    return image, objects
+
+
+def _free(draw: Draw, size: tuple[int, int], taken: list[Edges]) -> Edges | None:
+    """Where another object fits, if a place is found."""
+    for _ in range(TRIES):
+        side = _between(draw, SMALLEST, LARGEST)
+        x, y = _between(draw, 0, size[0] - side), _between(draw, 0, size[1] - side)
+        box = (x, y, x + side, y + side)
+        if all(_iou(box, other) <= OVERLAP for other in taken):
+            return box
+    return None
+
+
+def _paint(image: Any, form: str, colour: tuple[int, int, int], box: Edges) -> None:
+    """Draw a shape that touches all four edges of ``box``. Pillow's boxes include their last pixel."""
+    from PIL import ImageDraw
+
+    pen = ImageDraw.Draw(image)
+    left, top, right, bottom = box[0], box[1], box[2] - 1, box[3] - 1
+    if form == "circle":
+        pen.ellipse((left, top, right, bottom), fill=colour)
+    elif form == "square":
+        pen.rectangle((left, top, right, bottom), fill=colour)
+    else:
+        pen.polygon([(left, bottom), (right, bottom), ((left + right) // 2, top)], fill=colour)
+
+
+def _ground(draw: Draw, width: int, height: int) -> Any:
+    """A grey ground of coarse noise."""
+    grey = _between(draw, 96, 200)
+    cells = (width // 8, height // 8)
+    levels = bytes(max(0, min(255, grey + _between(draw, -NOISE, NOISE))) for _ in range(cells[0] * cells[1]))
+    image = pillow().frombytes("L", cells, levels)
+    return image.resize((width, height), pillow().Resampling.NEAREST).convert("RGB")
+
+
+def _varied(draw: Draw, colour: tuple[int, int, int]) -> tuple[int, int, int]:
+    red, green, blue = (max(0, min(255, level + _between(draw, -NOISE, NOISE))) for level in colour)
+    return red, green, blue
+
+
+def _iou(one: Edges, other: Edges) -> float:
+    wide = max(0, min(one[2], other[2]) - max(one[0], other[0]))
+    high = max(0, min(one[3], other[3]) - max(one[1], other[1]))
+    areas = ((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return wide * high / (sum(areas) - wide * high)
+
+
+def _draws(key: int) -> Draw:
+    position = iter(range(1 << 30))
+    return lambda: uniform(key, next(position))
+
+
+def _between(draw: Draw, low: int, high: int) -> int:
+    """A whole number from ``low`` to ``high``, both included."""
+    return low + int(draw() * (high - low + 1))

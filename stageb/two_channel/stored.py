@@ -1,0 +1,59 @@
+"""The checkpoint of a run, as transformers and vLLM load it: ``{run}/model``.
+
+Weights belong to a commit, so their file's name changes with every one, ``model/weights-00000012.safetensors``; which it is
+the checkpoint's own index says, which transformers and vLLM read for checkpoints in several files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from stageb import disk
+from stageb.commits import committed
+from stageb.errors import InputError
+
+MODEL = "model"  # the folder, in the run's
+BASE = "base"  # the folder of a small model as it was made, in the run's
+WEIGHTS = f"{MODEL}/weights.safetensors"
+INDEX = f"{MODEL}/model.safetensors.index.json"
+
+
+def put(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write ``weights`` as transformers does."""
+    save_file({name: each.contiguous() for name, each in weights.items()}, path, metadata={"format": "pt"})
+
+
+def index_of(path: Path) -> str:
+    """The index of a checkpoint whose weights lie in ``path``."""
+    with safe_open(path, "pt") as file:
+        names = sorted(file.keys())
+    found = {"metadata": {"total_size": path.stat().st_size}, "weight_map": dict.fromkeys(names, path.name)}
+    return disk.json_text(found) + "\n"
+
+
+def clear(folder: Path) -> None:
+    """Remove a checkpoint's folder, if it is there. Raises ``JournalError``."""
+    with disk.reporting(folder):
+        for path in folder.iterdir() if folder.is_dir() else ():
+            path.unlink()
+        if folder.is_dir():
+            folder.rmdir()
+
+
+def stored_model(folder: Path) -> tuple[Path, int]:
+    """Where the checkpoint of the run in ``folder`` lies, and how many steps it has learnt from. Raises ``InputError`` where
+    there is none."""
+    last = committed(folder)
+    if WEIGHTS not in last["versions"]:
+        raise InputError(f"{folder}: its run has committed no weights yet; wait for its first commit")
+    named = json.loads((folder / INDEX).read_text())["weight_map"] if (folder / INDEX).is_file() else {}
+    held = Path(last["versions"][WEIGHTS][0].name).name
+    if set(named.values()) != {held}:
+        raise InputError(f"{folder / INDEX}: does not name {held}; run the command that made this run again, which mends it")
+    return folder / MODEL, last["state"]["step"]

@@ -1,0 +1,54 @@
+"""What is taught: on channel A the truth, on channel B a rollout set right.
+
+A rollout is kept as far as it can be read, not a token of it changed, and what it missed is appended: so the model is
+taught behind its own beginnings, as it will answer. Of the kept part only boxes are taught: those of matched objects towards
+the truth, and those of false positives, where asked, against themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from stageb.two_channel.matching import first_counts
+from stageb.two_channel.text import Spelling, boxes_in, written
+from stageb.two_channel.types import Match, Parsed, Placed, Slot, Target
+
+FalsePositives = Literal["neutral", "duplicates", "all"]
+
+
+def of_truth(true: Sequence[Placed], spelling: Spelling) -> Target:
+    """Channel A: the answer that lists ``true``, all of it taught."""
+    made = written(true, spelling)
+    slots = tuple(Slot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
+    return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
+
+
+def of_rollout(
+    answer: Sequence[int],
+    parsed: Parsed,
+    matched: Match,
+    true: Sequence[Placed],
+    spelling: Spelling,
+    false_positives: FalsePositives,
+) -> Target:
+    """Channel B: what could be read of ``answer``, then those of ``true`` that it missed, then the closing.
+
+    ``parsed`` is what of its tokens could be read, and ``matched`` how that was paired with ``true``. Text is taught from
+    the end of the kept part on; boxes of matched objects and of appended ones; against: the coordinates of near-duplicates
+    among the false positives, of all of them, or none.
+    """
+    matched = first_counts(matched, parsed.objects)
+    kept = tuple(answer[: parsed.tokens])
+    missed = [true[number] for number in matched.missed]
+    made = written(missed, spelling, behind=kept)
+    told = boxes_in(kept, spelling)
+    slots = [Slot(told[predicted], true[number].bins) for predicted, number in matched.pairs]
+    slots += [Slot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
+    wrong = {"neutral": (), "duplicates": matched.duplicates, "all": matched.false_positives}[false_positives]
+    return Target(
+        made.ids,
+        tuple(place >= len(kept) and token not in spelling.bins for place, token in enumerate(made.ids)),
+        tuple(slots),
+        tuple(place for number in wrong for place in told[number]),
+    )

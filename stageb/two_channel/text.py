@@ -1,0 +1,254 @@
+"""Objects as one line of text, ``{"objects": [{"desc": "RBC", "bbox_2d": [<|coord_12|>, ...]}, ...]}``, in tokens, and back.
+
+An answer has one spelling. Its fixed pieces are tokenized each by itself, so that an object ends where a token ends: a
+rollout can be cut behind any of its objects and gone on with, no token of it touched. The parser knows this spelling alone;
+what is written in another way is not read.
+
+A coordinate v of an axis of n pixels is the bin floor(999 v / n + 1/2), the nearest of 1,000 points from edge to edge, and a
+bin b is the coordinate b n / 999. A true box that two equal bins would leave without area is one bin wide.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from stageb.clean_text import text_fault
+from stageb.errors import InputError
+from stageb.two_channel.types import BINS, Bins, Box, Object, Parsed, Placed, Sample
+
+COORDINATES = tuple(f"<|coord_{number}|>" for number in range(BINS))  # the tokens, in order
+
+PIECES = ('{"objects": [', '{"desc": "', '", "bbox_2d": [', ", ", "]}")
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a tokenizer spells answers: the ids of each piece. Made by ``spelling_of``."""
+
+    opening: Ids  # {"objects": [
+    head: Ids  # {"desc": "
+    middle: Ids  # ", "bbox_2d": [
+    comma: Ids  # between two coordinates, and between two objects
+    tail: Ids  # ]} of an object, and of all
+    end: int  # the token that ends an answer
+    coordinates: Ids  # by bin
+    bins: Mapping[int, int]  # by coordinate's id
+    reserved: frozenset[int]  # ids that no desc may hold: special and added ones
+    tokenizer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer in tokens."""
+
+    ids: Ids
+    boxes: tuple[tuple[int, int, int, int], ...]  # of each object that was written: where its four coordinates stand
+
+
+def spelling_of(tokenizer: Any) -> Spelling:
+    """How ``tokenizer``, of transformers, spells answers. Raises ``InputError`` where it cannot."""
+    known = tokenizer.get_vocab()
+    missing = [token for token in COORDINATES if token not in known]
+    if missing:
+        raise InputError(f"the tokenizer lacks {len(missing)} coordinate tokens, such as {missing[0]}: add them to it")
+    if tokenizer.eos_token_id is None:
+        raise InputError("the tokenizer names no eos_token, so no answer could end: name one in its tokenizer_config.json")
+    coordinates = tuple(known[token] for token in COORDINATES)
+    opening, head, middle, comma, tail = (_spelt(tokenizer, piece) for piece in PIECES)
+    reserved = frozenset(tokenizer.added_tokens_decoder) | frozenset(tokenizer.all_special_ids) | frozenset(coordinates)
+    bins = {token: number for number, token in enumerate(coordinates)}
+    end = int(tokenizer.eos_token_id)
+    return Spelling(opening, head, middle, comma, tail, end, coordinates, bins, reserved, tokenizer)
+
+
+def check(samples: Iterable[Sample], spelling: Spelling) -> None:
+    """Raise ``InputError`` where a tokenizer cannot write and read back the desc of an object."""
+    for desc in sorted({each.desc for sample in samples for each in sample.objects}):
+        ids = _desc_ids(desc, spelling)
+        if spelling.reserved.intersection(ids):
+            raise InputError(f"desc {desc!r} holds a special token of the model's tokenizer: take it out of the data")
+        placed = Placed(desc, (0, 0, 1, 1))
+        if parse(written([placed], spelling).ids, spelling).objects != (placed,):
+            raise InputError(f"desc {desc!r} is not read as it was written by the model's tokenizer: spell it plainly")
+
+
+# Pixels and bins
+
+
+def bin_of(value: float, size: int) -> int:
+    """The bin of a coordinate in pixels on an axis of ``size`` pixels; beyond its ends, the end's."""
+    return min(BINS - 1, max(0, math.floor((BINS - 1) * value / size + 0.5)))
+
+
+def bins_of(box: Box, width: int, height: int) -> Bins:
+    """The bins of a box in pixels, which has area; so have they."""
+    x1, x2 = _apart(bin_of(box[0], width), bin_of(box[2], width))
+    y1, y2 = _apart(bin_of(box[1], height), bin_of(box[3], height))
+    return x1, y1, x2, y2
+
+
+def box_of(bins: Bins, width: int, height: int) -> Box:
+    """The pixels of bins."""
+    x1, y1, x2, y2 = (each / (BINS - 1) for each in bins)
+    return x1 * width, y1 * height, x2 * width, y2 * height
+
+
+def _apart(low: int, high: int) -> tuple[int, int]:
+    if low < high:
+        return low, high
+    return (low, low + 1) if low < BINS - 1 else (low - 1, low)
+
+
+def truth(sample: Sample) -> tuple[Placed, ...]:
+    """The objects of a sample as its answer lists them: top to bottom, left to right, by upper left corners."""
+    return in_order(Placed(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.objects)
+
+
+def in_order(objects: Iterable[Placed]) -> tuple[Placed, ...]:
+    """Top to bottom, left to right, by upper left corners."""
+    return tuple(sorted(objects, key=lambda each: (each.bins[1], each.bins[0], each.bins[3], each.bins[2], each.desc)))
+
+
+def seen(objects: Iterable[Placed], width: int, height: int) -> tuple[Object, ...]:
+    """Objects in the pixels of an image."""
+    return tuple(Object(each.desc, box_of(each.bins, width, height)) for each in objects)
+
+
+# Text and tokens
+
+
+def text_of(objects: Sequence[Placed]) -> str:
+    """The answer as people read it, without the token that ends it."""
+    inner = ", ".join(
+        f'{{"desc": {json.dumps(each.desc, ensure_ascii=False)}, '
+        f'"bbox_2d": [{", ".join(COORDINATES[number] for number in each.bins)}]}}'
+        for each in objects
+    )
+    return f'{{"objects": [{inner}]}}'
+
+
+def written(objects: Sequence[Placed], spelling: Spelling, behind: Sequence[int] = ()) -> Written:
+    """The answer that lists ``objects``, to its end; or one that begins with ``behind`` and goes on with them.
+
+    ``behind`` is the beginning of an answer, up to and with the end of an object (``Parsed.tokens``), or empty.
+    """
+    ids = list(behind or spelling.opening)
+    boxes = []
+    for number, each in enumerate(objects):
+        ids += spelling.comma if number or behind else ()
+        ids += (*spelling.head, *_desc_ids(each.desc, spelling), *spelling.middle)
+        places = tuple(len(ids) + place * (1 + len(spelling.comma)) for place in range(4))
+        numbers = [(*(spelling.comma if place else ()), spelling.coordinates[at]) for place, at in enumerate(each.bins)]
+        ids += (*chain(*numbers), *spelling.tail)
+        boxes.append((places[0], places[1], places[2], places[3]))
+    ids += (*spelling.tail, spelling.end)
+    return Written(tuple(ids), tuple(boxes))
+
+
+class _RefusedError(Exception):
+    """Why the rest of an answer is not read."""
+
+
+def parse(ids: Sequence[int], spelling: Spelling) -> Parsed:
+    """What of the tokens of an answer can be read: its longest beginning that is as ``written`` writes it, object by object.
+
+    The token that ends it may be there or not; behind it nothing may stand.
+    """
+    objects: list[Placed] = []
+    kept = 0
+    try:
+        at = _past(ids, 0, spelling.opening)
+        while not _stands(ids, at, spelling.tail):
+            at = _past(ids, at, spelling.comma) if objects else at
+            placed, at = _object(ids, at, spelling)
+            objects.append(placed)
+            kept = at
+        rest = ids[at + len(spelling.tail) :]
+        if len(rest) and tuple(rest) != (spelling.end,):
+            raise _RefusedError("more behind its end")
+    except _RefusedError as refused:
+        return Parsed(tuple(objects), kept, False, str(refused))
+    return Parsed(tuple(objects), kept, True)
+
+
+def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, int, int], ...]:
+    """Where the coordinates of each object stand in the beginning of an answer that ``parse`` keeps."""
+    places = [place for place, token in enumerate(ids) if token in spelling.bins]
+    return tuple((places[i], places[i + 1], places[i + 2], places[i + 3]) for i in range(0, len(places), 4))
+
+
+def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Placed, int]:
+    """The object that begins at ``at``, and where it ends. Raises ``_RefusedError``."""
+    begin = end = _past(ids, at, spelling.head)
+    while not _stands(ids, end, spelling.middle):
+        if end >= len(ids):
+            raise _RefusedError("cut short")
+        if ids[end] in spelling.reserved:
+            raise _RefusedError("a special token in a desc")
+        end += 1
+    desc = _desc(ids[begin:end], spelling)
+    at = end + len(spelling.middle)
+    numbers = []
+    for place in range(4):
+        at = _past(ids, at, spelling.comma) if place else at
+        if at >= len(ids):
+            raise _RefusedError("cut short")
+        if ids[at] not in spelling.bins:
+            raise _RefusedError("no coordinate where one must stand")
+        numbers.append(spelling.bins[ids[at]])
+        at += 1
+    x1, y1, x2, y2 = numbers
+    if x1 > x2 or y1 > y2:
+        raise _RefusedError("corners that changed places")
+    return Placed(desc, (x1, y1, x2, y2)), _past(ids, at, spelling.tail)
+
+
+def _desc(ids: Sequence[int], spelling: Spelling) -> str:
+    text = _text(spelling.tokenizer, ids)
+    known = len(spelling.tokenizer)
+    try:
+        desc = json.loads(f'"{text}"')
+    except ValueError:
+        raise _RefusedError("a desc that is no JSON text") from None
+    if any(token >= known for token in ids) or "\ufffd" in desc or text_fault(desc):
+        raise _RefusedError("a desc that is no clean text")
+    return str(desc)
+
+
+def _stands(ids: Sequence[int], at: int, piece: Ids) -> bool:
+    return tuple(ids[at : at + len(piece)]) == piece
+
+
+def _past(ids: Sequence[int], at: int, piece: Ids) -> int:
+    """Where ``piece``, which must stand at ``at``, ends. Raises ``_RefusedError``."""
+    if not _stands(ids, at, piece):
+        short = tuple(ids[at:]) == piece[: len(ids) - at]
+        raise _RefusedError("cut short" if short else "not of the form")
+    return at + len(piece)
+
+
+def _desc_ids(desc: str, spelling: Spelling) -> Ids:
+    return _ids(spelling.tokenizer, json.dumps(desc, ensure_ascii=False)[1:-1])
+
+
+def _spelt(tokenizer: Any, piece: str) -> Ids:
+    ids = _ids(tokenizer, piece)
+    if (said := _text(tokenizer, ids)) != piece:
+        raise InputError(f"the tokenizer turns {piece!r} into {said!r}: take a checkpoint with a byte-level one")
+    return ids
+
+
+def _ids(tokenizer: Any, text: str) -> Ids:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _text(tokenizer: Any, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return text

@@ -1,0 +1,87 @@
+"""The words of the two-channel loop and its records, as they pass between its stages. Standard library alone.
+
+A *bin* is a coordinate token: ``BINS`` of them along each axis of an image. A *box* is (x1, y1, x2, y2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BINS = 1000  # per axis
+
+Box = tuple[float, float, float, float]  # pixels, x1 < x2, y1 < y2
+Bins = tuple[int, int, int, int]  # 0 to BINS - 1, x1 <= x2, y1 <= y2; of a true object, both below
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """One object of an image, in pixels."""
+
+    desc: str  # what it is; not empty
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One image and its objects: a line of the data."""
+
+    key: str  # unique in its file: its path as given
+    image: str  # path of the picture
+    width: int
+    height: int
+    objects: tuple[Object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One object as text has it."""
+
+    desc: str
+    bins: Bins
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """An answer that the model wrote."""
+
+    ids: tuple[int, ...]  # its tokens, the closing one included where it came
+    ended: bool  # the model closed it; otherwise it grew too long
+    version: int  # steps of the optimiser behind the weights that wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What of an answer can be read: the longest well-formed prefix."""
+
+    objects: tuple[Placed, ...]
+    tokens: int  # of the answer, up to and with the end of the last whole object; the prefix that is kept
+    complete: bool  # it closed as it must
+    refused: str = ""  # why the rest was not read
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How predicted objects and true ones were paired."""
+
+    pairs: tuple[tuple[int, int], ...]  # (predicted, true), in the order of predicted
+    false_positives: tuple[int, ...]  # predicted, unpaired
+    missed: tuple[int, ...]  # true, unpaired
+    duplicates: tuple[int, ...]  # of false_positives: IoU >= .9 with an earlier predicted object of the same desc
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where in a target four coordinate tokens stand, and what they should be."""
+
+    positions: tuple[int, int, int, int]  # of the coordinate tokens of x1, y1, x2, y2, in the answer's tokens
+    bins: Bins  # the truth
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An answer to be taught: token ids, and which of them carry a loss."""
+
+    ids: tuple[int, ...]  # the answer's tokens, the closing ones included
+    taught: tuple[bool, ...]  # per token: whether text cross-entropy is taken on it; never on a coordinate
+    slots: tuple[Slot, ...]  # every true object exactly once, matched or appended
+    against: tuple[int, ...] = ()  # positions whose token is taught against: coordinates of false positives

@@ -1,0 +1,47 @@
+"""The benches of loop two_channel: what a topology means, packs beside their bound, and the usual detector beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.bench.__main__ import main
+from lab.bench.two_channel import Topology
+from stageb.errors import ConfigError
+from stageb.two_channel import shapes
+
+
+def test_a_topology_is_keys_of_a_config() -> None:
+    assert Topology.of("2").keys() == {"topology.staleness": 0, "fabric.devices": 2}
+    apart = {"topology.learn": 1, "topology.rollout": 3, "topology.staleness": 1, "fabric.devices": 4}
+    assert Topology.of("1+3:1").keys() == apart
+    for word in ("", "0", "1+", "1+1+1", "2:2", "a"):
+        with pytest.raises(ConfigError, match="--topologies"):
+            Topology.of(word)
+
+
+def test_packs_are_told_beside_the_fewest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = shapes.write(tmp_path, "train", 24, seed=1)
+    out = tmp_path / "out.json"
+    sizes = {"packing.global_max_length": 512, "packing.max_length": 512, "channel_b.max_new_tokens": 160}
+    settings = {"data.train": train, "data.test": "", **sizes}
+    keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    assert main(["two_channel", "packs", *keys, "--lot", "12", "--json", str(out)]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["lots"], row["samples"]) == (2, 12) and row["packs"] > 1
+    assert row["over_bound"] <= 0 and 0.8 < row["fill"] <= 1
+    assert main(["two_channel", "packs", "--config", "configs/snake/5x5.yaml"]) == 2
+    assert "of loop snake; name one of two_channel" in capsys.readouterr().err
+
+
+def test_the_usual_detector_learns_and_is_judged(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision", reason="the extra bench is not installed", exc_type=ImportError)
+    train, test = (shapes.write(tmp_path, split, 6, seed=1) for split in ("train", "test"))
+    out = tmp_path / "out.json"
+    keys = ["--set", f"data.train={train}", "--set", f"data.test={test}", "--set", "augmentation.turn=true"]
+    words = ["fcos", "--config", "configs/two_channel/shapes.yaml", *keys, "--backbone", "resnet18", "--steps", "2"]
+    assert main([*words, "--batch", "2", "--seeds", "3", "--json", str(out)]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["seed"] == 3 and 15 < row["parameters_m"] < 25 and 0 <= row["mAP50"] <= 1 and row["train_s"] > 0

@@ -1,0 +1,92 @@
+"""A run of the two-channel loop whose answers are made up rather than a model's, as a loop of its own: registered once this
+is imported. An answer is the truth with some objects left out, moved, or told twice, by its key and the weights' version, so
+that all of what becomes of answers counts; a rank may raise or hang instead of answering."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from stageb import seeds
+from stageb.loops import LOOPS, Loop
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.types import Placed, Rollout, Sample
+
+LOOPS["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
+FATEFUL = 1  # the step of channel B, of those that a rank answers in, that ``fate`` comes in
+
+
+@dataclass(frozen=True)
+class ScribblingConfig(TwoChannelConfig):
+    """A run whose answers are made up."""
+
+    loop: Literal["scribbling"] = "scribbling"  # type: ignore[assignment]
+    """The loop that these keys are of."""
+    raises_on: int = -1
+    """A rank that raises; others' fates stand in the file ``fate`` in ``output.root``: "stops 1"."""
+
+
+def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
+    """An answer to ``sample``, by ``key``: now and then cut short."""
+    from stageb.two_channel.text import truth, written
+
+    objects: list[Placed] = []
+    for number, each in enumerate(truth(sample)):
+        chance, shift = seeds.uniform(key, 2 * number), int(seeds.uniform(key, 2 * number + 1) * 60)
+        x1, y1, x2, y2 = each.bins
+        moved = Placed(each.desc, (x1, y1, min(999, x2 + shift), min(999, y2 + shift)))
+        objects += [] if chance < 0.3 else [moved, moved] if chance > 0.9 else [moved]
+    ids = written(objects, spelling).ids
+    return ids[: len(ids) // 2] if seeds.uniform(key, 99) < 0.2 else ids
+
+
+def fate_of(config: ScribblingConfig) -> list[str]:
+    """What becomes of a rank, and which: raises, stops, dies or stale. None where nothing does."""
+    path = Path(config.output.root, "fate")
+    return path.read_text().split() if path.exists() else ["raises", str(config.raises_on)]
+
+
+def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
+    """A run on answers that are made up."""
+    from stageb.two_channel import loop, rollout, text
+    from stageb.world import World
+
+    inputs = loop.read(config)
+    fate, answered = fate_of(config), 0
+
+    def main(world: World) -> int:
+        def write(
+            writer: rollout.Writer,
+            samples: Sequence[Sample],
+            keys: Sequence[int],
+            how: Any,
+            told: Callable[[int, Rollout], None] | None = None,
+        ) -> list[Rollout]:
+            nonlocal answered
+            answered += 1
+            version = writer.version
+            if fate[1:] == [str(world.rank)] and answered == FATEFUL + 1:
+                if fate[0] == "raises":
+                    raise ValueError("the lamp went out")
+                if fate[0] == "stale":
+                    version -= 1
+                else:
+                    os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
+            spelling = text.spelling_of(writer._detector.tokenizer)
+            made = [
+                Rollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
+                for sample, key in zip(samples, keys, strict=True)
+            ]
+            for place in sorted(range(len(made)), key=lambda place: len(made[place].ids)) if told else ():
+                told(place, made[place])
+            return made
+
+        rollout.Writer.write = write  # type: ignore[method-assign]
+        rollout.Writer.chances = lambda writer, samples, answers: [(-1.0,) * len(ids) for ids in answers]  # type: ignore
+        return loop.main(world, config, inputs, resolved_yaml, fresh)
+
+    return loop.worlds.run(config.fabric, main)

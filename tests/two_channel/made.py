@@ -1,0 +1,79 @@
+"""A detector small enough for tests, drawn images, and what it is taught of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stageb.two_channel import data, model, shapes, text
+from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, SmallConfig, TwoChannelConfig
+from stageb.two_channel.model import Detector
+from stageb.two_channel.targets import of_rollout, of_truth
+from stageb.two_channel.types import Match, Sample, Target
+
+SMALL = SmallConfig(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    vision_hidden_size=16,
+    vision_depth=2,
+    vision_num_heads=1,
+    patch_size=16,
+)
+EVERY_LOSS = LossConfig(soft_width=4.0, l1=1.0, giou=1.0)
+WORDS = "Detect all objects."
+
+
+@cache
+def folder_of(root: Path) -> Path:
+    """A checkpoint and six drawn images beneath ``root``."""
+    torch.set_num_threads(1)
+    shapes.write(root, "train", 6, seed=3)
+    model.make(root / "model", SMALL, {each.desc for sample in samples(root) for each in sample.objects})
+    return root
+
+
+def samples(root: Path) -> list[Sample]:
+    """The drawn images."""
+    return data.read([root / "train.jsonl"])
+
+
+def detector(root: Path, config: ModelConfig | None = None) -> Detector:
+    """A detector whose choices are far from even."""
+    found = model.load(str(folder_of(root) / "model"), config or ModelConfig(), WORDS, "cpu")
+    return roughened(found)
+
+
+@torch.no_grad()
+def roughened(found: Detector) -> Detector:
+    """``found`` with larger weights, so that what stands where is not lost in rounding."""
+    generator = torch.Generator().manual_seed(1)
+    for weight in found.model.parameters():
+        if weight.ndim > 1:
+            weight.copy_(torch.randn(weight.shape, generator=generator) * 0.15)
+    return found
+
+
+def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
+    """Every image with its truth; the last two as if a rollout had found its first object twice and missed the others."""
+    spelling = text.spelling_of(found.tokenizer)
+    targets: list[tuple[Sample, Target]] = []
+    for number, sample in enumerate(samples(root)):
+        true = text.truth(sample)
+        if number < 4:
+            targets.append((sample, of_truth(true, spelling)))
+            continue
+        answer = text.written([true[0], true[0]], spelling).ids
+        matched = Match(((0, 0),), (1,), tuple(range(1, len(true))), (1,))
+        targets.append((sample, of_rollout(answer, text.parse(answer, spelling), matched, true, spelling, "duplicates")))
+    return targets
+
+
+def config(**sections: Any) -> TwoChannelConfig:
+    """A run's config, with every loss and packs of about two images."""
+    return TwoChannelConfig(**({"losses": EVERY_LOSS, "packing": PackingConfig(160, 128)} | sections))

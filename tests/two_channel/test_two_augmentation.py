@@ -1,0 +1,74 @@
+"""Views: where a box is moved to, the image shows what was in it; the learner and the engine see the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from two_channel import made
+
+from stageb.engines.vision import Eyes
+from stageb.two_channel import augmentation
+from stageb.two_channel.augmentation import View, Views, parted, shown, viewed
+from stageb.two_channel.config import AugmentationConfig
+from stageb.two_channel.types import Object, Sample
+
+ALL = AugmentationConfig(mirror=True, upend=True, turn=True, crop=0.5, light=0.3)
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 50), st.integers(0, 30))
+def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
+    box = (x, y, x + 14, y + 10)
+    picture = Image.new("RGB", (64, 40), "black")
+    picture.paste((255, 0, 0), box)
+    sample = Sample("a", "a#b.png", 64, 40, (Object("red", tuple(map(float, box))),))
+    found = viewed(sample, key, ALL)
+    assert found == viewed(sample, key, ALL)
+    path, view = parted(found.image)
+    seen = shown(picture, replace(view, light=(0, 0)))
+    assert path == "a#b.png" and seen.size == (found.width, found.height)
+    red = np.argwhere(np.asarray(seen)[..., 0] > 127)
+    if found.objects:
+        (x1, y1, x2, y2) = found.objects[0].box
+        (top, left), (bottom, right) = red.min(0), red.max(0) + 1
+        assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0  # a crop blurs edges
+
+
+def test_no_augmentation_leaves_a_sample_as_it_is() -> None:
+    sample = Sample("a", "a.png", 64, 40, ())
+    assert viewed(sample, 3, AugmentationConfig()) is sample
+    assert parted("a#1,2.png") == ("a#1,2.png", View())
+
+
+def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(augmentation, "KEPT", 10)
+    asked: list[str] = []
+
+    def thing(name: str) -> str:
+        found: str = held.get(name, lambda: asked.append(name) or name)  # type: ignore[func-returns-value]
+        return found
+
+    held = augmentation.Recent(lambda _thing: 4)
+    assert [thing(name) for name in "abacbc"] == list("abacbc")
+    assert "".join(asked) == "abcb"  # a was asked for again before c came, so b went; then a
+
+
+@pytest.mark.parametrize("noted", ["", "#mirrored", "#upended,turned,light=10:-20", "#crop=0:0:40:40"])
+def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None:
+    found = made.detector(made.folder_of(tmp_path))
+    image = made.samples(tmp_path)[0].image
+    assert isinstance(found.eyes, Views)
+    (name,) = found.eyes.names_in(found.prompt_ids(image + noted))
+    patches = found.eyes.inputs([name])["pixel_values"]
+    plain = Eyes(found.model, found.eyes.process, 1 << 20)
+    by_hand = tmp_path / "view.png"
+    shown(Image.open(image).convert("RGB"), parted(image + noted)[1]).save(by_hand)
+    (other,) = plain.names_in(plain.ids((str(by_hand),)))
+    assert (patches == plain.inputs([other])["pixel_values"]).all()
+    (untouched,) = plain.names_in(plain.ids((image,)))
+    assert (name == untouched) == (noted == "")

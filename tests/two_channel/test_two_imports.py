@@ -1,0 +1,153 @@
+"""``stageb boxes``: what other formats say, what is set right and counted, and every fault."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from stageb.errors import BadInputError, InputError
+from stageb.two_channel.boxes import main
+from stageb.two_channel.data import read
+from stageb.two_channel.types import Object
+
+BCCD = Path(__file__).parents[3] / "shared" / "data" / "bccd" / "BCCD"
+
+
+def annotation(*objects: str, name: str = "a.jpg", size: str = "40,30") -> str:
+    width, height = size.split(",")
+    inner = f"<filename>{name}</filename><size><width>{width}</width><height>{height}</height></size>{''.join(objects)}"
+    return f'<?xml version="1.0"?>\n<annotation>{inner}</annotation>'
+
+
+def box(name: str, *corners: float) -> str:
+    edges = "".join(f"<{key}>{at}</{key}>" for key, at in zip(("xmin", "ymin", "xmax", "ymax"), corners, strict=False))
+    return f"<object><name>{name}</name><bndbox>{edges}</bndbox></object>"
+
+
+def voc(root: Path, **annotations: str) -> Path:
+    for folder in ("Annotations", "JPEGImages", "ImageSets/Main"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (40, 30)).save(root / "JPEGImages" / "a.jpg")
+    Image.new("RGB", (40, 30)).save(root / "JPEGImages" / "b.jpg")
+    for name, text in annotations.items():
+        (root / "Annotations" / f"{name}.xml").write_text(text)
+    return root
+
+
+def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = [box("cat", 1, 2, 11, 12), box("cat", 1, 2, 11, 12), box("dog", 5, 5, 5, 9), box("dog", -3, 0.5, 41, 30)]
+    root = voc(tmp_path / "voc", a=annotation(*objects), b=annotation(name="b.jpg", size="0,0"))
+    (root / "ImageSets" / "Main" / "train.txt").write_text("a  1\n\n")
+    to = tmp_path / "out" / "train.jsonl"
+    assert main(["voc", str(root), "--split", "train", "--to", str(to)]) == 0
+    said = capsys.readouterr().out
+    assert f"{to}: 1 images, 2 objects; 1 cut at the edges; 1 told twice; 1 without area" in said
+    assert f"give a run --data.images {root}" in said
+    (sample,) = read([to], images=root)
+    assert sample.objects == (Object("cat", (1, 2, 11, 12)), Object("dog", (0, 0.5, 40, 30)))
+    assert main(["voc", str(root), "--to", str(root / "all.jsonl")]) == 0
+    assert "data.images" not in capsys.readouterr().out
+    assert [each.key for each in read([root / "all.jsonl"])] == ["JPEGImages/a.jpg", "JPEGImages/b.jpg"]
+
+
+def test_voc_faults_are_told_together_and_leave_no_file(tmp_path: Path) -> None:
+    bomb = '<!DOCTYPE a [<!ENTITY x "xxxxxxxx">]><annotation>&x;</annotation>'
+    faults = {
+        "a": (annotation(box("", 1, 2, 3, 4)), "object 1: no name"),
+        "b": (annotation(box("cat", 1, 2, 3)), "object 1: no bndbox of four numbers; give it"),
+        "c": (annotation(name="../../c.jpg"), "leads out of"),
+        "d": (annotation(size="30,40"), "annotated as 30 x 40, but"),
+        "e": (bomb, "a document type or entities in it; take them out"),
+        "f": ("<annotation>", "not XML"),
+        "g": ("<svg/>", 'the element "svg"'),
+    }
+    root = voc(tmp_path, **{name: text for name, (text, _) in faults.items()})
+    with pytest.raises(BadInputError) as caught:
+        main(["voc", str(root), "--to", str(tmp_path / "all.jsonl")])
+    assert len(caught.value.bad) == len(faults)
+    for bad, (name, (_, said)) in zip(caught.value.bad, faults.items(), strict=True):
+        assert f"{name}.xml" in str(bad) and said in str(bad)
+    for words, said in (
+        (["voc", str(tmp_path / "none"), "--to", "a.jsonl"], "no Annotations"),
+        (["voc", str(root), "--split", "none", "--to", "a.jsonl"], "--split names a list"),
+        (["voc", str(root)], "the following arguments are required: --to"),
+        (["shapes", "--to", str(tmp_path), "--train", "-1"], "give 0 to 100000"),
+    ):
+        with pytest.raises(InputError, match=said):
+            main(words)
+    (root / "Annotations").rename(root / "old")
+    voc(root, a=annotation(), b=annotation())  # both of one image
+    with pytest.raises(InputError, match="name a file that ends in"):
+        main(["voc", str(root), "--to", str(tmp_path / "all.txt")])
+    with pytest.raises(BadInputError, match="stands at"):
+        main(["voc", str(root), "--to", str(tmp_path / "all.jsonl")])
+    assert not list(tmp_path.glob("*all*"))
+
+
+def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = voc(tmp_path) / "JPEGImages"
+    file = tmp_path / "instances.json"
+    images = [{"id": 7, "file_name": "a.jpg", "width": 40, "height": 30}, {"id": 9, "file_name": "b.jpg"}]
+    annotations = [
+        {"id": 1, "image_id": 7, "category_id": 3, "bbox": [1, 2, 10, 10.5], "iscrowd": 0},
+        {"id": 2, "image_id": 7, "category_id": 3, "bbox": [1, 2, 10, 10], "iscrowd": 1},
+        {"id": 3, "image_id": 9, "category_id": 3, "bbox": [1, 2, 0, 10]},
+    ]
+    categories = [{"id": 3, "name": "cat"}]
+
+    def write(**but: object) -> None:
+        file.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories} | but))
+
+    write()
+    words = ["coco", str(file), "--images", str(root), "--to", str(tmp_path / "val.jsonl")]
+    assert main(words) == 0
+    assert "2 images, 1 objects; 1 crowds; 1 without area" in capsys.readouterr().out
+    first, second = read([tmp_path / "val.jsonl"], images=root)
+    assert first.objects == (Object("cat", (1, 2, 11, 12.5)),) and second.objects == ()
+    bad = [{"id": 4, "image_id": 8}, {"id": 5, "image_id": 7, "category_id": 4}]
+    bad += [{"id": 6, "image_id": 7, "category_id": 3, "bbox": [1, 2, "x", 4]}]
+    write(annotations=bad, images=[*images, {"id": 10, "file_name": "gone.jpg"}])
+    with pytest.raises(BadInputError) as caught:
+        main(words)
+    for each, said in zip(
+        caught.value.bad,
+        ("there is no image 8", "no category of a name has the id 4", "bbox [1, 2,", "no such file"),
+        strict=True,
+    ):
+        assert said in str(each)
+    for text, said in (("{", "not JSON"), ("[]", "not of COCO's form"), ('{"images": [7]}', "not of COCO's form")):
+        file.write_text(text)
+        with pytest.raises(BadInputError, match=said):
+            main(words)
+
+
+def test_shapes_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shapes", "--to", str(tmp_path), "--train", "3", "--val", "0", "--test", "2"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/train.jsonl: 3 images\n{tmp_path}/test.jsonl: 2 images\n"
+    assert (len(read([tmp_path / "train.jsonl"])), len(read([tmp_path / "test.jsonl"]))) == (3, 2)
+
+
+@pytest.mark.skipif(not BCCD.is_dir(), reason="BCCD does not lie beside the checkout")
+def test_blood_cells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = {}
+    for split in ("train", "val", "test"):
+        to = tmp_path / f"{split}.jsonl"
+        assert main(["voc", str(BCCD), "--split", split, "--to", str(to)]) == 0
+        samples[split] = read([to], images=BCCD)
+    assert [len(each) for each in samples.values()] == [205, 87, 72]
+    kinds = Counter(each.desc for split in samples.values() for sample in split for each in sample.objects)
+    assert sum(kinds.values()) == 4886 and set(kinds) == {"RBC", "WBC", "Platelets"}
+    assert capsys.readouterr().out.count("; 1 without area") == 2
+
+
+def test_drawn_images_can_be_easy(tmp_path: Path) -> None:
+    few = ["shapes", "--to", str(tmp_path), "--train", "9", "--val", "0", "--test", "0", "--side", "64"]
+    assert main([*few, "--most", "1"]) == 0
+    drawn = read([tmp_path / "train.jsonl"])
+    assert {(each.width, each.height, len(each.objects)) for each in drawn} == {(64, 64, 1)}
+    with pytest.raises(InputError, match="--most 0: give 1 to 6"):
+        main([*few, "--most", "0"])

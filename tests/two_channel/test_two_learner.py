@@ -1,0 +1,286 @@
+"""The learner: what a step does to weights, however its samples are laid out; adapters; going on from a checkpoint."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+from programs.ranks import on_ranks
+from torch import Tensor
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+from two_channel import made
+
+from stageb.engines.rows import PICTURE
+from stageb.errors import InputError
+from stageb.two_channel import channel_a, model, packing
+from stageb.two_channel.adapters import adapt, weights
+from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, TunerConfig
+from stageb.two_channel.learner import Figures, Learner, NonFiniteError
+from stageb.two_channel.losses import losses
+from stageb.two_channel.model import Detector
+from stageb.two_channel.packing import Line
+from stageb.world import World
+
+Targets = list[Any]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint and its images."""
+    return made.folder_of(tmp_path_factory.mktemp("detector"))
+
+
+def world(precision: str = "32-true") -> World:
+    return World(Fabric(accelerator="cpu", devices=1, precision=precision))
+
+
+def gradients(found: Detector) -> dict[str, Tensor]:
+    """Of all weights, and nothing left behind."""
+    kept = {name: each.grad.clone() for name, each in found.model.named_parameters() if each.grad is not None}
+    found.model.zero_grad()
+    return kept
+
+
+def gradient_of(
+    found: Detector, packs: list[list[Line]], samples: int, iterations: int = 1
+) -> tuple[float, dict[str, Tensor]]:
+    """The loss of packs, and its gradient."""
+    total = 0.0
+    for lines in packs:
+        pack = packing.pack(found, lines, samples)
+        passes = channel_a.passes(found.model, pack, found.first, iterations)
+        loss = losses(passes, pack.taught, found.first, made.EVERY_LOSS).total
+        loss.backward()
+        total += loss.item()
+    return total, gradients(found)
+
+
+def alike(one: dict[str, Tensor], other: dict[str, Tensor], within: float = 1e-5) -> None:
+    """Assert that gradients are equal, but for rounding."""
+    assert one.keys() == other.keys() and one
+    for name, gradient in one.items():
+        assert torch.allclose(gradient, other[name], rtol=1e-4, atol=within), name
+
+
+def test_packed_is_unpacked_in_loss_and_gradient_in_any_order(root: Path) -> None:
+    found = made.detector(root)
+    lines = [packing.line_of(found, *target) for target in made.taught(root, found)]
+    assert any(line.target.against for line in lines) and len({len(line.prompt) for line in lines}) > 1
+    loss, apart = gradient_of(found, [[line] for line in lines], len(lines))
+    for order in (lines, lines[::-1], random.Random(1).sample(lines, len(lines))):
+        for packs in ([order], [order[:2], order[2:]]):
+            packed, together = gradient_of(found, packs, len(lines))
+            assert packed == pytest.approx(loss, rel=1e-5)
+            alike(together, apart)
+
+
+def test_a_pass_is_the_models_own(root: Path) -> None:
+    """One pass of one image is bit by bit plain teacher forcing, and that of transformers itself but for rounding."""
+    found = made.detector(root)
+    target = made.taught(root, found)[0]
+    line = packing.line_of(found, *target)
+    pack = packing.pack(found, [line], 1)
+    once, last = channel_a.passes(found.model, pack, found.first, 1)
+    assert last is once
+    logits = channel_a.forward(found.model, pack)
+    assert torch.equal(once, logits)
+
+    ids = torch.tensor([found.eyes.fed(line.prompt + line.target.ids)])
+    image = made.samples(root)[0].image
+    shown = found.eyes.process(images=[found.eyes._opened(image, line.prompt[_first_picture(line)])], return_tensors="pt")
+    found.model.set_attn_implementation("eager")
+    kinds = (ids == found.model.config.image_token_id).int()
+    plain = found.model(input_ids=ids, mm_token_type_ids=kinds, attention_mask=torch.ones_like(ids), **shown).logits[0]
+    begin = len(line.prompt)
+    assert torch.allclose(once, plain[begin - 1 : -1], atol=1e-4)
+    by_hand = torch.nn.functional.cross_entropy(
+        plain[begin - 1 : -1][torch.tensor(line.target.taught)],
+        torch.tensor(line.target.ids)[torch.tensor(line.target.taught)],
+    )
+    told = losses((once, once), pack.taught, found.first, LossConfig())
+    assert float(told.text) == pytest.approx(float(by_hand), rel=1e-4)
+
+
+def _first_picture(line: Line) -> int:
+    return next(place for place, token in enumerate(line.prompt) if token >= PICTURE)
+
+
+def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: Path) -> None:
+    found = made.detector(root)
+    lines = [packing.line_of(found, *target) for target in made.taught(root, found)[:3]]
+    pack = packing.pack(found, lines, 3)
+    seen: list[Tensor] = []
+    found.model.model.language_model.register_forward_pre_hook(
+        lambda _module, _args, given: seen.append(given["inputs_embeds"].detach()[0]), with_kwargs=True
+    )
+    first, last = channel_a.passes(found.model, pack, found.first, 2)
+    places = pack.keep[pack.taught.slots] + 1
+    changed = (seen[0] != seen[1]).any(-1).nonzero()[:, 0]
+    assert changed.tolist() == sorted(places.flatten().tolist())
+
+    table = found.model.get_input_embeddings().weight
+    chances = first.detach()[pack.taught.slots][..., found.first : found.first + 1000].softmax(-1)
+    assert torch.allclose(seen[1][places], chances @ table.detach()[found.first : found.first + 1000], atol=1e-6)
+    told = losses((first, last), pack.taught, found.first, made.EVERY_LOSS)
+    assert float(told.text) == float(losses((first, first), pack.taught, found.first, made.EVERY_LOSS).text)
+
+    loss, got = gradient_of(found, [lines], 3, iterations=2)
+    context = seen[1][places]
+    with channel_a.fed(found.model, places, context):  # by hand: the context is given, and a constant
+        again = channel_a.forward(found.model, pack)
+    by_hand = losses((channel_a.forward(found.model, pack), again), pack.taught, found.first, made.EVERY_LOSS).total
+    by_hand.backward()
+    assert loss == pytest.approx(float(by_hand), rel=1e-6)
+    alike(gradients(found), got, within=1e-6)
+
+
+def steps(learner: Learner, targets: Targets, count: int = 3) -> list[Figures]:
+    return [learner.step(iter(targets), "A", len(targets), 1e-3) for _ in range(count)]
+
+
+def learner_of(root: Path, there: World, change: Callable[[Detector], None] = lambda _: None, **sections: Any) -> Learner:
+    found = made.detector(root, sections.get("model"))
+    change(found)
+    return Learner(there, found, made.config(**sections))
+
+
+def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> None:
+    """Three packs on two ranks; then a step with one pack, where a rank has none."""
+
+    def learnt(there: World) -> tuple[list[Figures], dict[str, Tensor], int]:
+        learner = learner_of(root, there)
+        targets = made.taught(root, learner.detector)
+        made_steps = 0
+
+        def count(*_: Any) -> None:
+            nonlocal made_steps
+            made_steps += 1
+
+        learner.optimizer.register_step_post_hook(count)
+        figures = [*steps(learner, targets), *steps(learner, targets[:1], 1)]
+        return figures, dict(learner.detector.model.state_dict()), made_steps
+
+    (alone, one, made_alone), *others = [result for size in (1, 2) for result in on_ranks(size, learnt)]
+    assert alone[0].packs == 3 and alone[-1].packs == 1 and made_alone == 4
+    for figures, state, made_there in others:
+        assert made_there == 4
+        for mine, theirs in zip(alone, figures, strict=True):
+            assert theirs.losses == pytest.approx(mine.losses, rel=1e-4, abs=1e-6)
+            assert (theirs.packs, theirs.fill, theirs.tokens) == (mine.packs, mine.fill, mine.tokens)
+        for name, weight in one.items():
+            assert torch.allclose(weight, state[name], atol=2e-5), name
+    assert all(torch.equal(others[0][1][name], others[1][1][name]) for name in one)
+
+
+def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
+    for change in (lambda _: None, adapter("dora")):
+        whole = learner_of(root, world(), change)
+        targets = made.taught(root, whole.detector)
+        begun = learner_of(root, world(), change)
+        steps(begun, targets, 2)
+        state = _through_a_file(begun.state())
+        again = learner_of(root, world(), change)
+        again.take_up(state)
+        steps(whole, targets, 4), steps(again, targets, 2)
+        pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
+        assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
+
+
+def _through_a_file(state: dict[str, Any]) -> Any:
+    import io
+
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+
+
+def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_end_it(root: Path) -> None:
+    learner = learner_of(root, world())
+    targets = made.taught(root, learner.detector)[:2]
+    weight = learner.detector.model.model.language_model.norm.weight
+    before = {name: each.clone() for name, each in learner.detector.model.state_dict().items()}
+    hook = weight.register_hook(lambda gradient: gradient * float("nan"))
+    assert [each.skipped for each in steps(learner, targets, 2)] == [True, True]
+    assert all(torch.equal(each, before[name]) for name, each in learner.detector.model.state_dict().items())
+    hook.remove()
+    assert [each.skipped for each in steps(learner, targets, 1)] == [False]
+    weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(NonFiniteError, match="3 steps in a row"):
+        steps(learner, targets, 3)
+
+
+def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:
+    found = made.detector(root)
+    targets = made.taught(root, found)
+    longest = max(len(packing.line_of(found, *target)) for target in targets)
+    packs = PackingConfig(160, longest - 1)
+    with pytest.raises(InputError, match=r"train/.*png: its prompt has \d+ tokens and its answer \d+.*max_length"):
+        steps(learner_of(root, world(), packing=packs), targets)
+    (figures,) = steps(learner_of(root, world(), packing=replace(packs, overlong="set_aside")), targets, 1)
+    assert figures.set_aside == 1 and not figures.skipped
+
+
+def adapter(kind: str) -> Callable[[Detector], None]:
+    config = TunerConfig(kind="lora", rank=4, use_dora=kind == "dora")
+    return lambda found: adapt(found.model, config, found.first, seed=5)
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: str) -> None:
+    plain = made.detector(root).model.state_dict()
+    learner = learner_of(root, world(), adapter(kind))
+    targets = made.taught(root, learner.detector)
+    steps(learner, targets)
+    merged = dict(weights(learner.detector.model))
+    assert merged.keys() == plain.keys()
+    changed = {name for name, each in plain.items() if not torch.equal(each, merged[name])}
+    assert any("visual" in name for name in changed) and not any("norm" in name or "bias" in name for name in changed)
+    moved = (merged["lm_head.weight"] != plain["lm_head.weight"]).any(-1).nonzero()[:, 0]
+    assert moved.min() >= learner.detector.first  # of the tokens, coordinates alone
+
+    model.save(learner.detector, tmp_path)
+    other = model.load(str(tmp_path), ModelConfig(), made.WORDS, "cpu")
+    logits = []
+    for each in (learner.detector, other):
+        lines = [packing.line_of(each, *target) for target in targets]
+        logits.append(channel_a.forward(each.model, packing.pack(each, lines, len(lines))))
+    assert torch.allclose(*logits, atol=1e-4)
+
+
+def test_half_precision_and_layers_computed_twice_learn_the_same(root: Path) -> None:
+    plain = learner_of(root, world())
+    targets = made.taught(root, plain.detector)
+    twice = learner_of(root, world(), model=ModelConfig(gradient_checkpointing=True))
+    halved = learner_of(root, world("bf16-mixed"))
+    told = [steps(each, targets) for each in (plain, twice, halved)]
+    for one, other, coarse in zip(*told, strict=True):
+        assert other.losses == pytest.approx(one.losses, rel=1e-5)
+        assert coarse.losses["total"] == pytest.approx(one.losses["total"], rel=0.05)
+        assert coarse.losses != one.losses
+    assert all(each.dtype == torch.float32 for each in halved.detector.model.parameters())
+
+
+def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path) -> None:
+    found = model.load(str(root / "model"), ModelConfig(), made.WORDS, "cpu")
+    model.save(found, tmp_path)
+    again = AutoModelForImageTextToText.from_pretrained(tmp_path)
+    state = found.model.state_dict()
+    assert all(torch.equal(each, state[name]) for name, each in again.state_dict().items())
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    process = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": made.WORDS}]}],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    ids = found.eyes.fed(found.prompt_ids(made.samples(root)[0].image))
+    picture = int(found.model.config.image_token_id)
+    alone = [token for place, token in enumerate(ids) if token != picture or ids[place - 1] != picture]
+    assert tokenizer(prompt)["input_ids"] == alone
+    assert process.patch_size == made.SMALL.patch_size

@@ -1,0 +1,144 @@
+"""The loop as users run it: fits from end to end, at several world sizes and in both topologies; evaluation; checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from programs import detectors, forks
+from safetensors.torch import load_file
+
+from stageb.__main__ import main
+
+APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
+
+
+def rows(run: Path, file: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / file).read_text().splitlines()]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    (path,) = (run / "model").glob("weights-*.safetensors")
+    return load_file(path)
+
+
+def apart(run: Path, other: Path) -> float:
+    """How far the weights of two runs are from each other."""
+    one, two = weights(run), weights(other)
+    return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run, whose answers are made up."""
+    root = tmp_path_factory.mktemp("whole")
+    ended = forks.run(detectors.arguments(root, loop="scribbling"), 1, root / "job")
+    assert set(ended.codes) == {0}, ended.err
+    return root / "run"
+
+
+def test_a_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(detectors.arguments(tmp_path)) == 0
+    told = rows(tmp_path / "run")
+    assert [row["stage2/channel_b"] for row in told] == [0, 0, 1, 0, 0, 1]
+    assert [row.get("stage2/raw_rollouts") for row in told] == [None, None, 5, None, None, 5]
+    assert [row.get("rollout/weight_version") for row in told] == [None, None, 2, None, None, 5]
+    assert told[-1]["loss/text"] < told[0]["loss/text"]
+    assert (tmp_path / "run" / "boxes.png").stat().st_size > 1000
+    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu", f"--told={tmp_path / 'told.jsonl'}"]) == 0
+    assert len((tmp_path / "told.jsonl").read_text().splitlines()) == 3
+    assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
+
+
+def test_the_checkpoint_loads_in_transformers_as_it_is(whole: Path) -> None:
+    model = transformers.AutoModelForImageTextToText.from_pretrained(whole / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(whole / "model")
+    held, state = weights(whole), model.state_dict()
+    assert all(torch.equal(state[name], weight) for name, weight in held.items())
+    assert tokenizer.convert_tokens_to_ids("<|coord_999|>") == tokenizer.convert_tokens_to_ids("<|coord_0|>") + 999
+
+
+def test_what_answers_came_to_is_told(whole: Path) -> None:
+    told = rows(whole)[2]
+    assert 0 < told["rollout/f1"] < 1
+    assert told["rollout/parse_truncated_rate"] > 0
+    assert told["rollout/predicted_per_true"] > 0
+    assert rows(whole)[-1]["eval/recall_50"] > 0
+
+
+@pytest.mark.parametrize(
+    ("learn", "rollout", "staleness"),
+    [(1, 2, 0), (2, 1, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, 0, 0), (2, 0, 1), (2, 2, 1)])],
+)
+def test_more_ranks_learn_what_one_does(whole: Path, tmp_path: Path, learn: int, rollout: int, staleness: int) -> None:
+    """Several as one, and pipelined as serial: the same weights, but for rounding."""
+    keys: dict[str, Any] = {"topology__staleness": staleness}
+    serial = whole
+    if staleness:
+        forks.run(detectors.arguments(tmp_path / "serial", loop="scribbling", **keys), 1, tmp_path / "serial" / "job")
+        serial = tmp_path / "serial" / "run"
+        assert apart(serial, whole) > 2 * APART  # other answers are learnt from
+    keys |= {"topology__learn": learn, "topology__rollout": rollout} if rollout else {}
+    ranks = learn + rollout
+    ended = forks.run(detectors.arguments(tmp_path, ranks, "scribbling", **keys), ranks, tmp_path / "job")
+    assert set(ended.codes) == {0}, ended.err
+    assert apart(serial, tmp_path / "run") < APART
+    versions = [row["rollout/weight_version"] for row in rows(tmp_path / "run") if row["stage2/channel_b"]]
+    assert versions == ([2, 2] if staleness else [2, 5])
+
+
+def test_a_run_that_was_killed_goes_on_with_answers_under_way(tmp_path: Path) -> None:
+    """With answers made ahead, a commit holds those: equal bytes."""
+    keys = {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}
+    ended = forks.run(detectors.arguments(tmp_path / "whole", 2, "scribbling", **keys), 2, tmp_path / "whole" / "job")
+    assert set(ended.codes) == {0}, ended.err
+    (tmp_path / "fate").write_text("dies 1")
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
+    assert 0 not in ended.codes
+    assert "rank 1 failed" in ended.err
+    (tmp_path / "fate").unlink()
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
+    assert set(ended.codes) == {0}, ended.err
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (tmp_path / "whole" / "run" / "metrics.jsonl").read_bytes()
+    assert apart(tmp_path / "run", tmp_path / "whole" / "run") == 0
+
+
+@pytest.mark.parametrize(
+    ("fate", "says"),
+    [
+        ("raises", "rank 1 failed at rollout of step 5: ValueError: the lamp went out"),
+        ("stops", "rank 1 failed at rollout of step 5: no sign of life"),
+        ("stale", "rank 1 answered with weights of step 4, not 5"),
+    ],
+)
+def test_a_rank_that_does_not_answer_ends_the_run(tmp_path: Path, fate: str, says: str) -> None:
+    keys = {"topology__learn": 1, "topology__rollout": 1, "fabric__timeout_s": 3}
+    (tmp_path / "fate").write_text(f"{fate} 1")
+    ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
+    assert 0 not in ended.codes
+    assert says in ended.err
+
+
+def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
+    """What is saved answers as what has learnt did, and the run goes on from it."""
+    keys = {"tuner__kind": "lora", "tuner__use_dora": True, "schedule__steps": 2}
+    assert main(detectors.arguments(tmp_path, **keys)) == 0
+    last = rows(tmp_path / "run")[-1]
+    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu", "--pictures=0"]) == 0
+    assert last["eval/f1_50"] >= 0
+
+
+def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for keys, said in (
+        ({"packing__max_length": 36}, "packing.max_length: 36: at least"),
+        ({"packing__max_length": 48, "schedule__pattern": ["A"]}, "samples are longer than packing.max_length 48"),
+        ({"topology__learn": 2, "topology__rollout": 1}, "topology.learn: 2"),
+        ({"data__train": ""}, "data.train: '': name the JSON Lines"),
+    ):
+        assert main(detectors.arguments(tmp_path, **keys)) == 2
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "run" / "metrics.jsonl").exists()

@@ -1,0 +1,146 @@
+"""Losses and packs, against what is written out by hand."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers.loss.loss_for_object_detection import generalized_box_iou
+
+from stageb.two_channel.config import LossConfig
+from stageb.two_channel.losses import Taught, expected, giou, in_order, losses, soft_cross_entropy
+from stageb.two_channel.packing import AHEAD, Line, packs
+from stageb.two_channel.types import BINS, Target
+
+FIRST = 10  # id of the coordinate token of bin 0
+VOCABULARY = FIRST + BINS + 5
+
+
+def taught(tokens: list[int], bins: list[tuple[int, ...]], text: list[float], against: list[float]) -> Taught:
+    """Rows of one sample; the boxes' coordinates are the last rows."""
+    begin = len(tokens) - 4 * len(bins)
+    return Taught(
+        tokens=torch.tensor(tokens),
+        text=torch.tensor(text),
+        slots=torch.arange(begin, len(tokens)).reshape(-1, 4),
+        bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
+        shares=torch.full((len(bins),), 1 / max(1, len(bins))),
+        against=torch.tensor(against),
+    )
+
+
+def logits(rows: int, seed: int = 0) -> Tensor:
+    return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def test_each_term_is_what_its_words_say() -> None:
+    bins = (100, 200, 300, 400)
+    rows = [3, 4, *(FIRST + each for each in bins)]
+    made = logits(6).detach()
+    found = losses((made, made), taught(rows, [bins], [0.5, 0.5, 0, 0, 0, 0], [0, 1.0, 0, 0, 0, 0]), FIRST, LossConfig())
+    chances = made.detach().log_softmax(-1)
+    assert float(found.text) == pytest.approx(-float(chances[0, 3] + chances[1, 4]) / 2, rel=1e-5)
+    assert float(found.coordinates) == pytest.approx(-sum(float(chances[2 + i, FIRST + b]) for i, b in enumerate(bins)) / 4)
+    assert float(found.against) == pytest.approx(-math.log1p(-math.exp(float(chances[1, 4]))), abs=2e-6)
+    assert float(found.mass) == pytest.approx(float(chances[2:, FIRST : FIRST + BINS].exp().sum(-1).mean()), rel=1e-5)
+    shares = made.detach()[2:, FIRST : FIRST + BINS].softmax(-1)
+    numbers = [sum(k * float(share) for k, share in enumerate(row)) / (BINS - 1) for row in shares]
+    x1, y1, x2, y2 = min(numbers[0], numbers[2]), min(numbers[1], numbers[3]), max(numbers[0::2]), max(numbers[1::2])
+    true = [each / (BINS - 1) for each in bins]
+    assert float(found.l1) == pytest.approx(
+        sum(abs(a - b) for a, b in zip((x1, y1, x2, y2), true, strict=True)) / 4, rel=1e-4
+    )
+    assert float(found.total) == pytest.approx(float(found.text + found.coordinates + found.against), rel=1e-6)
+
+
+def test_text_that_leaks_into_boxes_costs_and_expectations_do_not_see_it() -> None:
+    """A softmax over coordinate tokens alone would not notice a word where a coordinate belongs."""
+    bins = (5, 5, 6, 6)
+    plain = torch.zeros(4, VOCABULARY)
+    leaking = plain.clone()
+    leaking[:, 0] = 8.0
+    one, other = (
+        losses((each, each), taught([FIRST] * 4, [bins], [0.0] * 4, [0.0] * 4), FIRST, LossConfig(soft_width=3.0, l1=1.0))
+        for each in (plain, leaking)
+    )
+    assert float(other.coordinates) > float(one.coordinates) + 1 and float(other.mass) < 0.5 < float(one.mass)
+    assert float(other.l1) == pytest.approx(float(one.l1))
+
+
+def test_what_the_model_is_sure_of_can_still_be_taught_against() -> None:
+    made = torch.zeros(1, VOCABULARY)
+    made[0, 7] = 60.0
+    made.requires_grad_()
+    found = losses((made, made), taught([7], [], [0.0], [1.0]), FIRST, LossConfig())
+    found.total.backward()
+    assert math.isfinite(float(found.against)) and float(found.against) > 40
+    assert made.grad is not None and float(made.grad[0, 7]) == pytest.approx(1.0, rel=1e-3)
+
+
+@given(st.integers(0, BINS - 1), st.floats(0.5, 100))
+def test_soft_targets_are_least_where_the_model_says_the_same(place: int, width: float) -> None:
+    away = (torch.arange(BINS) - place).double() / width
+    best = (-0.5 * away**2).log_softmax(-1).float()
+    where = torch.tensor(place)
+    entropy = -(best.exp() * best).sum()
+    assert float(soft_cross_entropy(best, where, width)) == pytest.approx(float(entropy), rel=1e-3)
+    assert float(soft_cross_entropy(best.roll(1), where, width)) > float(entropy)
+    assert float(soft_cross_entropy(best, where, 0)) == pytest.approx(-float(best[place]), rel=1e-5)
+
+
+@given(st.lists(st.lists(st.floats(0, 1, width=32), min_size=4, max_size=4), min_size=2, max_size=6))
+def test_giou_is_transformers(numbers: list[list[float]]) -> None:
+    boxes = in_order(torch.tensor(numbers))
+    sized = boxes[(boxes[:, 2:] - boxes[:, :2]).amin(-1) > 1e-3]
+    others = sized.roll(1, 0)
+    assert torch.allclose(giou(sized, others), generalized_box_iou(sized, others).diagonal(), atol=1e-5)
+    assert torch.isfinite(giou(boxes, boxes.roll(1, 0))).all()
+
+
+def test_expectations_reach_from_edge_to_edge() -> None:
+    sure = torch.full((2, BINS), -1e4)
+    sure[0, 0] = sure[1, -1] = 0.0
+    assert expected(sure).tolist() == [0.0, 1.0]
+
+
+def line(number: int, tokens: int) -> Line:
+    return Line(
+        str(number), (1,) * (tokens // 2), Target((1,) * (tokens - tokens // 2), (True,) * (tokens - tokens // 2), ())
+    )
+
+
+@given(st.lists(st.integers(1, 100), max_size=60))
+def test_packs_hold_every_line_once_and_no_more_than_fits(lengths: list[int]) -> None:
+    lines = [line(number, tokens) for number, tokens in enumerate(lengths)]
+    found = list(packs(iter(lines), 100))
+    assert sorted(int(each.key) for pack in found for each in pack) == list(range(len(lines)))
+    assert all(sum(map(len, pack)) <= 100 for pack in found)
+    assert all(sum(map(len, one)) + sum(map(len, other)) > 100 for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_packs_are_full(seed: int) -> None:
+    """Lines of many lengths, none above a sixth of a pack: at most one pack above the bound, and 97 of 100 places taken."""
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(150, 680, (200,), generator=draw).tolist()
+    found = list(packs((line(number, tokens) for number, tokens in enumerate(lengths)), 4096))
+    assert len(found) <= -(-sum(lengths) // 4096) + 1
+    fill = sum(sum(map(len, pack)) for pack in found[:-1]) / (4096 * (len(found) - 1))
+    assert fill >= 0.97
+
+
+def test_packs_go_while_lines_still_come() -> None:
+    asked = 0
+
+    def coming() -> object:
+        nonlocal asked
+        for asked in range(1, 1000):
+            yield line(asked, 10)
+
+    first = next(packs(coming(), 100))  # type: ignore[arg-type]
+    assert len(first) == 10 and asked == AHEAD * 10 + 1

@@ -1,0 +1,113 @@
+"""Figures against figures by hand and by pycocotools' definition; pictures that show what is wrong."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from two_channel.spelt import spelling
+
+from stageb.two_channel import picture
+from stageb.two_channel.matching import match
+from stageb.two_channel.metrics import IOUS, Told, average_precision, count, f1, figures, scores
+from stageb.two_channel.text import bins_of, parse, truth, written
+from stageb.two_channel.types import Box, Object, Placed, Sample
+
+SIZE = 999  # a pixel is a bin
+
+
+def sample(*objects: tuple[str, Box]) -> Sample:
+    return Sample(str(objects), "none.png", SIZE, SIZE, tuple(Object(*each) for each in objects))
+
+
+def placed(desc: str, *box: float) -> Placed:
+    x1, y1, x2, y2 = box
+    return Placed(desc, bins_of((x1, y1, x2, y2), SIZE, SIZE))
+
+
+def told(*objects: Placed, scores: tuple[float, ...] = ()) -> Told:
+    return Told(objects, scores or (1.0,) * len(objects))
+
+
+def test_what_is_right_scores_one_and_what_is_not_told_scores_nothing() -> None:
+    samples = [sample(("a", (0, 0, 50, 50)), ("b", (100, 100, 400, 300))), sample(("a", (5, 5, 600, 700))), sample()]
+    perfect = figures(samples, [told(*truth(each)) for each in samples])
+    assert all(
+        perfect[name] == pytest.approx(1) for name in ("mAP", "mAP50", "mAP75", "AP50/a", "AP50/b", "f1_50", "miou_f1")
+    )
+    assert (perfect["duplicates"], perfect["predicted_per_true"]) == (0, 1)
+    silent = figures(samples, [told()] * 3)
+    assert silent["mAP"] == silent["f1_50"] == silent["recall_50"] == silent["AP50/b"] == 0
+    strange = average_precision(samples, [told(placed("c", 0, 0, 50, 50)), told(), told()])
+    assert strange["mAP"] == 0 and set(strange) == set(perfect) - set(f1([]))
+    assert figures([sample()], [told()])["mAP"] == 0
+
+
+def test_figures_by_hand() -> None:
+    true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
+    # one of IoU .62, told twice; one of another desc in the right place; one in no place
+    said = [
+        placed("a", 0, 0, 100, 62),
+        placed("a", 0, 0, 100, 60),
+        placed("b", 200, 200, 300, 300),
+        placed("a", 500, 0, 600, 9),
+    ]
+    counted = count(true, said)
+    assert counted.pairs == (1, 1, 1, *[0] * 7) and (counted.predicted, counted.true, counted.duplicates) == (4, 2, 1)
+    found = f1([counted, count(true, truth(true))])
+    assert found["f1_50"] == pytest.approx(2 * 3 / (6 + 4))
+    assert found["miou_f1"] == pytest.approx(sum(2 * (2 + (iou <= 0.62)) / 10 for iou in IOUS) / 10)
+    assert (found["precision_50"], found["recall_50"]) == (3 / 6, 3 / 4)
+    assert found["predicted_per_true"] == 6 / 4
+
+
+def test_average_precision_is_by_score() -> None:
+    true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
+    right, wrong = placed("a", 0, 0, 100, 100), placed("a", 500, 0, 600, 90)
+    first = average_precision([true], [told(right, wrong, scores=(0.9, 0.1))])["mAP50"]
+    last = average_precision([true], [told(right, wrong, scores=(0.1, 0.9))])["mAP50"]
+    # recall reaches a half, at a precision of 1 or 1/2: 51 of the 101 recall points (0, .01, ..., .5)
+    assert first == pytest.approx(51 / 101) and last == pytest.approx(51 / 101 / 2)
+
+
+def test_an_objects_score_is_that_of_its_own_tokens() -> None:
+    s = spelling()
+    objects = [Placed("RBC", (1, 2, 3, 4)), Placed("Platelets", (5, 6, 7, 8))]
+    made = written(objects, s)
+    ids = made.ids
+    kept = ids[: parse(ids, s).tokens]
+    half = [math.log(0.5)] * len(kept)
+    places = made.boxes[1]
+    sure = [0.0 if place not in places else each for place, each in enumerate(half)]
+    assert scores(kept, sure, s) == pytest.approx((1, 0.5))  # of four coordinates the mean
+    sure[places[0] - 1] = math.log(0.1)
+    assert scores(kept, sure, s) == pytest.approx((1, 0.05))
+    first = parse(ids[:-9], s).tokens
+    assert scores(kept[:first], sure, s) == pytest.approx((1,))
+    unsure = [math.log(0.1) if place < first else 0.0 for place in range(len(kept))]
+    assert scores(kept, unsure, s)[1] == 1  # what stands before it does not count
+
+
+def test_pictures_show_what_was_missed_and_what_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    Image.new("RGB", (96, 64), "white").save(path)
+    shown = Sample("a", str(path), 96, 64, (Object("a", (0, 0, 48, 32)), Object("b", (48, 32, 96, 64))))
+    true = truth(shown)
+    predicted = [true[0], Placed("c", (500, 0, 999, 400))]
+    made = picture.beside(shown, predicted, true, match(predicted, true, 0.5))
+    assert made.size == (2 * picture.WIDTH + picture.GAP, round(64 * picture.WIDTH / 96))
+
+    def has(colour: tuple[int, int, int], left: int) -> bool:
+        half = made.crop((left, 0, left + picture.WIDTH, made.height))
+        return colour in {each for _, each in half.getcolors(1 << 20)}
+
+    right = picture.WIDTH + picture.GAP
+    assert all(has(colour, left) for colour in (picture.GREEN, picture.RED) for left in (0, right))
+    clean = picture.beside(shown, true, true, match(true, true, 0.5))
+    assert picture.RED not in {each for _, each in clean.getcolors(1 << 20)}
+    whole = picture.sheet([made] * 3, 2)
+    picture.save(whole, tmp_path / "sheet.png")
+    with Image.open(tmp_path / "sheet.png") as again:
+        assert again.size == whole.size == (2 * made.width + 3 * picture.GAP, 2 * made.height + 3 * picture.GAP)

@@ -1,0 +1,83 @@
+"""What a step goes by, and what its rollouts come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from two_channel.spelt import spelling
+
+from stageb.two_channel.config import ChannelAConfig, ChannelBConfig, ScheduleConfig, TwoChannelConfig
+from stageb.two_channel.correct import corrected, summary
+from stageb.two_channel.schedule import Schedule
+from stageb.two_channel.text import parse, truth, written
+from stageb.two_channel.types import Object, Rollout, Sample
+
+SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)), Object("dog", (50, 50, 90, 90))))
+
+
+@given(
+    pattern=st.lists(st.sampled_from("AB"), min_size=1, max_size=5),
+    sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    samples=st.integers(1, 20),
+)
+def test_all_images_come_once_before_any_comes_again(pattern: list[str], sizes: tuple[int, int], samples: int) -> None:
+    config = TwoChannelConfig(
+        schedule=ScheduleConfig(steps=40, pattern=pattern),  # type: ignore[arg-type]
+        channel_a=ChannelAConfig(samples_per_step=sizes[0]),
+        channel_b=ChannelBConfig(rollouts_per_step=sizes[1]),
+    )
+    schedule = Schedule(config, samples)
+    shown: list[int] = []
+    for step in range(40):
+        assert schedule.channel(step) == pattern[step % len(pattern)]
+        assert schedule.epoch(step) == len(shown) / samples
+        chosen = schedule.chosen(step)
+        assert len(chosen) == schedule.size(step) == sizes["AB".index(schedule.channel(step))]
+        following = schedule.next_b(step)
+        assert following == next((each for each in range(step + 1, 40) if schedule.channel(each) == "B"), None)
+        shown += chosen
+    whole = len(shown) // samples * samples
+    for begin in range(0, whole, samples):
+        assert Counter(shown[begin : begin + samples]) == Counter(range(samples))
+
+
+def test_the_learning_rate_rises_and_falls_to_its_end() -> None:
+    config = TwoChannelConfig(schedule=ScheduleConfig(steps=50, warmup_steps=5, learning_rate=1.0, learning_rate_end=0.1))
+    rates = [Schedule(config, 1).learning_rate(step) for step in range(50)]
+    assert rates[:5] == sorted(rates[:5])
+    assert max(rates) == rates[5] == 1.0
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1)
+
+
+def test_what_rollouts_come_to() -> None:
+    words, config = spelling(), ChannelBConfig()
+    cat, dog = truth(SAMPLE)
+    whole = written([cat, dog], words).ids
+    twice = written([cat, cat, replace(dog, desc="cow")], words).ids
+    answers = [whole, twice, whole[: len(whole) - 4], (5, 6, 7)]
+    rollouts = [Rollout(ids, ended=ids[-1] == words.end, version=3) for ids in answers]
+    outcomes = [corrected(SAMPLE, rollout, words, config, 1 << 20)[1] for rollout in rollouts]
+    assert [(each.predicted, each.matched, each.duplicates) for each in outcomes[:2]] == [(2, 2, 0), (3, 1, 1)]
+    assert [each.unread for each in outcomes] == [False, False, False, True]
+    told = summary(outcomes)
+    assert told["stage2/raw_rollouts"] == 4
+    assert told["stage2/invalid_rollout"] == 1
+    assert told["rollout/end_of_answer_rate"] == 0.5
+    assert told["rollout/duplicate_pairs_max"] == 1
+    assert told["rollout/f1_p10"] == 0
+    assert told["rollout/weight_version"] == 3
+
+
+def test_an_answer_that_grows_too_long_counts_as_empty() -> None:
+    words, config = spelling(), ChannelBConfig()
+    cat, _ = truth(SAMPLE)
+    rollout = Rollout(written([cat] * 30, words).ids, ended=True, version=0)
+    target, outcome = corrected(SAMPLE, rollout, words, config, room=100)
+    assert outcome.overlong
+    assert parse(target.ids, words).objects == truth(SAMPLE)
+    assert len(target.slots) == 2

@@ -1,0 +1,186 @@
+"""From a rollout to what is taught: matching is the best there is, prefixes stay, each true object is taught once."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from two_channel.spelt import placed, spelling
+
+from stageb.seeds import bits, stream
+from stageb.two_channel.matching import first_counts, ious, match, near
+from stageb.two_channel.targets import FalsePositives, of_rollout, of_truth
+from stageb.two_channel.text import in_order, parse, written
+from stageb.two_channel.types import BINS, Bins, Placed, Target
+
+GATES = (0.1, 0.5, 0.75)
+
+
+def close_objects(key: int, most: int, least: int = 0) -> list[Placed]:
+    """Objects of two kinds that crowd one corner, so that many overlap."""
+    draws = iter(range(1 << 20))
+
+    def below(limit: int) -> int:
+        return bits(key, next(draws)) % limit
+
+    found = []
+    for _ in range(least + below(most - least + 1)):
+        x, y = below(6), below(6)
+        found.append(Placed("ab"[below(2)], (x, y, x + 1 + below(8), y + 1 + below(8))))
+    return found
+
+
+def best_by_force(predicted: list[Placed], true: list[Placed], gate: float) -> float:
+    """The largest sum of IoU - gate over all one-to-one pairings."""
+    n, m, overlap = len(predicted), len(true), ious(predicted, true)
+    value = [
+        [max(0.0, overlap[i, j] - gate) if predicted[i].desc == true[j].desc else 0.0 for j in range(m)] for i in range(n)
+    ]
+    if n > m:
+        value, n, m = [list(column) for column in zip(*value, strict=True)], m, n
+    return max((sum(value[i][j] for i, j in enumerate(order)) for order in permutations(range(m), n)), default=0.0)
+
+
+def test_matching_is_as_good_as_trying_all() -> None:
+    for number in range(300):
+        gate, least, most = GATES[number % 3], *((7, 7) if number % 30 == 0 else (0, 5))
+        predicted, true = (close_objects(stream("match", who, number), most, least) for who in ("predicted", "true"))
+        found = match(predicted, true, gate)
+        overlap = ious(predicted, true)
+        gain = sum(overlap[i, j] - gate for i, j in found.pairs)
+        assert gain == pytest.approx(best_by_force(predicted, true, gate), abs=1e-6)
+        assert all(overlap[i, j] >= gate and predicted[i].desc == true[j].desc for i, j in found.pairs)
+        assert sorted([i for i, _ in found.pairs] + list(found.false_positives)) == list(range(len(predicted)))
+        assert sorted([j for _, j in found.pairs] + list(found.missed)) == list(range(len(true)))
+
+
+def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
+    a, half, twice = Placed("a", (0, 0, 10, 10)), Placed("a", (0, 0, 10, 5)), Placed("a", (0, 0, 10, 11))
+    apart, point = Placed("a", (10, 10, 20, 20)), Placed("a", (5, 5, 5, 5))
+    assert ious([a], [a, half, twice, apart, point])[0].tolist() == pytest.approx([1, 0.5, 100 / 110, 0, 0])
+    assert ious([point], [point])[0, 0] == 0  # nothing is no answer
+    other = Placed("b", a.bins)
+    assert near([a, half, twice, other, a]) == ((0, 2), (0, 4), (2, 4))
+    found = match([a, twice, other, a, half], [a], 0.5)
+    assert found.pairs in (((0, 0),), ((3, 0),)) and found.false_positives[-1] == 4
+    assert found.duplicates == tuple(i for i in found.false_positives if i in (1, 3))
+    assert match([half], [a], 0.5).pairs == ((0, 0),)  # right at the gate
+    assert match([half], [a], 0.51).missed == (0,)
+    assert match([], [a], 0.5).missed == (0,) and match([a], [], 0.5).false_positives == (0,)
+
+
+def boxes_of(target: Target) -> list[Bins]:
+    """What stands in a target where its slots are."""
+    found = [tuple(spelling().bins[target.ids[place]] for place in slot.positions) for slot in target.slots]
+    return [(a, b, c, d) for a, b, c, d in found]
+
+
+@given(st.lists(placed(), max_size=4))
+@settings(max_examples=30)
+def test_the_truth_is_taught_whole(objects: list[Placed]) -> None:
+    true = in_order(objects)
+    target = of_truth(true, spelling())
+    assert target.ids == written(true, spelling()).ids
+    assert [slot.bins for slot in target.slots] == boxes_of(target) == [each.bins for each in true]
+    coordinates = {place for slot in target.slots for place in slot.positions}
+    assert [place for place, told in enumerate(target.taught) if not told] == sorted(coordinates)
+    assert target.against == ()
+
+
+def rolled_out(number: int, true: list[Placed]) -> tuple[int, ...]:
+    """The tokens of an answer that saw something of the truth, and went wrong somewhere."""
+    key, draws = stream("rollout", number), iter(range(1 << 20))
+
+    def below(limit: int) -> int:
+        return bits(key, next(draws)) % limit
+
+    told: list[Placed] = []
+    for each in true:
+        for _ in range((0, 1, 1, 1, 2, 3)[below(6)]):
+            x1, y1, x2, y2 = (min(BINS - 1, max(0, at + below(3) - 1)) for at in each.bins)
+            told.append(Placed(each.desc, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))))
+    told += close_objects(key, 2)
+    ids = list(written(told, spelling()).ids)
+    for _ in range((0, 0, 1, 1, 4)[below(5)]):
+        place = below(len(ids))
+        ids[place : place + below(2)] = [below(len(spelling().tokenizer) + 8) for _ in range(below(3))]
+    return tuple(ids[: below(len(ids) + 1)] if below(3) == 0 else ids)
+
+
+def hold(number: int) -> None:
+    """What holds for every rollout."""
+    s = spelling()
+    true = in_order(close_objects(stream("true", number), 6))
+    answer = rolled_out(number, list(true))
+    parsed = parse(answer, s)
+    matched = match(parsed.objects, true, 0.5)
+    modes: tuple[FalsePositives, ...] = ("neutral", "duplicates", "all")
+    target = of_rollout(answer, parsed, matched, true, s, modes[number % 3])
+    kept = parsed.tokens
+    assert target.ids[:kept] == answer[:kept]  # untouched
+    whole = parse(target.ids, s)
+    assert whole.complete and whole.tokens == (len(target.ids) - len(s.tail) - 1 if whole.objects else 0)
+    missed = [true[j] for j in matched.missed]
+    assert whole.objects == (*parsed.objects, *missed)  # what was read is read once more, once, then what was missed
+    assert sorted(slot.bins for slot in target.slots) == sorted(each.bins for each in true)  # each exactly once
+    told = [place for slot in target.slots for place in slot.positions]
+    assert len({*told, *target.against}) == len(told) + len(target.against)
+    assert all(target.ids[place] in s.bins for place in (*told, *target.against)) and max(target.against, default=-1) < kept
+    assert not any(target.taught[:kept])
+    assert [not each for each in target.taught[kept:]] == [token in s.bins for token in target.ids[kept:]]
+    assert len(target.taught) == len(target.ids)
+    if parsed.complete and not missed:
+        assert target.ids[: len(answer)] == answer
+
+
+def test_rollouts_are_set_right_whatever_they_say() -> None:
+    for number in range(2000):
+        hold(number)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_hundred_thousand_rollouts_are_set_right() -> None:
+    for number in range(2000, 102_000):
+        hold(number)
+
+
+@given(st.lists(st.integers(0, 1400), max_size=60), st.lists(placed(), max_size=3))
+@settings(max_examples=100)
+def test_any_tokens_are_an_answer(answer: list[int], objects: list[Placed]) -> None:
+    s, true = spelling(), in_order(objects)
+    parsed = parse(answer, s)
+    target = of_rollout(answer, parsed, match(parsed.objects, true, 0.5), true, s, "all")
+    assert target.ids[: parsed.tokens] == tuple(answer[: parsed.tokens])
+    assert parse(target.ids, s).complete and len(target.slots) == len(true)
+
+
+def test_of_one_told_twice_the_first_is_taught_and_the_later_taught_against() -> None:
+    """Though the later lies nearer to the truth."""
+    s, true = spelling(), [Placed("a", (0, 0, 100, 100))]
+    told = [Placed("a", (0, 0, 100, 92)), Placed("a", (0, 0, 100, 95)), Placed("a", (0, 0, 100, 99))]
+    answer = written(told, s)
+    parsed = parse(answer.ids, s)
+    matched = match(parsed.objects, true, 0.5)
+    assert (matched.pairs, matched.duplicates) == (((2, 0),), (1,))
+    target = of_rollout(answer.ids, parsed, matched, true, s, "duplicates")
+    assert [slot.positions for slot in target.slots] == [answer.boxes[0]]
+    assert target.against == (*answer.boxes[1], *answer.boxes[2])
+    apart = first_counts(match([told[0], true[0]], true, 0.995), [told[0], true[0]])
+    assert (apart.pairs, apart.duplicates) == (((0, 0),), (1,))
+
+
+def test_what_is_taught_against() -> None:
+    s = spelling()
+    true = in_order([Placed("a", (0, 0, 100, 100)), Placed("b", (300, 300, 400, 400))])
+    told = [true[0], Placed("a", (0, 1, 100, 100)), Placed("a", (700, 700, 800, 800))]
+    answer = written(told, s)
+    parsed = parse(answer.ids, s)
+    matched = match(parsed.objects, true, 0.5)
+    assert (matched.pairs, matched.duplicates, matched.false_positives) == (((0, 0),), (1,), (1, 2))
+    for mode, wrong in (("neutral", ()), ("duplicates", (1,)), ("all", (1, 2))):
+        target = of_rollout(answer.ids, parsed, matched, true, s, mode)
+        assert target.against == tuple(place for each in wrong for place in answer.boxes[each])
+    assert [slot.bins for slot in target.slots] == [each.bins for each in true]

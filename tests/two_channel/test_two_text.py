@@ -1,0 +1,120 @@
+"""Objects to tokens and back: one spelling, the longest beginning that can be read, one rounding."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from engines.tiny_models import bpe
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from two_channel.spelt import DESCS, placed, spelling
+
+from stageb.errors import InputError
+from stageb.two_channel.text import (
+    bin_of,
+    bins_of,
+    box_of,
+    boxes_in,
+    check,
+    in_order,
+    parse,
+    seen,
+    spelling_of,
+    text_of,
+    truth,
+    written,
+)
+from stageb.two_channel.types import BINS, Object, Placed, Sample
+
+OBJECTS = st.lists(placed(), max_size=5)
+
+
+@given(OBJECTS)
+@settings(max_examples=60)
+def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Placed]) -> None:
+    made = written(objects, spelling())
+    parsed = parse(made.ids, spelling())
+    assert (parsed.objects, parsed.complete, parsed.refused) == (tuple(objects), True, "")
+    assert parse(made.ids[:-1], spelling()) == parsed  # an engine may keep the token that ends it to itself
+    said = spelling().tokenizer.decode(made.ids[:-1])
+    assert said == text_of(objects)
+    rows = json.loads(said.replace("<|coord_", "").replace("|>", ""))["objects"]
+    assert [(row["desc"], tuple(row["bbox_2d"])) for row in rows] == [(each.desc, each.bins) for each in objects]
+    assert boxes_in(made.ids, spelling()) == made.boxes
+    for places, each in zip(made.boxes, objects, strict=True):
+        assert tuple(spelling().bins[made.ids[place]] for place in places) == each.bins
+
+
+@given(OBJECTS, st.data())
+@settings(max_examples=60)
+def test_a_cut_answer_keeps_its_whole_objects_and_can_be_gone_on_with(objects: list[Placed], data: st.DataObject) -> None:
+    ids = written(objects, spelling()).ids
+    cut = data.draw(st.integers(0, len(ids) - len(spelling().tail) - 2))
+    parsed = parse(ids[:cut], spelling())
+    assert parsed.objects == tuple(objects[: len(parsed.objects)])
+    assert parsed.tokens <= cut and not parsed.complete and parsed.refused == "cut short"
+    rest = objects[len(parsed.objects) :]
+    assert written(rest, spelling(), behind=ids[: parsed.tokens]).ids == ids
+
+
+def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
+    s = spelling()
+    one, other = Placed("RBC", (1, 2, 3, 4)), Placed("WBC", (5, 6, 7, 8))
+    ids, places = written([one, other], s).ids, written([one, other], s).boxes[1]
+    kept = parse(ids[: places[0]], s).tokens
+    text = s.tokenizer("R", add_special_tokens=False)["input_ids"]
+    start = places[0] - len(s.middle)
+
+    def but(place: int, *instead: int) -> tuple[int, ...]:
+        return (*ids[:place], *instead, *ids[place + 1 :])
+
+    wrong = {
+        "no coordinate": but(places[1], *text),
+        "corners that changed places": but(places[2], s.coordinates[4]),
+        "corners that": but(places[3], s.coordinates[5]),
+        "a special token in a desc": but(start - 1, s.end),
+        "a desc that is no JSON text": but(start - 1, *s.tokenizer('"', add_special_tokens=False)["input_ids"]),
+        "a desc that is no clean text": but(start - 1, *s.tokenizer("\u200b", add_special_tokens=False)["input_ids"]),
+        "not of the form": but(places[3] + 1, *text),
+    }
+    for why, answer in wrong.items():
+        parsed = parse(answer, s)
+        assert parsed.objects == (one,) and parsed.tokens == kept and not parsed.complete, why
+        assert parsed.refused.startswith(why)
+    behind = parse((*ids, *text), s)
+    assert behind.objects == (one, other) and not behind.complete and behind.refused == "more behind its end"
+    beyond = parse(but(start - 1, len(s.tokenizer) + 7), s)  # models have more rows than tokenizers have tokens
+    assert beyond.objects == (one,)
+    for garbage in ((), tuple(text) * 9, s.coordinates, (*s.opening, *s.comma)):
+        assert parse(garbage, s).tokens == 0 and not parse(garbage, s).objects
+    assert parse((*s.opening, *s.tail, s.end), s).complete
+
+
+@given(st.integers(1, 5000), st.floats(0, 1), st.integers(0, BINS - 1))
+def test_bins_are_the_nearest_points_and_their_own_inverse(size: int, share: float, number: int) -> None:
+    value = share * size
+    assert abs(bin_of(value, size) * size / (BINS - 1) - value) <= size / (BINS - 1) / 2 * (1 + 1e-9)
+    assert bin_of(box_of((number,) * 4, size, size)[0], size) == number
+    assert (bin_of(0, size), bin_of(size, size), bin_of(-3, size), bin_of(size + 3, size)) == (0, BINS - 1, 0, BINS - 1)
+
+
+def test_rounding_order_and_thin_boxes() -> None:
+    assert (bin_of(999, 1998), bin_of(1, 1998), bin_of(0.99, 1998)) == (500, 1, 0)  # halves go up
+    thin = bins_of((5000.0, 0.0, 5001.0, 9999.5), 10_000, 10_000)
+    assert thin == (500, 0, 501, 999)
+    assert bins_of((9999.0, 0.0, 10_000.0, 1.0), 10_000, 10_000) == (998, 0, 999, 1)
+    sample = Sample("a", "a", 999, 999, (Object("b", (5, 9, 7, 11)), Object("a", (9, 1, 10, 2)), Object("c", (1, 9, 2, 10))))
+    assert [each.desc for each in truth(sample)] == ["a", "c", "b"]
+    assert in_order(reversed(truth(sample))) == truth(sample)
+    assert seen(truth(sample), 999, 999)[0] == sample.objects[1]
+
+
+def test_tokenizers_and_descs_that_cannot_be_used_are_refused() -> None:
+    with pytest.raises(InputError, match=r"lacks 1000 coordinate tokens, such as <\|coord_0\|>"):
+        spelling_of(bpe())
+    objects = tuple(Object(desc, (0, 0, 1, 1)) for desc in DESCS)
+    check([Sample("a", "a", 9, 9, objects)], spelling())
+    for desc in ("a <|im_end|>", "<|coord_7|>"):
+        with pytest.raises(InputError, match="holds a special token"):
+            check([Sample("a", "a", 9, 9, (Object(desc, (0, 0, 1, 1)),))], spelling())
