@@ -6,7 +6,7 @@ from which step on to forget what it was shown.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,14 @@ from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
 from stageb import disk
 from stageb.config import LogConfig
-
-Rows = Sequence[Mapping[str, Any]]
+from stageb.curves import Curves, Rows, draw
 
 
 @dataclass(frozen=True)
 class View:
     """How a loop's rows are shown."""
 
-    step: str  # the column that counts: TensorBoard's horizontal axis
-    draw: Callable[[Rows, Path], None]  # writes the rows' curves as a PNG file
+    curves: Curves  # their step is TensorBoard's horizontal axis, too
     groups: Mapping[str, str] = field(default_factory=dict)  # how TensorBoard groups what rows call plainly
 
 
@@ -41,18 +39,18 @@ class Logs:
             (folder / "csv" / "metrics.csv").unlink(missing_ok=True)
             self._csv = CSVLogger(folder, name="csv", version="", flush_logs_every_n_steps=1_000_000)
             for row in rows:
-                self._csv.log_metrics(dict(row), step=row[view.step])
+                self._csv.log_metrics(dict(row), step=row[view.curves.step])
         if config.tensorboard:
-            purge = rows[-1][view.step] + 1 if rows else None
+            purge = rows[-1][view.curves.step] + 1 if rows else None
             self._board = TensorBoardLogger(folder, name="tensorboard", version="", purge_step=purge)
 
     def add(self, row: Mapping[str, Any], times: Mapping[str, float]) -> None:
         """A row; ``times`` are for TensorBoard alone, whose files hold the time anyway."""
-        step = row[self._view.step]
+        step = row[self._view.curves.step]
         if self._csv:
             self._csv.log_metrics(dict(row), step=step)
         if self._board:
-            known = {name: value for name, value in row.items() if value is not None and name != self._view.step}
+            known = {name: value for name, value in row.items() if value is not None and name != self._view.curves.step}
             self._board.log_metrics({**{self._grouped(name): value for name, value in known.items()}, **times}, step=step)
 
     def save(self) -> None:
@@ -64,7 +62,7 @@ class Logs:
         """All rows are there."""
         self.save()
         if self._config.curves:
-            disk.place(self._folder / "curves.png", lambda path: self._view.draw(rows, path))
+            disk.place(self._folder / "curves.png", lambda path: draw(rows, self._view.curves, path))
 
     def close(self) -> None:
         """Let go of the files."""

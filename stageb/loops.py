@@ -162,8 +162,9 @@ def tool_of(name: str) -> Callable[..., int]:
 def _check_extra(loop: str) -> None:
     missing = [module for module in LOOPS[loop].needs if importlib.util.find_spec(module) is None]
     if missing:
-        remedy = f"python -m pip install 'stageb[{loop}]', or in a checkout: pip install -c constraints.txt -e '.[{loop}]'"
-        raise InputError(f"loop {loop} needs the extra {loop}, of which {', '.join(missing)} cannot be found: {remedy}")
+        extra = loop.replace("_", "-")
+        remedy = f"python -m pip install 'stageb[{extra}]', or in a checkout: pip install -c constraints.txt -e '.[{extra}]'"
+        raise InputError(f"loop {loop} needs the extra {extra}, of which {', '.join(missing)} cannot be found: {remedy}")
 
 
 def _named(dotted: str) -> Any:

@@ -151,10 +151,9 @@ class Decoder:
         row alone does not fit into the device's memory.
         """
         if not self._shares:  # such models read whole prompts, padded in front of everything
-            whole = {Row(shared + row.own, row.decode, row.key): row for row in rows}
-            tell = told
-            told = (lambda row, answer: tell(whole[row], answer)) if tell else None
-            shared, rows = (), [Row(shared + row.own, row.decode, row.key) for row in rows]
+            whole = [Row(shared + row.own, row.decode, row.key) for row in rows]
+            given, tell = dict(zip(whole, rows, strict=True)), told
+            shared, rows, told = (), whole, (lambda row, answer: tell(given[row], answer)) if tell else None
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
         batches = self._stepping.batches(rows) if self._stepping else batches_of(sizes)

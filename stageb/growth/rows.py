@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
+from stageb.curves import Curves
 from stageb.figures import rounded
 from stageb.growth.learner import Figures
 from stageb.growth.types import SLOTS, Ended
@@ -18,6 +19,20 @@ GROUPS = {  # how TensorBoard groups what rows call plainly
     **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
     **dict.fromkeys(("skipped", "learning_rate", "entropy_weight"), "ppo"),
 }
+CURVES = Curves(
+    step="episodes",
+    axis="episodes",
+    panels=(
+        ("objective", "objective J (validation)"),
+        ("test_accuracy", "test accuracy at episodes' ends"),
+        ("fossilized", "seeds kept an episode"),
+        ("entropy", "entropy (nats)"),
+        ("explained_variance", "explained variance"),
+        ("approx_kl", "KL(old, new)"),
+    ),
+    tested={"objective": "eval/objective", "test_accuracy": "eval/test_accuracy", "fossilized": "eval/fossilized"},
+    apart="held-out environments",
+)
 
 
 def averages(ended: Sequence[Ended], prefix: str = "") -> dict[str, float | int | None]:

@@ -25,7 +25,6 @@ from stageb.growth import devices, progress, rows
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, snapshot_of
 from stageb.growth.learner import Figures, Learner, Played, between
-from stageb.growth.plot import draw
 from stageb.growth.ranks import Round
 from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
@@ -37,7 +36,7 @@ from stageb.progress import Plan, Progress, console
 METRICS, EPISODES, TIMINGS = "metrics.jsonl", "episodes.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that change no result
-VIEW = View("episodes", draw, rows.GROUPS)
+VIEW = View(rows.CURVES, rows.GROUPS)
 
 
 class Run:

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 import stageb
 from stageb import launching
 from stageb.commits import committed
+from stageb.curves import Curves
 from stageb.figures import rounded, short
 from stageb.journal import Journal
 from stageb.loggers import Loggers
@@ -28,7 +29,6 @@ from stageb.progress import Plan, Progress, console
 from stageb.snake import progress
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.learner import Figures
-from stageb.snake.plot import draw
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.schedule import Schedule
 from stageb.snake.stored import WEIGHTS
@@ -50,7 +50,21 @@ GROUPS = {  # how TensorBoard groups what rows call plainly
     **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
     **dict.fromkeys(("skipped", "skipped_so_far", "learning_rate", "entropy_weight"), "ppo"),
 }
-VIEW = View("steps", draw, GROUPS)
+CURVES = Curves(
+    step="steps",
+    axis="steps of all environments",
+    panels=(
+        ("score", "foods a game"),
+        ("win_rate", "games won"),
+        ("length", "steps a game"),
+        ("entropy", "entropy (nats)"),
+        ("explained_variance", "explained variance"),
+        ("approx_kl", "KL(old, new)"),
+    ),
+    tested={"score": "eval/score", "win_rate": "eval/win_rate", "length": "eval/length"},
+    apart="most probable actions",
+)
+VIEW = View(CURVES, GROUPS)
 
 
 class Run:

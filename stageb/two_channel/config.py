@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
+from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
 
 Channel = Literal["A", "B"]
 
@@ -273,14 +273,6 @@ class EvaluationConfig:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             require(value >= 0, f"evaluation.{name}", value, "0 or more")
-
-
-@dataclass(frozen=True)
-class LogConfig:
-    """What is written beside metrics.jsonl."""
-
-    tensorboard: bool = True
-    """Event files under tensorboard/."""
 
 
 @dataclass(frozen=True)

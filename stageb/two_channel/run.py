@@ -19,13 +19,15 @@ import torch
 import stageb
 from stageb import disk, launching
 from stageb.commits import committed
+from stageb.curves import Curves
+from stageb.figures import rounded
 from stageb.journal import Journal
 from stageb.loggers import Loggers
+from stageb.logs import Logs, View
 from stageb.two_channel import evaluate, metrics, model, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import summary
 from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.logs import Logs
 from stageb.two_channel.progress import Progress, finished_already
 from stageb.two_channel.ranks import Came, Checkpoint, Ranks, Tested
 from stageb.two_channel.schedule import Schedule
@@ -33,6 +35,21 @@ from stageb.two_channel.schedule import Schedule
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
 PICTURE = "boxes.png"
+CURVES = Curves(
+    step="step",
+    axis="steps",
+    panels=(
+        ("loss/text", "cross-entropy of text"),
+        ("loss/coordinates", "cross-entropy of coordinates"),
+        ("loss/giou", "1 - GIoU"),
+        ("rollout/f1", "F1 at IoU .50"),
+        ("rollout/predicted_per_true", "objects told per true one"),
+        ("packing/fill", "fill of packs"),
+    ),
+    tested={"rollout/f1": "eval/f1_50"},
+    apart="most probable tokens, held-out images",
+)
+VIEW = View(CURVES)
 NOT_SHAPING = (
     *("output.", "fabric.", "log.", "log_level", "loggers", "data.", "evaluation.pictures"),
     *("topology.rollout", "topology.learn"),
@@ -102,7 +119,7 @@ class Run:
             ranks.describe(self.folder / stored.MODEL)
         self._index()
         rows = self.journal.rows(METRICS)
-        self.logs = Logs(self.config.log, self.folder, rows)
+        self.logs = Logs(self.config.log, VIEW, self.folder, rows)
         self.progress = Progress(self.config, self.schedule, done, rows[-1] if rows else None)
         if aside:
             self.progress.tells(f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}")
@@ -120,6 +137,7 @@ class Run:
         """Nothing is left to do: say what came of it."""
         self.progress.close()
         rows = self.journal.rows(METRICS)
+        self.logs.end(rows)
         self.loggers.close("success")
         stored.clear(self.folder / stored.BASE)
         self.journal.commit({**self.journal.state, "finished": True})
@@ -170,7 +188,7 @@ class Run:
             **(summary(came.outcomes) if came.outcomes else {}),
             **{f"eval/{name}": value for name, value in found.items()},
         }
-        row = {name: _rounded(value) for name, value in row.items()}
+        row = {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
         self.journal.append(METRICS, [row])
         now = time.monotonic()
         times = {"time/step_s": round(now - self._since, 3), **_tails(came.times)}
@@ -190,6 +208,7 @@ class Run:
         """Make this the point to go on from."""
         self.journal.put(stored.WEIGHTS, lambda path: stored.put(checkpoint.weights, path))
         self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint.state, path))
+        self.logs.save()
         self.loggers.save()
         self.journal.commit({"step": step + 1, "skipped": self._skipped, "finished": False})
         self._index()
@@ -204,10 +223,3 @@ def _tails(times: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Of every time the slowest rank's, by the names that records use."""
     names = sorted({name for each in times for name in each if name != "rank"})
     return {f"time/{name}": round(max(each.get(name, 0.0) for each in times), 3) for name in names}
-
-
-def _rounded(value: float | None) -> float | int | None:
-    """Six significant digits are enough for a record, and what is no number is none."""
-    if value is None or isinstance(value, int):
-        return value
-    return None if value != value or abs(value) == float("inf") else float(f"{value:.6g}")

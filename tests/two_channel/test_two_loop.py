@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,9 @@ def test_a_run_that_was_killed_goes_on_with_answers_under_way(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("fate", "says"),
     [
-        ("raises", "rank 1 failed at rollout of step 5: ValueError: the lamp went out"),
-        ("stops", "rank 1 failed at rollout of step 5: no sign of life"),
-        ("stale", "rank 1 answered with weights of step 4, not 5"),
+        ("raises", r"rank 1 failed at rollout of step 5: ValueError: the lamp went out"),
+        ("stops", r"rank 1 failed at .+: no sign of life"),  # at what its last one was
+        ("stale", r"rank 1 answered with weights of step 4, not 5"),
     ],
 )
 def test_a_rank_that_does_not_answer_ends_the_run(tmp_path: Path, fate: str, says: str) -> None:
@@ -120,7 +121,7 @@ def test_a_rank_that_does_not_answer_ends_the_run(tmp_path: Path, fate: str, say
     (tmp_path / "fate").write_text(f"{fate} 1")
     ended = forks.run(detectors.arguments(tmp_path, 2, "scribbling", **keys), 2, tmp_path / "job")
     assert 0 not in ended.codes
-    assert says in ended.err
+    assert re.search(says, ended.err), ended.err
 
 
 def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
