@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -58,7 +58,8 @@ def operate(world: World, config: GrowthConfig = CONFIG) -> tuple[list[str], lis
 def main(world: World) -> int:
     """On every rank; rank 0 prints."""
     torch.backends.cudnn.deterministic = True
-    done, held = operate(world)
+    many = replace(CONFIG, growth=replace(CONFIG.growth, environments=4, block=4))  # how many operations, chance says
+    done, held = operate(world, many)
     cuda = torch.device(world.device).type == "cuda"
     peak = torch.cuda.max_memory_allocated(world.device) if cuda else 0
     mine = {"device": world.device, "peak_bytes": peak, "operations": done, "held": held}
