@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,8 +213,8 @@ def conv(given: argparse.Namespace) -> list[dict[str, Any]]:
 # Training on devices
 
 
-def ranks(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Training steps a second of the real command on each number of devices."""
+def ranks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Training steps a second of the real command on each number of devices, as each is known."""
     counts = [int(word) for word in given.devices.split(",") if word.isdecimal()]
     require(bool(counts) and min(counts) >= 1, "--devices", given.devices, "numbers such as 1,2,4")
     require(given.updates >= 3, "--updates", given.updates, "at least 3 for ranks: the first and the last are not counted")
@@ -232,7 +232,7 @@ def ranks(given: argparse.Namespace) -> list[dict[str, Any]]:
         row |= _spread([steps / each for each in seconds])
         linear = row["steps_per_s"] / (count / counts[0] * found[0]["steps_per_s"]) if found else 1.0
         found.append({**row, "of linear": linear})
-    return found
+        yield found[-1]
 
 
 def _command(keys: dict[str, Any], devices: int, updates: int) -> list[float]:
@@ -281,4 +281,4 @@ def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-ACTS: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"batch": batch, "conv": conv, "ranks": ranks}
+ACTS: dict[str, Callable[[argparse.Namespace], Iterable[dict[str, Any]]]] = {"batch": batch, "conv": conv, "ranks": ranks}

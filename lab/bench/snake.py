@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,11 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     for name in ("games", "cores", "repeats", "updates"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
-    acts: dict[str, Callable[[argparse.Namespace], list[dict[str, Any]]]] = {"games": games, "learn": learn, "ranks": ranks}
+    acts: dict[str, Callable[[argparse.Namespace], Iterable[dict[str, Any]]]] = {
+        "games": games,
+        "learn": learn,
+        "ranks": ranks,
+    }
     rows = []
     for part in given.parts:
         for row in acts[part](given):
@@ -219,8 +223,8 @@ def _this_loop(setting: Any) -> float:
 # Learning on devices
 
 
-def ranks(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Training steps a second of the real command on each number of devices."""
+def ranks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Training steps a second of the real command on each number of devices, as each is known."""
     counts = [int(word) for word in given.devices.split(",") if word.isdecimal()]
     require(bool(counts) and min(counts) >= 1, "--devices", given.devices, "numbers such as 1,2,4")
     pairs = dict(each.partition("=")[::2] for each in given.set)
@@ -237,7 +241,7 @@ def ranks(given: argparse.Namespace) -> list[dict[str, Any]]:
         row = {"devices": count, "games a rank": config.runner.per_rank_num_envs, **_spread(rates)}
         linear = row["steps_per_s"] / (count / counts[0] * found[0]["steps_per_s"]) if found else 1.0
         found.append({**row, "of linear": linear})
-    return found
+        yield found[-1]
 
 
 def _command(keys: dict[str, Any], rollout: int, updates: int, devices: int, environment: dict[str, str]) -> list[float]:
