@@ -190,7 +190,7 @@ def _reporting(path: str) -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise PictureError(
-            path, "no such file", "put it there, or name it as it is called, relative to the tickets"
+            path, "no such file", "put it there, or name it as it is called, relative to the file that names it"
         ) from None
     except image.DecompressionBombError:
         raise _too_many_pixels(path, "far too many pixels") from None
