@@ -22,6 +22,7 @@ from stageb.errors import ConfigError, shown
 FOLDER = "logs.d"  # in a run's folder; no folder that is named after anything has a dot in its name
 PLACES = ("root_dir", "save_dir")  # what such classes call the folder to write to
 DATABASE = "tracking_uri"  # what MLflow calls the server or the database, which it wants rather than a folder
+MADE_UP = "default_hp_metric"  # by which TensorBoard's would draw a figure of -1 beside the config
 RUN = ("id", "run_id")  # what classes of W&B's and MLflow's call a run of the service's that is to go on
 RUNS = "runs.json"  # under FOLDER: by logger, the service's run that this one is shown in
 
@@ -128,7 +129,7 @@ def _class(asked: str | LoggerConfig) -> type[Logger]:
     if not (isinstance(found, type) and issubclass(found, Logger)) or inspect.isabstract(found):
         raise ConfigError("loggers", path, "this is no class of loggers of lightning.fabric or lightning.pytorch")
     try:
-        inspect.signature(found).bind(**{**_places(found, Path()), **given})
+        inspect.signature(found).bind(**{**_defaults(found, Path()), **given})
     except TypeError as error:
         raise ConfigError("loggers", path, f"init_args: {error}; this class takes {inspect.signature(found)}") from None
     return found
@@ -138,20 +139,21 @@ def _made(asked: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
     found, given = _class(asked), {} if isinstance(asked, str) else asked.init_args
     again = {name: run for name in _takes(found, RUN) if run}
     try:
-        return found(**{**_places(found, folder), **again, **given})
+        return found(**{**_defaults(found, folder), **again, **given})
     except Exception as error:  # a package that it needs is missing, a service refuses, ...
         path = asked if isinstance(asked, str) else asked.class_path
         remedy = f"it cannot be made ({type(error).__name__}: {error}); install what it needs, or mend its init_args"
         raise ConfigError("loggers", path, remedy) from error
 
 
-def _places(kind: type[Logger], folder: Path) -> dict[str, str]:
+def _defaults(kind: type[Logger], folder: Path) -> dict[str, Any]:
     """Where to write, for a class that asks; a server that the environment names is left as it is."""
-    places = {name: str(folder) for name in _takes(kind, PLACES)}
+    defaults: dict[str, Any] = {name: str(folder) for name in _takes(kind, PLACES)}
+    defaults |= dict.fromkeys(_takes(kind, (MADE_UP,)), False)
     for name in _takes(kind, (DATABASE,)):
         if inspect.signature(kind).parameters[name].default is None:
-            places[name] = f"sqlite:///{folder}/mlflow.db"
-    return places
+            defaults[name] = f"sqlite:///{folder}/mlflow.db"
+    return defaults
 
 
 def _takes(kind: type[Logger], names: Sequence[str]) -> list[str]:
