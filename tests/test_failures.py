@@ -260,7 +260,16 @@ def cases() -> list[Case]:
         Case(
             "SIGINT before the ranks have met", "own", "late", on=1, send=INT, to="parent", says="interrupted", codes=(130,)
         ),
-        Case("SIGKILL of the parent before the ranks have met", "own", "late", on=1, send=KILL, to="parent", codes=(137,)),
+        Case(  # of more than two, the others would tell in many lines of torch's that rank 0 is gone
+            "SIGKILL of the parent before the ranks have met",
+            "own",
+            "late",
+            on=1,
+            send=KILL,
+            to="parent",
+            world_size=2,
+            codes=(137,),
+        ),
         Case("SIGINT to a single process", "own", send=INT, to="parent", world_size=1, says="interrupted by", codes=(130,)),
     ]
     return found
