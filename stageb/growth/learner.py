@@ -22,7 +22,6 @@ from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
 
-ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
 BROKEN_IN_A_ROW = 3  # steps of the optimiser that come to no finite gradient, after which a run ends
 
 
@@ -67,21 +66,6 @@ class Batch:
     returns: Tensor  # float32 (B,)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What an update came to: means over its minibatches."""
-
-    policy_loss: float
-    value_loss: float
-    entropy: float
-    approx_kl: float
-    clip_frac: float
-    grad_norm: float
-    explained_variance: float
-    skipped: int  # steps of the optimiser left out, since their gradients were not finite
-    epochs: int  # passes made, fewer than ``ppo.epochs`` where ``ppo.target_kl`` was reached
-
-
 class Learner:
     """The policy, its normaliser and its optimiser."""
 
@@ -89,10 +73,10 @@ class Learner:
         self.config = config
         self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed)
         self.normaliser = Normaliser(SIZE)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ADAM_EPSILON)
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON)
         self._broken = 0  # steps in a row
 
-    def learn(self, played: Played, update: int, done: float) -> Figures:
+    def learn(self, played: Played, update: int, done: float) -> ppo.Figures:
         """One update; ``done`` is the share of the run before it, 0 to 1, by which the schedules go.
 
         Raises ``PolicyError`` where three gradients in a row are not finite.
@@ -115,7 +99,7 @@ class Learner:
         for epoch in range(config.epochs):
             steps = [self._step(batch, done) for batch in self._minibatches(whole, (update, epoch))]
             losses, passes = losses + steps, passes + 1
-            if config.target_kl is not None and float(torch.stack(steps)[:, 3].mean()) > config.target_kl:
+            if config.target_kl is not None and float(torch.stack(steps)[:, ppo.APPROX_KL].mean()) > config.target_kl:
                 break
         self.normaliser.take(played.observations)
         return _figures(losses, float(explained), passes)
@@ -136,7 +120,7 @@ class Learner:
             group["lr"] = between(self.config.ppo.learning_rate, self.config.ppo.learning_rate_end, done)
 
     def _step(self, batch: Batch, done: float) -> Tensor:
-        """One step of the optimiser: the losses after the total, and the length of the gradient."""
+        """One step of the optimiser: ``ppo.noted``."""
         config = self.config.ppo
         weight = between(config.entropy_weight, config.entropy_weight_end, done)
         losses = ppo.ppo_loss(self.policy(batch.seen, batch.actions), batch, config, weight)
@@ -151,8 +135,7 @@ class Learner:
             )
         if not self._broken:
             self.optimizer.step()
-        names = [each.name for each in fields(ppo.Losses)][1:]
-        return torch.stack([*(getattr(losses, name).detach() for name in names), norm])
+        return ppo.noted(losses, norm)
 
     def _minibatches(self, whole: Batch, names: tuple[int, int]) -> Iterator[Batch]:
         """The steps of the round in parts of nearly one size, in an order that ``names`` name: the update and the pass."""
@@ -178,8 +161,7 @@ def _whole(rewards: Tensor, values: Tensor) -> Trajectory:
     return Trajectory(values, torch.cat([values[1:], nothing]), rewards, ends, torch.zeros_like(ends))
 
 
-def _figures(losses: Sequence[Tensor], explained: float, passes: int) -> Figures:
+def _figures(losses: Sequence[Tensor], explained: float, passes: int) -> ppo.Figures:
     seen = torch.stack(list(losses))
     skipped = int((~seen[:, -1].isfinite()).sum())
-    policy, value, entropy, kl, clipped, norm = seen.nan_to_num(0.0, 0.0, 0.0).double().mean(0).tolist()
-    return Figures(policy, value, entropy, kl, clipped, norm, explained, skipped, passes)
+    return ppo.Figures.of(ppo.means(seen).tolist(), explained, skipped, passes)

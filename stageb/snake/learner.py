@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,21 +27,6 @@ class NonFiniteError(StagebError):
     """Losses that are no numbers any more."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What an update came to, over all ranks: means over its minibatches."""
-
-    policy_loss: float
-    value_loss: float
-    entropy: float
-    approx_kl: float
-    clip_frac: float
-    explained_variance: float
-    grad_norm: float
-    skipped: int  # steps of the optimiser left out, since their gradients were not finite
-    epochs: int  # passes made, fewer than ``ppo.epochs`` where ``ppo.target_kl`` was reached
-
-
 class Learner:
     """What a rank does with its rollouts."""
 
@@ -53,7 +37,7 @@ class Learner:
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
         self._broken = 0  # steps in a row
 
-    def learn(self, rollout: Rollout, update: int) -> Figures:
+    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
@@ -80,15 +64,13 @@ class Learner:
                 pulse.tick()
         return steps
 
-    def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> Figures:
+    def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
         """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
-        means = self.world.sum(steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)) / self.world.world_size
+        means = self.world.sum(ppo.means(steps)) / self.world.world_size
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac", "grad_norm")
-        figures, lengths = dict(zip(names, read, strict=False)), read[len(names) :]
-        skipped = self._left_out(lengths, update)
-        return Figures(**figures, explained_variance=variance, skipped=skipped, epochs=epochs)
+        skipped = self._left_out(read[len(means) :], update)
+        return ppo.Figures.of(read[: len(means)], variance, skipped, epochs)
 
     def _left_out(self, lengths: Sequence[float], update: int) -> int:
         """How many steps were left out, by the lengths of their gradients."""
@@ -121,5 +103,5 @@ class Learner:
         """Whether the new policy is far enough from the old one, over all ranks, to make no further pass."""
         if self.config.target_kl is None:
             return False
-        mean = torch.stack([each[3] for each in seen]).mean().double()
+        mean = torch.stack([each[ppo.APPROX_KL] for each in seen]).mean().double()
         return float(self.world.sum(mean)) / self.world.world_size > self.config.target_kl

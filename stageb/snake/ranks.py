@@ -13,19 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import seeds
+from stageb import ppo, seeds
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
 from stageb.snake.game import Game
-from stageb.snake.learner import Figures, Learner
+from stageb.snake.learner import Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import Schedule, games_for
 from stageb.snake.step import Step
 from stageb.snake.types import Played, Rollout
 from stageb.world import World, decode, encode
 
-ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
 
@@ -50,7 +49,7 @@ class Ranks:
         first = world.rank * schedule.games
         numbers = range(first, first + schedule.games)
         self.agent = Agent(config.agent, config.game.size, config.seed)
-        optimizer = torch.optim.Adam(self.agent.parameters(), eps=ADAM_EPSILON, fused=True)
+        optimizer = torch.optim.Adam(self.agent.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         if config.runner.compile:
             self.agent.compile()
@@ -82,7 +81,7 @@ class Ranks:
         self._ended = self._ended.plus(played)
         return rollout
 
-    def learn(self, rollout: Rollout, update: int) -> Figures:
+    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update of the agent, the same on all ranks."""
         return self.learner.learn(rollout, update)
 

@@ -14,11 +14,12 @@ from stageb.config import PpoConfig
 from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
 from stageb.growth.controllers import Learnt
-from stageb.growth.learner import Figures, Learner, Played, PolicyError
+from stageb.growth.learner import Learner, Played, PolicyError
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
 from stageb.growth.types import SlotView, Stage, View
+from stageb.ppo import Figures
 
 CONFIG = GrowthConfig(
     host=HostConfig(epochs=14, blueprints=["norm", "mlp"]),
