@@ -15,18 +15,12 @@ import torch
 from torch import Tensor
 
 from stageb import draws, ppo, seeds
-from stageb.errors import StagebError
 from stageb.growth import memory
 from stageb.growth.config import GrowthConfig
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
-
-BROKEN_IN_A_ROW = 3  # steps of the optimiser that come to no finite gradient, after which a run ends
-
-
-class PolicyError(StagebError):
-    """Losses of the policy that are no numbers any more."""
+from stageb.nonfinite import IN_A_ROW, LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +68,12 @@ class Learner:
         self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed)
         self.normaliser = Normaliser(SIZE)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON)
-        self._broken = 0  # steps in a row
+        self._left_out = LeftOut("a smaller ppo.learning_rate")
 
     def learn(self, played: Played, update: int, done: float) -> ppo.Figures:
         """One update; ``done`` is the share of the run before it, 0 to 1, by which the schedules go.
 
-        Raises ``PolicyError`` where three gradients in a row are not finite.
+        Raises ``NonFiniteError`` where three gradients in a row are not finite.
         """
         config = self.config.ppo
         remembered = memory.over(played.observations)
@@ -127,13 +121,9 @@ class Learner:
         self.optimizer.zero_grad()
         losses.total.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
-        self._broken = 0 if norm.isfinite() else self._broken + 1
-        if self._broken == BROKEN_IN_A_ROW:
-            raise PolicyError(
-                f"the gradients of the policy are not finite, {BROKEN_IN_A_ROW} steps in a row; the last commit is intact. "
-                "Try a smaller ppo.learning_rate"
-            )
-        if not self._broken:
+        finite = bool(norm.isfinite())
+        self._left_out.count(finite, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")
+        if finite:
             self.optimizer.step()
         return ppo.noted(losses, norm)
 

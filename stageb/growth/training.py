@@ -22,14 +22,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stageb.errors import StagebError
+from stageb import nonfinite
 from stageb.growth import bank
 from stageb.growth.blocks import Seeds, Slot, forward, parted
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, segment
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-BROKEN_IN_A_ROW = 3  # steps of a host that come to no finite gradient, after which its run ends
 SCALE, LARGEST_SCALE = 1024.0, 65536.0  # of 16-mixed losses: at first, and at most
 SHRINK, GROW, GROW_AFTER = 0.125, 2.0, 200  # three steps left out take it from 1024 to 2: then it is not to blame
 
@@ -38,13 +37,13 @@ Mean = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 """The mean over ranks of tensors by name: of every segment's gradient, zeros where it is not in use, and of the figures."""
 
 
-class NonFiniteError(StagebError):
+class NonFiniteError(nonfinite.NonFiniteError):
     """Hosts whose losses are no numbers any more."""
 
     def __init__(self, members: Sequence[int]) -> None:
         super().__init__(
-            f"the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite in members {', '.join(map(str, members))} of "
-            "the block. Try host.precision 32-true, or a smaller host.learning_rate"
+            f"{nonfinite.TOLD} in members {', '.join(map(str, members))} of the block. Try host.precision 32-true, or a "
+            "smaller host.learning_rate"
         )
         self.members = tuple(members)  # of the block, from 0
 
@@ -233,7 +232,7 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Ten
     hosts.counts += updated & finite
     hosts.skipped += updated & ~finite
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
-    hosts.broken.copy_(torch.where(hosts.broken >= BROKEN_IN_A_ROW, hosts.broken, in_a_row))
+    hosts.broken.copy_(torch.where(hosts.broken >= nonfinite.IN_A_ROW, hosts.broken, in_a_row))
     counts = hosts.counts.clamp(min=1).to(squares.dtype)
     rates = counts.new_tensor(hosts.plan.learning_rates) * finite / -torch.expm1(counts * math.log(BETAS[0]))
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
@@ -272,6 +271,6 @@ def _rescale(hosts: Hosts, finite: Tensor) -> None:
 
 
 def _raise_if_broken(hosts: Hosts) -> None:
-    broken = (hosts.broken >= BROKEN_IN_A_ROW).nonzero().flatten().tolist()
+    broken = (hosts.broken >= nonfinite.IN_A_ROW).nonzero().flatten().tolist()
     if broken:
         raise NonFiniteError(broken)

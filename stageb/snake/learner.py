@@ -14,17 +14,11 @@ import torch
 from torch import Tensor
 
 from stageb import draws, ppo, pulse, seeds
-from stageb.errors import StagebError
+from stageb.nonfinite import TOLD, LeftOut
 from stageb.snake.schedule import Schedule
 from stageb.snake.step import Step
 from stageb.snake.types import Batch, Rollout
 from stageb.world import World
-
-BROKEN_IN_A_ROW = 3  # steps of the optimiser that come to no finite gradient, after which a run ends
-
-
-class NonFiniteError(StagebError):
-    """Losses that are no numbers any more."""
 
 
 class Learner:
@@ -35,7 +29,7 @@ class Learner:
         self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
-        self._broken = 0  # steps in a row
+        self._left_out = LeftOut("fabric.precision 32-true, or a smaller ppo.learning_rate")
 
     def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
@@ -69,20 +63,10 @@ class Learner:
         means = self.world.sum(ppo.means(steps)) / self.world.world_size
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
-        skipped = self._left_out(read[len(means) :], update)
-        return ppo.Figures.of(read[: len(means)], variance, skipped, epochs)
-
-    def _left_out(self, lengths: Sequence[float], update: int) -> int:
-        """How many steps were left out, by the lengths of their gradients."""
-        finite = [math.isfinite(length) for length in lengths]
-        for fine in finite:
-            self._broken = 0 if fine else self._broken + 1
-            if self._broken == BROKEN_IN_A_ROW:
-                raise NonFiniteError(
-                    f"update {update}: the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite; the last commit is "
-                    "intact. Try fabric.precision 32-true, or a smaller ppo.learning_rate"
-                )
-        return finite.count(False)
+        finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps
+        for each in finite:
+            self._left_out.count(each, f"update {update}: {TOLD}")
+        return ppo.Figures.of(read[: len(means)], variance, finite.count(False), epochs)
 
     def _minibatches(self, rollout: Rollout, advantages: Tensor, returns: Tensor, names: tuple[int, int]) -> Iterator[Batch]:
         """The minibatches of one pass, which ``names`` name: the update and the epoch."""

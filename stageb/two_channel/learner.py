@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import pulse
-from stageb.errors import StagebError
+from stageb.nonfinite import LeftOut
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
@@ -29,12 +29,7 @@ from stageb.two_channel.packing import Line
 from stageb.two_channel.types import Sample, Target
 from stageb.world import World
 
-BROKEN_IN_A_ROW = 3  # steps that come to no finite gradient, after which a run ends
 BETAS = (0.9, 0.98)
-
-
-class NonFiniteError(StagebError):
-    """Losses that are no numbers any more."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ class Learner:
         self.optimizer = optimizer_of(detector.model, config.schedule)
         self._weights = [each for group in self.optimizer.param_groups for each in group["params"]]
         self._device = self._weights[0].device
-        self._broken = 0  # steps in a row
+        self._left_out = LeftOut("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
         self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
@@ -102,7 +97,7 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """All that a learner goes on from: weights that are trained, by name, and the optimiser's."""
         trained = {name: each.detach() for name, each in self._trained()}
-        return {"weights": trained, "optimizer": self.optimizer.state_dict(), "broken": self._broken}
+        return {"weights": trained, "optimizer": self.optimizer.state_dict(), "broken": self._left_out.in_a_row}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
@@ -110,7 +105,7 @@ class Learner:
             for name, weight in self._trained():
                 weight.copy_(state["weights"][name])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._broken = state["broken"]
+        self._left_out.in_a_row = state["broken"]
 
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
@@ -154,7 +149,7 @@ class Learner:
         if math.isfinite(norm):
             self.optimizer.step()
         self.optimizer.zero_grad()
-        self._count_broken(norm)
+        self._left_out.count(math.isfinite(norm))
         full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
         return Figures(
             losses=dict(zip(NAMES, found, strict=True)),
@@ -183,14 +178,6 @@ class Learner:
 
     def _over_ranks(self, tensor: Tensor) -> Tensor:
         return torch.as_tensor(self.world.fabric.all_reduce(tensor, reduce_op="sum"))
-
-    def _count_broken(self, norm: float) -> None:
-        self._broken = 0 if math.isfinite(norm) else self._broken + 1
-        if self._broken == BROKEN_IN_A_ROW:
-            raise NonFiniteError(
-                f"the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite; the last commit is intact. Try "
-                "fabric.precision 32-true, or a smaller schedule.learning_rate"
-            )
 
 
 @dataclass

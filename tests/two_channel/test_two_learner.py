@@ -18,10 +18,11 @@ from two_channel import made
 
 from stageb.engines.rows import PICTURE
 from stageb.errors import InputError
+from stageb.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing
 from stageb.two_channel.adapters import adapt, weights
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, TunerConfig
-from stageb.two_channel.learner import Figures, Learner, NonFiniteError
+from stageb.two_channel.learner import Figures, Learner
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
