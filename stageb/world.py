@@ -92,13 +92,14 @@ class World:
             rows = torch.as_tensor(self.fabric.all_gather(padded)).cpu()
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
 
-    def sum(self, mine: Tensor) -> Tensor:
+    def sum(self, mine: Tensor, what: str = "sum") -> Tensor:
         """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's device.
 
-        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for its own first.
+        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for its own first. ``what``
+        names the sum, for errors and the watchdog.
         """
         if self.world_size > 1:
-            with self.together("sum"):
+            with self.together(what):
                 torch.distributed.all_reduce(mine)
         return mine
 

@@ -68,6 +68,16 @@ def test_sum_adds_up_what_every_rank_brings(world_size: int) -> None:
     assert on_ranks(world_size, act) == [expected * 2] * world_size
 
 
+def test_a_sum_is_a_wait_under_its_name() -> None:
+    def act(world: World) -> list[tuple[str, str]]:
+        waits: list[tuple[str, str]] = []
+        pulse.listen(lambda now: waits.append((now.label, now.kind)))
+        world.sum(torch.ones(2), "gradients")
+        return waits
+
+    assert all(waits[0] == ("gradients", "waiting") for waits in on_ranks(2, act))
+
+
 @every
 def test_ranks_that_agree_go_on(world_size: int) -> None:
     assert on_ranks(world_size, lambda world: world.agree("inputs", "same")) == [None] * world_size

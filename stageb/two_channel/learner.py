@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,7 +65,7 @@ class Learner:
     ) -> None:
         self.world, self.detector, self.config = world, detector, config
         self.ranks = world.world_size if ranks is None else ranks
-        self._summed = summed or self._over_ranks
+        self._summed = summed or partial(world.sum, what="gradients")
         if config.model.gradient_checkpointing:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
@@ -144,7 +145,7 @@ class Learner:
     def _finish(self, tally: _Tally) -> Figures:
         """Reduce gradients, and step."""
         begun = time.perf_counter()
-        found = self._reduced(tally.sums).tolist()
+        found = self._reduced(tally.sums)
         norm = float(torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm))
         if math.isfinite(norm):
             self.optimizer.step()
@@ -164,20 +165,17 @@ class Learner:
             reduce_s=time.perf_counter() - begun,
         )
 
-    def _reduced(self, sums: Tensor) -> Tensor:
+    def _reduced(self, sums: Tensor) -> list[float]:
         """Sum gradients over ranks, in place, and ``sums`` too."""
         if self.ranks == 1:
-            return sums
+            return sums.tolist()
         gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._weights]
-        with self.world.together("gradients"):
+        with self.world.together("gradients"):  # on a GPU the wait for the other ranks is that for the device
             total = self._summed(torch.cat([each.flatten() for each in gradients]))
-            sums = self._summed(sums)
+            found: list[float] = self._summed(sums).tolist()
         for weight, part in zip(self._weights, torch.split(total, [each.numel() for each in gradients]), strict=True):
             weight.grad = part.view_as(weight)
-        return sums
-
-    def _over_ranks(self, tensor: Tensor) -> Tensor:
-        return torch.as_tensor(self.world.fabric.all_reduce(tensor, reduce_op="sum"))
+        return found
 
 
 @dataclass
