@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 from two_channel import made
 
+from stageb.config import FabricConfig
 from stageb.engines.rows import PICTURE
 from stageb.errors import InputError
 from stageb.nonfinite import NonFiniteError
@@ -214,6 +215,12 @@ def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_e
     weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(NonFiniteError, match="3 steps in a row"):
         steps(learner, targets, 3)
+
+
+def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
+    mixed, whole = FabricConfig(precision="bf16-mixed"), FabricConfig()
+    assert model.answering(mixed, "cuda:1") == torch.bfloat16
+    assert {model.answering(mixed, "cpu"), model.answering(whole, "cuda:0")} == {torch.float32}
 
 
 def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:
