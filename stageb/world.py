@@ -34,6 +34,7 @@ commit by the same command, which also serves a machine that went away.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -212,6 +213,18 @@ def encode(value: Json) -> bytes:
 def decode(data: bytes) -> Any:
     """The value that ``encode`` was given, with tuples as lists and keys as strings."""
     return json.loads(data)
+
+
+def pack(value: Any) -> bytes:
+    """``value`` as bytes for ``gather``: tensors, in dicts and lists with what JSON can hold."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def unpack(data: bytes) -> Any:
+    """The value that ``pack`` was given, its tensors on the devices that they came from."""
+    return torch.load(io.BytesIO(data), weights_only=True)
 
 
 def run(settings: FabricConfig, main: Callable[[World], int]) -> int:

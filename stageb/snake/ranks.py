@@ -5,7 +5,6 @@ Every method is for all ranks, in the same order. Rank 0 alone decides and write
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import astuple
 from typing import Any
@@ -23,7 +22,7 @@ from stageb.snake.rollout import Player
 from stageb.snake.schedule import Schedule, games_for
 from stageb.snake.step import Step
 from stageb.snake.types import Played, Rollout
-from stageb.world import World, decode, encode
+from stageb.world import World, decode, encode, pack, unpack
 
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
@@ -110,12 +109,10 @@ class Ranks:
 
     def checkpoint(self) -> Checkpoint:
         """All that a run goes on from; on rank 0 the games of all ranks, elsewhere its own alone."""
-        buffer = io.BytesIO()
-        torch.save(self.game.state(), buffer)
-        parts = self.world.gather(buffer.getvalue())
+        parts = self.world.gather(pack(self.game.state()))
         if not self.world.is_global_zero:
             return {}
-        states = [torch.load(io.BytesIO(part), weights_only=True) for part in parts]
+        states = [unpack(part) for part in parts]
         games = {name: torch.cat([state[name] for state in states]) for name in states[0]}
         return {"agent": _held(self.agent.state_dict()), "optimizer": _held(self.optimizer.state_dict()), "games": games}
 

@@ -27,7 +27,7 @@ from stageb.two_channel.learner import Figures, Learner
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
-from stageb.world import World
+from stageb.world import World, pack, unpack
 
 Targets = list[Any]
 
@@ -186,20 +186,12 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
         targets = made.taught(root, whole.detector)
         begun = learner_of(root, world(), change)
         steps(begun, targets, 2)
-        state = _through_a_file(begun.state())
+        state = unpack(pack(begun.state()))
         again = learner_of(root, world(), change)
         again.take_up(state)
         steps(whole, targets, 4), steps(again, targets, 2)
         pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
         assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
-
-
-def _through_a_file(state: dict[str, Any]) -> Any:
-    import io
-
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
 
 
 def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_end_it(root: Path) -> None:
