@@ -24,13 +24,14 @@ from stageb.figures import rounded, short
 from stageb.growth import devices, progress, rows
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, snapshot_of
-from stageb.growth.learner import Figures, Learner, Played, between
+from stageb.growth.learner import Learner, Played, between
 from stageb.growth.ranks import Round
 from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
 from stageb.journal import Journal
 from stageb.loggers import Loggers
 from stageb.logs import Logs, View
+from stageb.ppo import Figures
 from stageb.progress import Plan, Progress, console
 
 METRICS, EPISODES, TIMINGS = "metrics.jsonl", "episodes.jsonl", "timings.jsonl"

@@ -25,10 +25,10 @@ from stageb.figures import rounded, short
 from stageb.journal import Journal
 from stageb.loggers import Loggers
 from stageb.logs import Logs, View
+from stageb.ppo import Figures
 from stageb.progress import Plan, Progress, console
 from stageb.snake import progress
 from stageb.snake.config import START_LENGTH, SnakeConfig
-from stageb.snake.learner import Figures
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.schedule import Schedule
 from stageb.snake.stored import WEIGHTS

@@ -30,6 +30,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
+from stageb.config import FabricConfig
 from stageb.engines import attention
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
@@ -82,6 +83,12 @@ class Detector:
         """The same as ids, the picture's as ``Eyes`` names it. Raises ``PictureError``."""
         shared, own = self.chat.encode(self.prompt(image))
         return shared + self.eyes.ids((image,)) + own
+
+
+def answering(fabric: FabricConfig, device: str) -> torch.dtype:
+    """What a detector that only answers is loaded in: as learning computes on a GPU, where that is bf16-mixed."""
+    halved = fabric.precision == "bf16-mixed" and device.startswith("cuda")
+    return torch.bfloat16 if halved else torch.float32
 
 
 def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:

@@ -67,10 +67,8 @@ class Ranks:
         """``folder`` is that, or the name, of the checkpoint to begin with."""
         self.config, self.inputs, self.world = config, inputs, world
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
-        halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
-        self.reader = model.load(
-            folder, config.model, config.data.prompt, world.device, torch.bfloat16 if halved else torch.float32
-        )
+        dtype = model.answering(config.fabric, world.device)
+        self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)
         self.spelling = text.spelling_of(self.reader.tokenizer)
         text.check(inputs.train, self.spelling)
         self.train, self.aside = self._fitting(inputs.train)
