@@ -71,6 +71,7 @@ THIRD_PARTY = {
     "stageb/growth/*": {"safetensors", "torch"},
     "stageb/two_channel/adapters": {"peft", "torch"},
     "stageb/two_channel/augmentation": {"PIL", "torch"},
+    "stageb/two_channel/pixels": {"numpy", "torch"},
     "stageb/two_channel/learner": {"torch", "transformers"},
     "stageb/two_channel/matching": {"numpy", "scipy"},
     "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},

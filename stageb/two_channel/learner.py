@@ -95,6 +95,16 @@ class Learner:
         self.detector.model.eval()
         return self._finish(tally)
 
+    def images(self, targets: Iterable[tuple[Sample, Target]]) -> list[int]:
+        """The names of the images that this rank will be shown when it learns from ``targets``."""
+        mine = [
+            line
+            for number, lines in enumerate(self._packs(targets, _Tally(torch.zeros(0))))
+            for line in lines
+            if number % self.ranks == self.world.rank
+        ]
+        return [name for line in mine for name in self.detector.eyes.names_in(line.prompt)]
+
     def state(self) -> dict[str, Any]:
         """All that a learner goes on from: weights that are trained, by name, and the optimiser's."""
         trained = {name: each.detach() for name, each in self._trained()}

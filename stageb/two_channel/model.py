@@ -36,7 +36,7 @@ from stageb.engines import config as engines
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
-from stageb.engines.vision import Eyes, eyes_of
+from stageb.engines.vision import eyes_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
 from stageb.two_channel.augmentation import Views
@@ -66,7 +66,7 @@ class Detector:
 
     model: Any
     tokenizer: Any
-    eyes: Eyes
+    eyes: Views
     chat: Chat
     words: str  # of every prompt
 
