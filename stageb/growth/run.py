@@ -31,7 +31,7 @@ from stageb.growth.stored import WEIGHTS
 from stageb.journal import Journal
 from stageb.loggers import Loggers
 from stageb.logs import Logs, View
-from stageb.progress import Plan, Progress, console
+from stageb.progress import Plan, Progress, finished_already
 
 METRICS, EPISODES, TIMINGS = "metrics.jsonl", "episodes.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
@@ -75,8 +75,7 @@ class Run:
         if not last or not (last["state"] or {}).get("finished"):
             return False
         self._open(False)
-        console().print(f"{self.config.output.root}/{self.config.output.run_name}: finished already")
-        console().print(progress.result(self.journal.rows(METRICS)[-1]))
+        finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1]))
         return True
 
     def begin(self, fresh: bool, places: Sequence[str]) -> tuple[int, Snapshot]:
@@ -95,9 +94,8 @@ class Run:
         held = self.journal.rows(METRICS)
         self.logs = Logs(self.config.log, VIEW, self.journal.folder, held)
         opening = progress.opening(self.config, self.schedule, done, held[-1] if held else None)
-        self.progress = Progress(
-            opening, Plan(self.schedule.updates, done, self.config.growth.commit_every), self.config.log_level
-        )
+        plan = Plan("update", self.schedule.updates, done, self.config.growth.commit_every)
+        self.progress = Progress(opening, plan, self.config.log_level)
         for line in devices.told(places, shares, self.config.growth.block):
             self.progress.tells(line)
         if self.config.growth.ddp and len(places) > 1:

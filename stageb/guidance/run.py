@@ -22,7 +22,7 @@ from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Learnt, Tools
-from stageb.guidance.progress import Edits, Progress, finished_already
+from stageb.guidance.progress import Edits, Progress
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.report import write
 from stageb.guidance.schedule import Place, Round, Schedule
@@ -41,6 +41,7 @@ from stageb.guidance.state import (
 from stageb.guidance.types import Answers, Candidate, Guidance, Record
 from stageb.journal import Journal
 from stageb.loggers import Loggers
+from stageb.progress import finished_already
 
 UNCHANGED = "unchanged"
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
@@ -83,7 +84,7 @@ class Run:
             return False
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
         self._take_up()
-        finished_already(self.config)
+        finished_already(self.config.output)
         self._shows()
         return True
 

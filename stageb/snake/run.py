@@ -25,7 +25,7 @@ from stageb.figures import rounded, short
 from stageb.journal import Journal
 from stageb.loggers import Loggers
 from stageb.logs import Logs, View
-from stageb.progress import Plan, Progress, console
+from stageb.progress import Plan, Progress, finished_already
 from stageb.snake import progress
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.learner import Figures
@@ -110,8 +110,7 @@ class Run:
         if not last or not (last["state"] or {}).get("finished"):
             return False
         self._open(False, last["config"].get("games", 0))
-        console().print(f"{self.config.output.root}/{self.config.output.run_name}: finished already")
-        console().print(progress.result(self.journal.rows(METRICS)[-1], self.config))
+        finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1], self.config))
         return True
 
     def begin(self, fresh: bool, schedule: Schedule) -> tuple[int, Checkpoint | None]:
@@ -127,7 +126,7 @@ class Run:
         rows = self.journal.rows(METRICS)
         self.logs = Logs(self.config.log, VIEW, self.journal.folder, rows)
         opening = progress.opening(self.config, schedule, done, rows[-1] if rows else None)
-        plan = Plan(schedule.updates, done, self.config.runner.commit_every)
+        plan = Plan("update", schedule.updates, done, self.config.runner.commit_every)
         self.progress = Progress(opening, plan, self.config.log_level)
         launching.heed(self.progress.stops)
         self.loggers = Loggers(self.config.loggers, self.journal.folder, self.progress.tells)

@@ -24,11 +24,11 @@ from stageb.figures import rounded
 from stageb.journal import Journal
 from stageb.loggers import Loggers
 from stageb.logs import Logs, View
-from stageb.two_channel import evaluate, metrics, model, stored
+from stageb.progress import Plan, Progress, finished_already
+from stageb.two_channel import evaluate, metrics, model, progress, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import summary
 from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.progress import Progress, finished_already
 from stageb.two_channel.ranks import Came, Checkpoint, Ranks, Tested
 from stageb.two_channel.schedule import Schedule
 
@@ -71,6 +71,7 @@ class Run:
         self.folder = Path(config.output.root, config.output.run_name)
         self._yaml, self._facts = resolved_yaml, facts
         self._skipped = 0  # steps of the optimiser, since the run began
+        self._f1: float | None = None  # of the last rollouts
         self._since = time.monotonic()  # when the last row was written
 
     def __enter__(self) -> Self:
@@ -91,7 +92,7 @@ class Run:
         if fresh or not (committed(self.folder)["state"] or {}).get("finished"):
             return False
         self._open(False)
-        finished_already(self.config, self.journal.rows(METRICS)[-1])
+        finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1], self.config))
         return True
 
     def begin(self, fresh: bool) -> tuple[int, str | None, str]:
@@ -120,7 +121,8 @@ class Run:
         self._index()
         rows = self.journal.rows(METRICS)
         self.logs = Logs(self.config.log, VIEW, self.folder, rows)
-        self.progress = Progress(self.config, self.schedule, done, rows[-1] if rows else None)
+        plan = Plan("step", self.schedule.steps, done, self.config.schedule.commit_every)
+        self.progress = Progress(progress.opening(self.config, self.schedule, done), plan, self.config.log_level)
         if aside:
             self.progress.tells(f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}")
         launching.heed(self.progress.stops)
@@ -141,7 +143,7 @@ class Run:
         self.loggers.close("success")
         stored.clear(self.folder / stored.BASE)
         self.journal.commit({**self.journal.state, "finished": True})
-        self.progress.result(rows[-1])
+        self.progress.tells(progress.result(rows[-1], self.config))
 
     def _open(self, fresh: bool) -> None:
         output, precision = self.config.output, self.config.fabric.precision
@@ -199,7 +201,11 @@ class Run:
         self._since = now
         self.logs.add(row, times)
         self.loggers.log({**row, **times}, step + 1)
-        self.progress.recorded(row, times["time/step_s"])
+        self._f1 = row.get("rollout/f1", self._f1)
+        loss = progress.figures(row, self._f1)
+        said = f"evaluated: {progress.tested(row)}" if tested else loss
+        line = f"{said}, {times['time/step_s']:.2f} s"
+        self.progress.recorded(step + 1, loss, worth_a_line=tested is not None, line=line)
         if tested and step + 1 == self.schedule.steps and self.config.evaluation.pictures:
             shown = tested.samples[: self.config.evaluation.pictures]
             evaluate.draw(shown, tested.told, self.config.channel_b.min_iou, self.folder / PICTURE)
