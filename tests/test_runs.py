@@ -74,3 +74,17 @@ def test_a_run_lets_go_of_its_folder_and_its_loggers_however_it_ends(
     assert machine["stageb"] == stageb.__version__
     assert {"torch", "lightning"} <= machine["packages"].keys()
     assert machine["world_size"] == 1
+
+
+def test_other_programs_see_the_rows_of_every_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit, seen = Journal.commit, list[tuple[int, int]]()
+    views = [tmp_path / "out" / "run" / view for view in ("csv/metrics.csv", "logs.d/lightning_logs/version_0/metrics.csv")]
+
+    def looking(journal: Journal, *given: Any, **named: Any) -> None:
+        own, loggers = (len(view.read_text().splitlines()) - 1 for view in views)  # without the line of names
+        seen.append((own, loggers))
+        commit(journal, *given, **named)
+
+    monkeypatch.setattr(Journal, "commit", looking)
+    assert main(arguments("snake", tmp_path / "out")) == 0
+    assert seen == [(1, 1), (2, 2), (3, 3), (4, 4), (4, 4)]  # at the last, the run is over
