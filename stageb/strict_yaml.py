@@ -95,6 +95,11 @@ def dump(values: Any) -> str:
     return text
 
 
+def load(text: str) -> Any:
+    """The plain data that ``dump`` made a text of."""
+    return yaml.load(text, Loader=Loader)
+
+
 def _line_of(error: yaml.YAMLError, text: str) -> int:
     mark, position = getattr(error, "problem_mark", None), getattr(error, "position", None)
     if mark is not None:

@@ -237,7 +237,7 @@ class Watchdog:
                 cause = f"no progress for {self._patience:g} s (fabric.timeout_s): taken for hung{also}"
                 end_with(RankError(rank, at.label, cause))
         if len(stuck) == self._world_size and all(at.kind == "waiting" for at in stuck.values()):
-            others = "; ".join(f"rank {rank} at {at.label}" for rank, at in stuck.items() if rank)
+            others = "; ".join(f"rank {rank} at {stuck[rank].label}" for rank in sorted(stuck) if rank)
             end_with(RankError(0, stuck[0].label, f"every rank waits for the others: {others}; they ran different code"))
 
     def _lost(self, rank: int, why: str) -> NoReturn:

@@ -1,6 +1,8 @@
 """How a job ends when something goes wrong: fast, with a message that names the rank, non-zero, and with no process left.
 
 ``python tests/test_failures.py [words]`` runs the cases whose names hold every word and prints them as a table with times.
+In the environment ``JOB_WORLD_SIZE`` is the ranks of a job (2; some cases have a number of their own), ``JOB_WITHIN_S`` the
+seconds in which it must be gone (10; many ranks on few cores take longer), and ``JOB_ACCELERATOR`` what they run on (cpu).
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from dataclasses import dataclass
 
 import pytest
 from programs.jobs import Ended, run_job
+
+CPU = os.environ.get("JOB_ACCELERATOR", "cpu") == "cpu"
+RANKS = int(os.environ.get("JOB_WORLD_SIZE", "2"))
+WITHIN_S = float(os.environ.get("JOB_WITHIN_S", "10"))
 
 
 @dataclass(frozen=True)
@@ -27,14 +33,15 @@ class Case:
     says: str | None = None  # a line of stderr, once; None: nobody is left who could say it
     codes: tuple[int, ...] = (1,)
     timeout_s: float = 60.0
-    within_s: float = 10.0
-    world_size: int = 2
+    within_s: float = WITHIN_S
+    world_size: int = RANKS
     traceback: bool = False  # whether a traceback is wanted: for bugs, and for nothing else
     quick: bool = False  # part of the short form
 
     def run(self) -> Ended:
         """Run it."""
         arguments = ("--mishap", self.mishap, "--on", str(self.on), "--timeout_s", str(self.timeout_s))
+        arguments += ("--items", str(3 * self.world_size + 1))  # three for every rank, and one more for rank 0
         limit = self.within_s + 30.0
         return run_job(self.launcher, self.world_size, *arguments, send=self.send, to=self.to, limit_s=limit)
 
@@ -63,7 +70,7 @@ class Case:
 BUG = "ValueError: seven is not a verdict"
 CONFIG = "config: model.model_name_or_path: 'nowhere': name a folder that exists"
 HUNG = "no progress for 3 s (fabric.timeout_s): taken for hung"
-CPU = os.environ.get("JOB_ACCELERATOR", "cpu") == "cpu"
+ELSEWHERE = "".join(f"; rank {rank} at broadcast" for rank in range(2, RANKS))
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 
@@ -143,11 +150,18 @@ def cases() -> list[Case]:
                 "parted",
                 on=1,
                 timeout_s=3,
-                says="every rank waits for the others: rank 1 at gather; they ran different code",
+                says=f"every rank waits for the others: rank 1 at gather{ELSEWHERE}; they ran different code",
             ),
             Case("os._exit(0), rank 1", launcher, "vanish", on=1, says="rank 1 failed at square item 1: its"),
             Case("os._exit(0), rank 0", launcher, "vanish", on=0, says="rank 0 failed at leading: its", codes=(0,)),
-            Case("SIGKILL of rank 1", launcher, send=KILL, to="1", says="rank 1 failed at square item 3: its", quick=own),
+            Case(
+                "SIGKILL of rank 1",
+                launcher,
+                send=KILL,
+                to="1",
+                says=f"rank 1 failed at square item {1 + RANKS}: its",
+                quick=own,
+            ),
             Case("SIGKILL of rank 0", launcher, send=KILL, to="0", says="rank 0 failed at leading: its", codes=(137,)),
             Case(
                 "SIGSTOP of rank 1",

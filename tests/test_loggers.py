@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 from conformance import content
 from lightning.fabric.loggers import CSVLogger
+from lightning.fabric.loggers.logger import Logger
 from programs import small, snakes
 
 from stageb.__main__ import main
+from stageb.config import LoggerConfig
+from stageb.loggers import Loggers
 
 BREAKS = {"class_path": f"{__name__}.Breaking", "init_args": {"after": 3}}
 ALL = ["lightning.fabric.loggers.CSVLogger", {"class_path": "lightning.pytorch.loggers.TensorBoardLogger"}, BREAKS]
+SERVICE = {"class_path": f"{__name__}.Service", "init_args": {"project": "tickets"}}
 KEYS: dict[str, Any] = {"runner.epochs": 1, "runner.log_every_s": 0}
 
 
@@ -34,6 +38,39 @@ class Breaking(CSVLogger):
         super().log_metrics(*given, **named)
 
 
+class Service(Logger):
+    """A service that keeps runs by their ids, as W&B and MLflow do; here a file a run, of all that it was told."""
+
+    def __init__(self, save_dir: str, project: str, run_id: str | None = None) -> None:
+        self.run = run_id or f"{project}-{len(list(Path(save_dir).glob('*.told')))}"
+        self.file = Path(save_dir, f"{self.run}.told")
+
+    def told(self, *what: Any) -> None:
+        with self.file.open("a") as opened:
+            opened.write(json.dumps(what) + "\n")
+
+    @property
+    def name(self) -> str:
+        return "service"
+
+    @property
+    def version(self) -> str:
+        return self.run
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        self.told("config", params["loop"], params["runner"]["epochs"])
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.told("metrics", step)
+
+    def finalize(self, status: str) -> None:
+        self.told(status)
+
+
+def told(folder: Path) -> dict[str, list[Any]]:
+    return {path.stem: list(map(json.loads, path.open())) for path in sorted(folder.glob("logs.d/*.told"))}
+
+
 def logged(folder: Path) -> list[dict[str, str]]:
     (file,) = folder.glob("logs.d/lightning_logs/version_0/metrics.csv")
     with file.open(newline="") as opened:
@@ -47,7 +84,8 @@ def test_loggers_see_the_figures_and_change_nothing(tmp_path: Path, capsys: pyte
     assert "\nvalves, epoch 1, train: round 3/6, acc " in err
     form = r"\nvalves, epoch 1, val: round 5/6, acc \d+\.\d%, step 1, 1 of \d+ edits accepted, \d+\.\d tickets/s"
     assert re.search(form, err), err
-    assert main(small.arguments(tickets, tmp_path / "logged", keys={**KEYS, "loggers": ALL, "log_level": "warning"})) == 0
+    keys = {**KEYS, "loggers": [*ALL, SERVICE], "log_level": "warning"}
+    assert main(small.arguments(tickets, tmp_path / "logged", keys=keys)) == 0
     err = capsys.readouterr().err
     assert "Breaking is left out from now on: ConnectionError: gone \\x1b[2J\n" in err
     assert "epoch" not in err
@@ -60,6 +98,31 @@ def test_loggers_see_the_figures_and_change_nothing(tmp_path: Path, capsys: pyte
         assert [(float(each[f"{name}/acc"]), int(each[f"{name}/fp"])) for each in seen] == [(row["acc"], row["fp"])]
     assert any(each["valves/train/round/tickets_per_second"] for each in rows)
     assert list(run.glob("logs.d/lightning_logs/version_*/events.*"))
+    ((first, second, *_, last),) = told(run).values()
+    assert (first, second, last) == (["metrics", 1], ["config", "guidance", 1], ["success"])
+
+
+def test_a_run_that_goes_on_does_so_in_the_run_of_a_service(tmp_path: Path) -> None:
+    tmp_path.joinpath("config.yaml").write_text("loop: guidance\nrunner: {epochs: 1}\n")
+    asked = [LoggerConfig(SERVICE["class_path"], SERVICE["init_args"])]
+
+    def part(steps: list[int], status: str) -> None:
+        loggers = Loggers(asked, tmp_path, pytest.fail)
+        for step in steps:
+            loggers.log({"acc": 1.0}, step)
+            loggers.save()
+        loggers.close(status)
+
+    part([1, 2], "aborted")
+    part([3], "success")
+    lines = [["metrics", 1], ["config", "guidance", 1], ["metrics", 2], ["failed"], ["metrics", 3], ["success"]]
+    assert told(tmp_path) == {"tickets-0": lines}
+    asked = [LoggerConfig(SERVICE["class_path"], {"project": "other"})]  # another project does not know that run
+    part([4], "success")
+    assert told(tmp_path)["other-1"] == [["metrics", 4], ["config", "guidance", 1], ["success"]]
+    (tmp_path / "logs.d/runs.json").write_text("{")
+    part([5], "success")
+    assert list(told(tmp_path)) == ["other-1", "other-2", "tickets-0"]
 
 
 def test_snakes_rows_go_there_too(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from lab.bench.contestants import CONTESTANTS
-from lab.bench.ranks import FailedError, Ranks, fabric_of, facts, parser_of, workload_of, write
+from lab.bench.ranks import FailedError, Ranks, fabric_of, facts, parser_of, workload_of
+from lab.bench.rows import write
 from stageb.errors import EngineError
 from stageb.world import World, run
 

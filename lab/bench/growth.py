@@ -16,13 +16,9 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lab.bench.growth_conv import FORMS, stepper
+from lab.bench.rows import Act, Row, device_name, fit, measured, on_devices, pairs, spread, write
 from stageb.cli import parse
 from stageb.config import require
 from stageb.errors import InputError
@@ -67,15 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     there = given.device == "cpu" or (given.device == "cuda" and torch.cuda.is_available())
     require(there, "--device", given.device, "cpu, or cuda where there is a GPU")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    rows = []
-    for part in given.parts:
-        for row in ACTS[part](given):
-            print(", ".join(f"{name} {_shown(value)}" for name, value in row.items()), flush=True)
-            rows.append({"part": part, **row})
-    if given.json:
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__, "device": device}
-        Path(given.json).write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    rows = measured(given, ACTS)
+    machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__, "device": device_name()}
+    write(given.json, {"machine": machine, "rows": rows})
     return 0
 
 
@@ -107,7 +98,7 @@ STEPS, EXAMPLES = 4, 512  # of an epoch; in a made-up set
 TASKS = {"mlp": "digits", "conv1d": "mnist1d", "conv2d": "digits", "transformer": "mnist1d"}  # whose examples' shape is read
 
 
-def batch(given: argparse.Namespace) -> list[dict[str, Any]]:
+def batch(given: argparse.Namespace) -> list[Row]:
     """Training steps a second, of all hosts together."""
     whole = given.environments % given.block == 0
     require(whole, "--environments", given.environments, f"a multiple of --block, {given.block}")
@@ -138,7 +129,7 @@ class Made:
     @classmethod
     def of(cls, given: argparse.Namespace, kind: str, grown: bool) -> Made:
         """``grown``: every slot holds a seed, one blueprint or another."""
-        keys = {key.removeprefix("host."): json.loads(value) for key, value in _pairs(given).items()}
+        keys = {key.removeprefix("host."): json.loads(value) for key, value in pairs(given).items()}
         config = HostConfig(**{"kind": kind, **keys})
         form = tasks.form(TaskConfig(TASKS[kind]), config)
         plan, count = hosts.plan(config, form), given.environments
@@ -199,7 +190,7 @@ def one_by_one(made: Made) -> Contestant:
 # Convolutions
 
 
-def conv(given: argparse.Namespace) -> list[dict[str, Any]]:
+def conv(given: argparse.Namespace) -> list[Row]:
     """Gradients a second, of networks of three convolutions."""
     found = []
     for shape, examples in (((16, 20), 32), ((16, 40), 32), ((8, 8, 8), 32), ((16, 16, 16), 32)):
@@ -213,72 +204,49 @@ def conv(given: argparse.Namespace) -> list[dict[str, Any]]:
 # Training on devices
 
 
-def ranks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def ranks(given: argparse.Namespace) -> Iterator[Row]:
     """Training steps a second of the real command on each number of devices, as each is known."""
-    counts = [int(word) for word in given.devices.split(",") if word.isdecimal()]
-    require(bool(counts) and min(counts) >= 1, "--devices", given.devices, "numbers such as 1,2,4")
     require(given.updates >= 3, "--updates", given.updates, "at least 3 for ranks: the first and the last are not counted")
-    pairs = _pairs(given)
-    config: GrowthConfig = parse(["--config", given.config, *(f"--{key}={value}" for key, value in pairs.items())]).config
+    asked = pairs(given)
+    config: GrowthConfig = parse(["--config", given.config, *(f"--{key}={value}" for key, value in asked.items())]).config
     if config.loop != "growth":
         raise InputError(f"bin/bench growth ranks: {given.config} is for loop {config.loop}; name one for loop growth")
-    found: list[dict[str, Any]] = []
-    for count in counts:
+
+    def trained(count: int) -> Row:
         environments = given.environments if config.growth.ddp else given.environments * count
         steps = environments * config.host.epochs * config.host.steps_per_epoch
-        keys = {"growth.environments": environments, "growth.block": given.block, "growth.updates": given.updates}
-        seconds = _command({"config": given.config, **pairs, **keys}, count, given.updates)[1:-1]
-        row = {"devices": count, "ddp": config.growth.ddp, "environments": environments, "block": given.block}
-        row |= _spread([steps / each for each in seconds])
-        linear = row["steps_per_s"] / (count / counts[0] * found[0]["steps_per_s"]) if found else 1.0
-        found.append({**row, "of linear": linear})
-        yield found[-1]
-
-
-def _command(keys: dict[str, Any], devices: int, updates: int) -> list[float]:
-    """Run ``stageb fit``; the seconds of each update."""
-    with tempfile.TemporaryDirectory() as root:
-        last = {
-            "growth.commit_every": updates,
+        keys = {
+            "growth.environments": environments,
+            "growth.block": given.block,
+            "growth.updates": given.updates,
+            "growth.commit_every": given.updates,
             "evaluation.every": 0,
             "evaluation.environments": 1,
             "log.csv": False,
             "log.tensorboard": False,
             "log.curves": False,
-            "output.root": root,
-            "output.run_name": "run",
-            "fabric.devices": devices,
+            "fabric.devices": count,
         }
-        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in {**keys, **last}.items()}
-        line = [sys.executable, "-m", "stageb", "fit", "--loop=growth", *(f"--{key}={text}" for key, text in texts.items())]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
-        rows = Path(root, "run", "timings.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(row)["seconds"] for row in rows]
+        seconds = [row["seconds"] for row in fit({"loop": "growth", "config": given.config, **asked, **keys})][1:-1]
+        row = {"devices": count, "ddp": config.growth.ddp, "environments": environments, "block": given.block}
+        return row | spread("steps_per_s", [steps / each for each in seconds])
+
+    yield from on_devices(given.devices, trained)
 
 
-def _pairs(given: argparse.Namespace) -> dict[str, str]:
-    """What ``--set`` says."""
-    return dict(each.partition("=")[::2] for each in given.set)
-
-
-def _beside(seconds: dict[str, list[float]], what: dict[str, Any], first: str, steps: int) -> list[dict[str, Any]]:
+def _beside(seconds: dict[str, list[float]], what: dict[str, Any], first: str, steps: int) -> list[Row]:
     """Rows: steps a second of each contestant, whose calls make so many of each network, and how many times as fast as
     ``first`` it is."""
     count, alone = what["networks"] * steps, statistics.median(seconds[first])
     return [
-        {**what, "way": name, **_spread([count / each for each in taken]), "times": alone / statistics.median(taken)}
+        {
+            **what,
+            "way": name,
+            **spread("steps_per_s", [count / each for each in taken]),
+            "times": alone / statistics.median(taken),
+        }
         for name, taken in seconds.items()
     ]
 
 
-def _spread(rates: Sequence[float]) -> dict[str, float]:
-    return {"steps_per_s": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
-
-
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-ACTS: dict[str, Callable[[argparse.Namespace], Iterable[dict[str, Any]]]] = {"batch": batch, "conv": conv, "ranks": ranks}
+ACTS: dict[str, Act] = {"batch": batch, "conv": conv, "ranks": ranks}

@@ -28,7 +28,7 @@ import torch
 from lightning.fabric import Fabric
 
 from lab.bench import leading
-from lab.bench.ranks import write
+from lab.bench.rows import write
 from stageb.config import OutputConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance import loop

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from lab.bench.contestants import CONTESTANTS
-from lab.bench.ranks import fabric_of, facts, parser_of, workload_of, write
+from lab.bench.ranks import fabric_of, facts, parser_of, workload_of
+from lab.bench.rows import write
 from lab.bench.workloads import Workload, prompts_of
 from stageb import engines
 from stageb.engines.config import ModelConfig

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 from transformers.utils.logging import disable_progress_bar
 
 from lab.bench.contestants import GENERATE_ROWS, Generate
+from lab.bench.rows import write
 from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, prompts_of, requests_of
 from stageb.config import require
 from stageb.engines.chat import Chat
@@ -74,9 +74,8 @@ def main(arguments: Sequence[str]) -> int:
     scale = fmean(map(abs, told[REFERENCE][1]))
     print(f"{Path(given.checkpoint).name}: {given.tickets} tickets, {given.new_tokens} new tokens at most, {given.device}")
     print(table(results, scale))
-    if given.json:
-        record = {**vars(given), "torch": torch.__version__, "lead_scale": scale, "ways": [asdict(row) for row in results]}
-        Path(given.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    ways = [asdict(row) for row in results]
+    write(given.json, {**vars(given), "torch": torch.__version__, "lead_scale": scale, "ways": ways})
     return 0
 
 

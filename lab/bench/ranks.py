@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import json
 import os
 import platform
 import resource
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -333,9 +332,3 @@ def facts(world: World) -> dict[str, Any]:
         "cpu_cores": os.cpu_count(),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
-
-
-def write(path: str | None, record: Mapping[str, Any]) -> None:
-    """The record as it stands, as JSON, where a file was asked for."""
-    if path:
-        Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -25,7 +25,8 @@ import torch
 
 from lab.bench.contestants import CONTESTANTS
 from lab.bench.floor import Device
-from lab.bench.ranks import FailedError, Pass, Ranks, Row, fabric_of, facts, parser_of, workload_of, write
+from lab.bench.ranks import FailedError, Pass, Ranks, Row, fabric_of, facts, parser_of, workload_of
+from lab.bench.rows import write
 from lab.bench.workloads import dtype_of
 from stageb.config import require
 from stageb.world import World, run

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lab.bench.contestants import CONTESTANTS
-from lab.bench.ranks import FailedError, Pass, Ranks, fabric_of, facts, parser_of, workload_of, write
+from lab.bench.ranks import FailedError, Pass, Ranks, fabric_of, facts, parser_of, workload_of
+from lab.bench.rows import write
 from stageb.config import require
 from stageb.errors import EngineError
 from stageb.world import World, run

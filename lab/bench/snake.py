@@ -13,21 +13,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import multiprocessing
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from lab.bench.rows import Row, fit, measured, on_devices, pairs, spread, write
 from stageb.cli import parse
 from stageb.config import require
 from stageb.errors import InputError
@@ -56,26 +52,16 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     for name in ("games", "cores", "repeats", "updates"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
-    acts: dict[str, Callable[[argparse.Namespace], Iterable[dict[str, Any]]]] = {
-        "games": games,
-        "learn": learn,
-        "ranks": ranks,
-    }
-    rows = []
-    for part in given.parts:
-        for row in acts[part](given):
-            print(", ".join(f"{name} {_shown(value)}" for name, value in row.items()), flush=True)
-            rows.append({"part": part, **row})
-    if given.json:
-        machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__}
-        Path(given.json).write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    rows = measured(given, {"games": games, "learn": learn, "ranks": ranks})
+    machine = {"cores": os.cpu_count(), "load": os.getloadavg(), "torch": torch.__version__}
+    write(given.json, {"machine": machine, "rows": rows})
     return 0
 
 
 # The game alone
 
 
-def games(given: argparse.Namespace) -> list[dict[str, Any]]:
+def games(given: argparse.Namespace) -> list[Row]:
     """Steps a second of all cores together, a process each; random actions, observations included and not."""
     contestants = {
         "this game": _tensors,
@@ -90,7 +76,7 @@ def games(given: argparse.Namespace) -> list[dict[str, Any]]:
                 sum(pool.map(act, [(given.size, given.games, number) for number in range(given.cores)], chunksize=1))
                 for _ in range(given.repeats)
             ]
-        found.append({"game": name, "size": given.size, "cores": given.cores, **_spread(rates)})
+        found.append({"game": name, "size": given.size, "cores": given.cores, **spread("steps_per_s", rates)})
     return found
 
 
@@ -155,7 +141,7 @@ def _rate(step: Callable[[int], object], count: int) -> float:
 # Learning on the CPU
 
 
-def learn(given: argparse.Namespace) -> list[dict[str, Any]]:
+def learn(given: argparse.Namespace) -> list[Row]:
     """Training steps a second on the cores: each contestant in turn, ``repeats`` times.
 
     This loop has a rank a core. The others are one process; on few or busy cores one thread can be faster than several, so
@@ -175,7 +161,9 @@ def learn(given: argparse.Namespace) -> list[dict[str, Any]]:
             ((threads, each) for (who, threads), each in rates.items() if who == name),
             key=lambda pair: statistics.median(pair[1]),
         )
-        found.append({"learner": name, "size": given.size, "cores": given.cores, "used": threads, **_spread(best)})
+        found.append(
+            {"learner": name, "size": given.size, "cores": given.cores, "used": threads, **spread("steps_per_s", best)}
+        )
     return found
 
 
@@ -223,54 +211,33 @@ def _this_loop(setting: Any) -> float:
 # Learning on devices
 
 
-def ranks(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def ranks(given: argparse.Namespace) -> Iterator[Row]:
     """Training steps a second of the real command on each number of devices, as each is known."""
-    counts = [int(word) for word in given.devices.split(",") if word.isdecimal()]
-    require(bool(counts) and min(counts) >= 1, "--devices", given.devices, "numbers such as 1,2,4")
-    pairs = dict(each.partition("=")[::2] for each in given.set)
-    asked = parse(["--config", given.config, *(f"--{key}={value}" for key, value in pairs.items())])
+    keys = pairs(given)
+    asked = parse(["--config", given.config, *(f"--{key}={value}" for key, value in keys.items())])
     config: SnakeConfig = asked.config
-    if asked.loop != "snake" or not isinstance(config.runner.per_rank_num_envs, int):
+    played = config.runner.per_rank_num_envs if asked.loop == "snake" else None
+    if not isinstance(played, int):
         raise InputError("bin/bench snake ranks: say how many games a rank plays: --set runner.per_rank_num_envs=16384")
-    found: list[dict[str, Any]] = []
-    for count in counts:
-        rollout = config.runner.per_rank_num_envs * config.runner.rollout_steps * count
-        keys = {"config": given.config, **pairs, "runner.global_batch": config.runner.global_batch * count}
-        keys |= {"evaluation.episodes": 64, "evaluation.every": 0}
-        rates = _command(keys, rollout, given.updates, count, {})[given.updates // 4 : -1]
-        row = {"devices": count, "games a rank": config.runner.per_rank_num_envs, **_spread(rates)}
-        linear = row["steps_per_s"] / (count / counts[0] * found[0]["steps_per_s"]) if found else 1.0
-        found.append({**row, "of linear": linear})
-        yield found[-1]
+
+    def trained(count: int) -> Row:
+        batch = config.runner.global_batch * count
+        last = {"runner.global_batch": batch, "evaluation.episodes": 64, "evaluation.every": 0}
+        rollout = played * config.runner.rollout_steps * count
+        rates = _command({"config": given.config, **keys, **last}, rollout, given.updates, count, {})
+        return {"devices": count, "games a rank": played, **spread("steps_per_s", rates[given.updates // 4 : -1])}
+
+    yield from on_devices(given.devices, trained)
 
 
 def _command(keys: dict[str, Any], rollout: int, updates: int, devices: int, environment: dict[str, str]) -> list[float]:
     """Run ``stageb fit``; the steps a second of all ranks at each update."""
-    with tempfile.TemporaryDirectory() as root:
-        last = {
-            "runner.total_steps": rollout * updates,
-            "runner.commit_every": updates,
-            "runner.log_every": 1,
-            "log.tensorboard": False,
-            "log.curves": False,
-            "output.root": root,
-            "output.run_name": "run",
-            "fabric.devices": devices,
-        }
-        words = [
-            f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in {**keys, **last}.items()
-        ]
-        line = [sys.executable, "-m", "stageb", "fit", "--loop=snake", *words]
-        done = subprocess.run(line, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
-        rows = Path(root, "run", "timings.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(row)["time/global_fps"] for row in rows]
-
-
-def _spread(rates: Sequence[float]) -> dict[str, float]:
-    return {"steps_per_s": statistics.median(rates), "lowest": min(rates), "highest": max(rates)}
-
-
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    last = {
+        "runner.total_steps": rollout * updates,
+        "runner.commit_every": updates,
+        "runner.log_every": 1,
+        "log.tensorboard": False,
+        "log.curves": False,
+        "fabric.devices": devices,
+    }
+    return [row["time/global_fps"] for row in fit({"loop": "snake", **keys, **last}, environment=environment)]

@@ -14,20 +14,18 @@ Figures are medians, with the lowest and the highest.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from lab.bench.rows import Row, device_name, fit, measured, pairs, spread, write
 from stageb import engines
 from stageb.cli import parse
 from stageb.config import require
@@ -47,8 +45,6 @@ CONFIG = "configs/two_channel/shapes.yaml"
 PARTS = ("steps", "rollout", "packs")
 LEARNING = ("parse_match_s", "pack_s", "forward_s", "reduce_s")  # what a rank that learns does in a step
 ANSWERING, WAITING = "rollout_generate_s", "wait_s"
-
-Row = dict[str, Any]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,17 +66,9 @@ def main(arguments: Sequence[str]) -> int:
     for name in ("images", "repeats", "lot"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.steps >= 4, "--steps", given.steps, "at least 4")
-    acts: dict[str, Callable[[argparse.Namespace], list[Row]]] = {"steps": steps, "rollout": rollout, "packs": packs}
-    rows = []
-    for part in given.parts:
-        for row in acts[part](given):
-            said = {name: value for name, value in row.items() if not isinstance(value, list)}
-            print(", ".join(f"{name} {_shown(value)}" for name, value in said.items()), flush=True)
-            rows.append({"part": part, **row})
-    if given.json:
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        machine = {"device": device, "cores": os.cpu_count(), "torch": torch.__version__}
-        Path(given.json).write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    rows = measured(given, {"steps": steps, "rollout": rollout, "packs": packs})
+    machine = {"device": device_name(), "cores": os.cpu_count(), "torch": torch.__version__}
+    write(given.json, {"machine": machine, "rows": rows})
     if given.picture:
         draw([row for row in rows if row["part"] == "steps"], given.picture)
     return 0
@@ -115,7 +103,7 @@ class Topology:
 
 def steps(given: argparse.Namespace) -> list[Row]:
     """Seconds of a step of channel B, and what they went to."""
-    found = []
+    found, room = [], config_of(given.config, given.set).packing.global_max_length
     for topology in map(Topology.of, given.topologies.split(",")):
         rows = _command(given, topology)[given.steps // 4 :]
         taken = [row["time/step_s"] for row in rows]
@@ -123,10 +111,9 @@ def steps(given: argparse.Namespace) -> list[Row]:
         answering = [max(rank.get(ANSWERING, 0.0) for rank in row["ranks"]) for row in rows]
         longer = statistics.median(map(max, learning, answering))
         first = statistics.median(learn / row["packing/packs"] for learn, row in zip(learning, rows, strict=True))
-        room = rows[-1]["room"]
         row = {
             "topology": topology.name,
-            **_spread("step_s", taken),
+            **spread("step_s", taken),
             "answering_s": statistics.median(answering),
             "learning_s": statistics.median(learning),
             "first_pack_s": first,
@@ -150,26 +137,15 @@ def _parts(rows: Sequence[Row], rank: int) -> dict[str, float]:
 
 def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
     """Run ``stageb fit``; the rows of its steps, of metrics and times together."""
-    with tempfile.TemporaryDirectory() as root:
-        last = {
-            **topology.keys(),
-            "schedule.pattern": "[B]",
-            "schedule.steps": given.steps,
-            "schedule.commit_every": given.steps,
-            "data.test": "",
-            "log.tensorboard": False,
-            "output.root": root,
-            "output.run_name": "run",
-        }
-        words = [f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in last.items()]
-        options = ["--config", given.config, *(f"--{each}" for each in given.set), *words]
-        line = [sys.executable, "-m", "stageb", "fit", *options]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
-        texts = [Path(root, "run", file).read_text(encoding="utf-8").splitlines() for file in (METRICS, TIMINGS)]
-    room = config_of(given.config, given.set).packing.global_max_length
-    return [{"room": room, **json.loads(metrics), **json.loads(times)} for metrics, times in zip(*texts, strict=True)]
+    last = {
+        **topology.keys(),
+        "schedule.pattern": "[B]",
+        "schedule.steps": given.steps,
+        "schedule.commit_every": given.steps,
+        "data.test": "",
+        "log.tensorboard": False,
+    }
+    return fit({"config": given.config, **pairs(given), **last}, (METRICS, TIMINGS))
 
 
 # Answers alone
@@ -211,7 +187,7 @@ def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[
             tokens = act()
             if turn:
                 rates[name].append(tokens / (time.perf_counter() - began))
-    return [{"answers by": name, "images": given.images, **_spread("tokens_per_s", each)} for name, each in rates.items()]
+    return [{"answers by": name, "images": given.images, **spread("tokens_per_s", each)} for name, each in rates.items()]
 
 
 def _checkpoint(config: TwoChannelConfig, descs: Sequence[str], folder: Path) -> str:
@@ -242,7 +218,7 @@ def packs(given: argparse.Namespace) -> list[Row]:
         found.append((len(made_packs), -(-tokens // room) + 1, fill))
     numbers, bounds, fills = zip(*found, strict=True)
     most = max(number - bound for number, bound in zip(numbers, bounds, strict=True))
-    return [{"lots": len(found), "samples": given.lot, "packs": max(numbers), "over_bound": most, **_spread("fill", fills)}]
+    return [{"lots": len(found), "samples": given.lot, "packs": max(numbers), "over_bound": most, **spread("fill", fills)}]
 
 
 # A picture
@@ -276,11 +252,3 @@ def config_of(path: str, keys: Sequence[str]) -> TwoChannelConfig:
         raise InputError(f"bin/bench: --config {path}: of loop {asked.loop}; name one of two_channel")
     config: TwoChannelConfig = asked.config
     return config
-
-
-def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
-    return {name: statistics.median(values), "lowest": min(values), "highest": max(values)}
-
-
-def _shown(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -9,12 +9,11 @@ repeat the same images.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from lab.bench.rows import write
 from stageb.config import require
 from stageb.seeds import bits, stream
 from stageb.two_channel import data, metrics, predictions
@@ -54,8 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         low, high = row["low"], row["high"]
         means = f"a {row['a']:.3f}, b {row['b']:.3f}"
         print(f"{row['figure']:<20} {means}, b - a {row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]")
-    if given.json:
-        Path(given.json).write_text(json.dumps({"given": vars(given), "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    write(given.json, {"given": vars(given), "rows": rows})
     return 0
 
 

@@ -10,7 +10,6 @@ F1 needs a score from which a box counts: that which is best on ``--val``, or el
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import time
@@ -18,7 +17,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +26,7 @@ from torchvision.models.detection import FCOS
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
+from lab.bench.rows import device_name, write
 from lab.bench.two_channel import config_of
 from stageb import pictures
 from stageb.config import require
@@ -73,10 +72,8 @@ def main(arguments: Sequence[str]) -> int:
     for seed in seeds:
         rows.append({"seed": seed, **run(read, val, seed, given, config.augmentation)})
         print(", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), flush=True)
-    if given.json:
-        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        machine = {"device": device, "torch": torch.__version__}
-        Path(given.json).write_text(json.dumps({"machine": machine, "given": vars(given), "rows": rows}, indent=2) + "\n")
+    machine = {"device": device_name(), "torch": torch.__version__}
+    write(given.json, {"machine": machine, "given": vars(given), "rows": rows})
     return 0
 
 

@@ -30,7 +30,7 @@ from stageb.errors import StagebError
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
 NOT_HERE = {"__pycache__", "out", "build", "dist"}  # of a checkout: what is made in it
 LAUNCHERS = ("fabric", "torchrun", "srun", "python")
-OTHERS = {"cd", "curl", "export", "git", "pip", "sbatch", "source", "tensorboard", "transformers", "unzip", "vllm"}
+OTHERS = set("cd curl export git mlflow pip sbatch source tensorboard transformers unzip vllm wandb".split())
 SECONDS = 200  # for one block, on a busy machine
 
 
