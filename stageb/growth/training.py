@@ -6,11 +6,12 @@ Members share no number, so the gradient of the sum of their losses is every mem
 A seed that learns at alpha 0 trains *beside* its host: in a second pass with its alpha at 1 and all else held fast, the
 loss of the whole network trains it alone. The host sees neither its output nor its gradient. (Letting the seed's gradient
 through in the host's own pass, with its output held back, would never tell it what it already adds: it would grow without
-bound.)
+bound.) A host that is given does not learn, and no gradient of its parameters is made.
 
 A *part* of a member (its host, or a slot's seed with its gate) whose gradients are not finite is not updated in that step,
 and the step is counted. The host's own three in a row end the run. A seed's do not: its gradient norm is infinite in the
-figures, which is for the lifecycle to answer, and it cannot reach its host meanwhile.
+figures, which is for the lifecycle to answer, and it cannot reach its host meanwhile. Of a given host the loss says what its
+gradients would: whether they are finite.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
     before, rows, batches = hosts.skipped.clone(), [], batches.to(hosts.device)
     for step in range(batches.shape[1]):
         figures, gradients = _gradients(hosts, passes, fit.batch(batches[:, step]))
-        rows.append(torch.cat([figures, _update(hosts, gradients, updated)], 1))
+        rows.append(torch.cat([figures, _update(hosts, gradients, updated, figures[:, 0])], 1))
     _raise_if_broken(hosts)
     means = torch.stack(rows).mean(0).cpu()
     return EpochFigures(means[:, 0], means[:, 1], means[:, 2:], (hosts.skipped - before).cpu())
@@ -197,7 +198,9 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
     (x, y), host, scale = batch, hosts.weights[HOST].detach(), hosts.scale
     if of.rows is not None:
         x, y, host, scale = x[of.rows], y[of.rows], host[of.rows], scale[of.rows]
-    leaves: list[Gradient] = [] if of.rows is not None else [(HOST, None, host.requires_grad_())]
+    leaves: list[Gradient] = []
+    if of.rows is None and hosts.plan.host_differentiated:
+        leaves.append((HOST, None, host.requires_grad_()))
     params = {}
     for group in (group for slot in of.slots for group in slot.groups):
         rows = group.rows if of.rows is None else of.rows[group.rows]
@@ -205,7 +208,7 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
         if group.learns:
             leaves.append((group.segment, rows, params[group].requires_grad_()))
     losses, accuracies = judged(forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y)
-    gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves])
+    gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves]) if leaves else ()
     figures = torch.stack([losses.detach(), accuracies], 1)
     return figures, [(name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)]
 
@@ -217,10 +220,10 @@ def judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return losses.flatten(1).mean(1), (logits.detach().argmax(-1) == y).to(losses.dtype).flatten(1).mean(1)
 
 
-def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Tensor:
+def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses: Tensor) -> Tensor:
     """One step of Adam where gradients, which are used up, are finite. The parts' gradient norms, (B, 4).
 
-    ``updated``, bool (B, 4), says which parts of which members there are gradients of.
+    ``updated``, bool (B, 4), says which parts of which members take the step; ``losses``, (B,), are those of the hosts.
     """
     squares, squared = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device), []
     for name, rows, gradient in gradients:
@@ -229,6 +232,8 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Ten
         squared.append(gradient.square())
         squares[_all(rows), bank.part(name)] = squared[-1].sum(1)
     finite = squares.isfinite()
+    if not hosts.plan.host_differentiated:
+        finite[:, 0] = losses.isfinite()
     hosts.counts += updated & finite
     hosts.skipped += updated & ~finite
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
