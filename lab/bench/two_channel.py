@@ -34,11 +34,11 @@ from stageb.config import require
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Request
 from stageb.errors import InputError
+from stageb.runs import METRICS, TIMINGS
 from stageb.seeds import stream
 from stageb.two_channel import inputs, model, packing
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.rollout import Writer
-from stageb.two_channel.run import METRICS, TIMINGS
 from stageb.two_channel.targets import of_truth
 from stageb.two_channel.text import spelling_of, truth
 from stageb.two_channel.types import Sample
