@@ -7,6 +7,7 @@ Plain frozen dataclasses of the standard library. Values are checked here, where
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from stageb.errors import ConfigError
@@ -77,6 +78,11 @@ class OutputConfig:
     def __post_init__(self) -> None:
         plain = self.run_name.isprintable() and self.run_name not in ("", ".", "..") and not set(self.run_name) & set("/\\")
         require(plain, "output.run_name", self.run_name, "one path component of printable characters, without / or \\")
+
+    @property
+    def folder(self) -> Path:
+        """The run's."""
+        return Path(self.root, self.run_name)
 
 
 @dataclass(frozen=True)

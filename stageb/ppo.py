@@ -12,13 +12,16 @@ A game that was cut off did not end: its advantage bootstraps from the value of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
 
 from stageb.config import PpoConfig
+
+ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
 
 
 class Steps(Protocol):
@@ -71,6 +74,31 @@ class Losses:
     entropy: Tensor
     approx_kl: Tensor  # Schulman's estimate of KL(old, new): mean of (ratio - 1) - log ratio
     clip_frac: Tensor  # share of steps whose ratio is beyond the clip
+
+
+_NOTED = [each.name for each in fields(Losses)][1:]
+APPROX_KL = _NOTED.index("approx_kl")  # its place in what ``noted`` gives
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What an update came to: means over its minibatches, and over ranks where several learn."""
+
+    policy_loss: float
+    value_loss: float
+    entropy: float
+    approx_kl: float
+    clip_frac: float
+    explained_variance: float
+    grad_norm: float
+    skipped: int  # steps of the optimiser left out, since their gradients were not finite
+    epochs: int  # passes made, fewer than ``ppo.epochs`` where ``ppo.target_kl`` was reached
+
+    @classmethod
+    def of(cls, means: Sequence[float], explained_variance: float, skipped: int, epochs: int) -> Self:
+        """From what ``means`` gives."""
+        policy, value, entropy, approx_kl, clip_frac, norm = means
+        return cls(policy, value, entropy, approx_kl, clip_frac, explained_variance, norm, skipped, epochs)
 
 
 def gae(rollout: Steps, gamma: float, gae_lambda: float) -> Tensor:
@@ -134,3 +162,13 @@ def ppo_loss(
         clip_frac = ((ratio - 1).abs() > config.clip).float().mean()
     total = policy + config.value_weight * value - entropy_weight * entropy
     return Losses(total, policy, value, entropy, approx_kl, clip_frac)
+
+
+def noted(losses: Losses, norm: Tensor) -> Tensor:
+    """A step of the optimiser, for figures: all losses but the total, and the length of the gradient: float32 (6,)."""
+    return torch.stack([*(getattr(losses, name).detach() for name in _NOTED), norm])
+
+
+def means(steps: Tensor) -> Tensor:
+    """Of steps ``noted``, (S, 6): float64 (6,). What is not finite counts as 0."""
+    return steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)

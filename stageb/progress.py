@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from stageb import launching
-from stageb.config import Level
+from stageb.config import Level, OutputConfig
 from stageb.errors import shown
 from stageb.figures import clock
 
@@ -22,47 +22,52 @@ PAUSE_S = 10.0  # between two plain lines
 class Plan:
     """How far a run goes."""
 
-    updates: int
+    unit: str  # what it counts: "update", "step"
+    total: int  # of these
     done: int  # of them, where this process began
-    commit_every: int  # updates
+    commit_every: int  # of them
 
 
 class Progress:
-    """Counts updates of this process's part of the run, and says how it goes."""
+    """Counts the updates, or whatever the plan counts, of this process's part of the run, and says how it goes."""
 
     def __init__(self, opening: str, plan: Plan, level: Level) -> None:
         """``opening`` is the first line."""
         self._console, self._plan, self._level = console(), plan, level
         self._began, self._said = time.monotonic(), 0.0
-        self._row = plan.done  # the update of the last row
+        self._row = plan.done  # how far the last row tells
         self._console.print(opening)
         self._bar = Bar(
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("updates"),
+            TextColumn(f"{plan.unit}s"),
             TimeRemainingColumn(),
             TextColumn("{task.fields[figures]}", markup=False),
             console=self._console,
             transient=True,
             disable=not (self._console.is_terminal and level in ("info", "debug")),
         )
-        self._task = self._bar.add_task("", total=plan.updates, completed=plan.done, figures="")
+        self._task = self._bar.add_task("", total=plan.total, completed=plan.done, figures="")
         self._bar.start()
 
     def close(self) -> None:
         """Give the terminal's line back."""
         self._bar.stop()
 
-    def recorded(self, update: int, figures: str, worth_a_line: bool) -> None:
-        """A row was written after ``update`` updates; a plain line for it, unless the last one was just before."""
-        self._bar.update(self._task, completed=update, figures=figures)
-        now, self._row = time.monotonic(), update
+    def recorded(self, done: int, figures: str, worth_a_line: bool, line: str = "") -> None:
+        """A row was written after ``done`` updates; a plain line for it, unless the last one was just before.
+
+        ``figures`` stand beside the bar, and in the plain line too unless ``line`` is to stand there.
+        """
+        plan = self._plan
+        self._bar.update(self._task, completed=done, figures=figures)
+        now, self._row = time.monotonic(), done
         if self._level in ("warning", "error"):
             return
         if worth_a_line or (not self._console.is_terminal and now - self._said >= PAUSE_S):
             self._said = now
-            left = (now - self._began) / (update - self._plan.done) * (self._plan.updates - update)
-            self._console.print(f"update {update}/{self._plan.updates}: {figures}, {clock(left)} left")
+            left = (now - self._began) / (done - plan.done) * (plan.total - done)
+            self._console.print(f"{plan.unit} {done}/{plan.total}: {line or figures}, {clock(left)} left")
 
     def tells(self, text: str) -> None:
         """Something that is worth a line of its own."""
@@ -71,15 +76,28 @@ class Progress:
     def stops(self) -> None:
         """Somebody has pressed Ctrl-C, and is told what comes of it. In a thread of its own."""
         done, every = self._row - self._plan.done, self._plan.commit_every
-        to_come = min(every - self._row % every, self._plan.updates - self._row)
+        to_come = min(every - self._row % every, self._plan.total - self._row)
         about = f" (about {max(1, round((time.monotonic() - self._began) / done * to_come))} s)" if done else ""
         self._console.print(f"going on to the next commit{about}; Ctrl-C again stops at once")
 
-    def stopped(self, update: int) -> None:
-        """The run has stopped after ``update`` updates, as somebody asked: how to go on."""
-        command = shown(launching.command_line())
-        how = f"to go on:\n  {command}" if command else "the same command goes on"
-        self._console.print(f"stopped after {update} of {self._plan.updates} updates, all committed; {how}")
+    def stopped(self, done: int) -> None:
+        """The run has stopped after ``done`` updates, as somebody asked: how to go on."""
+        self._console.print(stopped(f"{done} of {self._plan.total} {self._plan.unit}s"))
+
+
+def stopped(done: str, beside: str = "") -> str:
+    """What a run that stopped after ``done``, as somebody asked, says: how to go on, by the same command with ``beside``."""
+    command = launching.command_line()
+    how = f"to go on:\n  {shown(' '.join(filter(None, (command, beside))))}" if command else "the same command goes on"
+    return f"stopped after {done}, all committed; {how}"
+
+
+def finished_already(output: OutputConfig, result: str = "") -> None:
+    """Nothing is left to do for a run, which came to ``result``."""
+    said = console()
+    said.print(f"{output.root}/{output.run_name}: finished already")
+    if result:
+        said.print(result)
 
 
 def console() -> Console:

@@ -34,6 +34,7 @@ commit by the same command, which also serves a machine that went away.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,13 +93,14 @@ class World:
             rows = torch.as_tensor(self.fabric.all_gather(padded)).cpu()
         return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
 
-    def sum(self, mine: Tensor) -> Tensor:
+    def sum(self, mine: Tensor, what: str = "sum") -> Tensor:
         """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's device.
 
-        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for its own first.
+        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for its own first. ``what``
+        names the sum, for errors and the watchdog.
         """
         if self.world_size > 1:
-            with self.together("sum"):
+            with self.together(what):
                 torch.distributed.all_reduce(mine)
         return mine
 
@@ -211,6 +213,18 @@ def encode(value: Json) -> bytes:
 def decode(data: bytes) -> Any:
     """The value that ``encode`` was given, with tuples as lists and keys as strings."""
     return json.loads(data)
+
+
+def pack(value: Any) -> bytes:
+    """``value`` as bytes for ``gather``: tensors, in dicts and lists with what JSON can hold."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def unpack(data: bytes) -> Any:
+    """The value that ``pack`` was given, its tensors on the devices that they came from."""
+    return torch.load(io.BytesIO(data), weights_only=True)
 
 
 def run(settings: FabricConfig, main: Callable[[World], int]) -> int:

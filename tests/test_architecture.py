@@ -20,7 +20,7 @@ MODULES = {
 LOOPS = ("guidance", "two_channel", "snake", "growth")
 
 # Of loop two_channel.
-TORCHLESS = "__init__ boxes config correct data imports inputs predictions schedule targets text types".split()
+TORCHLESS = "__init__ boxes config correct data imports inputs predictions progress schedule targets text types".split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
@@ -38,7 +38,7 @@ THIRD_PARTY = {
     "stageb/draws": {"torch"},
     "stageb/ppo": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
-    "stageb/*/progress": {"rich"},
+    "stageb/guidance/*progress": {"rich"},
     "stageb/*/summary": {"rich"},
     "stageb/*/report/charts": {"matplotlib"},
     "stageb/*/report/svg": {"matplotlib"},
@@ -53,6 +53,7 @@ THIRD_PARTY = {
     "stageb/engines/*": {"huggingface_hub", "jinja2", "numpy", "safetensors", "tokenizers", "torch", "transformers"},
     "stageb/snake/__init__": set[str](),
     "stageb/snake/config": set[str](),
+    "stageb/snake/progress": set[str](),
     "stageb/snake/schedule": set[str](),
     "stageb/snake/env": {"gymnasium", "numpy", "torch"},
     "stageb/snake/picture": {"PIL"},
@@ -71,6 +72,7 @@ THIRD_PARTY = {
     "stageb/growth/*": {"safetensors", "torch"},
     "stageb/two_channel/adapters": {"peft", "torch"},
     "stageb/two_channel/augmentation": {"PIL", "torch"},
+    "stageb/two_channel/pixels": {"numpy", "torch"},
     "stageb/two_channel/learner": {"torch", "transformers"},
     "stageb/two_channel/matching": {"numpy", "scipy"},
     "stageb/two_channel/metrics": {"faster_coco_eval", "numpy"},

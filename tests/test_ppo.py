@@ -127,3 +127,22 @@ def test_entropy_is_a_bonus() -> None:
     batch = Batch(torch.zeros(1, 1), actions, torch.tensor([math.log(0.5)]), torch.zeros(1), torch.zeros(1))
     loss = ppo.ppo_loss(evaluated(torch.zeros(()), actions), batch, PpoConfig(), 0.1)
     assert loss.total.item() == pytest.approx(-0.1 * math.log(2))
+
+
+def test_figures_are_means_over_steps_under_the_names_of_their_losses() -> None:
+    def step(policy: float, norm: float) -> Tensor:
+        return ppo.noted(ppo.Losses(*(torch.tensor(each) for each in (9.0, policy, 2.0, 3.0, 4.0, 5.0))), torch.tensor(norm))
+
+    steps = torch.stack([step(1.0, 6.0), step(math.nan, math.inf)])
+    assert steps[0, ppo.APPROX_KL] == 4
+    assert ppo.Figures.of(ppo.means(steps).tolist(), 0.7, 1, 2) == ppo.Figures(
+        policy_loss=0.5,
+        value_loss=2.0,
+        entropy=3.0,
+        approx_kl=4.0,
+        clip_frac=5.0,
+        explained_variance=0.7,
+        grad_norm=3.0,
+        skipped=1,
+        epochs=2,
+    )

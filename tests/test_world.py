@@ -25,7 +25,7 @@ from programs.ranks import Raised, on_ranks
 from stageb import launching, pulse
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, EngineError, RankError, at
-from stageb.world import World, decode, encode, run
+from stageb.world import World, decode, encode, pack, run, unpack
 
 ONE = FabricConfig(accelerator="cpu", devices=1)
 every = pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -58,6 +58,16 @@ def test_gather_brings_every_ranks_bytes(world_size: int, size: Callable[[int], 
     assert on_ranks(world_size, lambda world: world.gather(sent[world.rank])) == [sent] * world_size
 
 
+def test_tensors_are_gathered_bit_by_bit() -> None:
+    def act(world: World) -> list[tuple[list[float], str, int]]:
+        mine = {"numbers": [torch.tensor([0.1, torch.inf], dtype=torch.float64) * (1 + world.rank)], "rank": world.rank}
+        found = [unpack(part) for part in world.gather(pack(mine))]
+        return [(each["numbers"][0].tolist(), str(each["numbers"][0].dtype), each["rank"]) for each in found]
+
+    expected = [([0.1, torch.inf], "torch.float64", 0), ([0.2, torch.inf], "torch.float64", 1)]
+    assert on_ranks(2, act) == [expected] * 2
+
+
 @every
 def test_sum_adds_up_what_every_rank_brings(world_size: int) -> None:
     def act(world: World) -> list[float]:
@@ -66,6 +76,16 @@ def test_sum_adds_up_what_every_rank_brings(world_size: int) -> None:
 
     expected = [world_size * (world_size + 1) / 2, 0.5 * world_size]
     assert on_ranks(world_size, act) == [expected * 2] * world_size
+
+
+def test_a_sum_is_a_wait_under_its_name() -> None:
+    def act(world: World) -> list[tuple[str, str]]:
+        waits: list[tuple[str, str]] = []
+        pulse.listen(lambda now: waits.append((now.label, now.kind)))
+        world.sum(torch.ones(2), "gradients")
+        return waits
+
+    assert all(waits[0] == ("gradients", "waiting") for waits in on_ranks(2, act))
 
 
 @every

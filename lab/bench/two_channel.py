@@ -32,11 +32,11 @@ from stageb.config import require
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Request
 from stageb.errors import InputError
+from stageb.runs import METRICS, TIMINGS
 from stageb.seeds import stream
 from stageb.two_channel import inputs, model, packing
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.rollout import Writer
-from stageb.two_channel.run import METRICS, TIMINGS
 from stageb.two_channel.targets import of_truth
 from stageb.two_channel.text import spelling_of, truth
 from stageb.two_channel.types import Sample
@@ -161,12 +161,11 @@ def rollout(given: argparse.Namespace) -> list[Row]:
 
 def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[Sample], folder: str) -> list[Row]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    halved = device == "cuda" and config.fabric.precision == "bf16-mixed"
-    dtype = torch.bfloat16 if halved else torch.float32
+    dtype = model.answering(config.fabric, device)
     detector = model.load(folder, config.model, config.data.prompt, device, dtype)
     held = {name: weight.clone() for name, weight in detector.model.state_dict().items()}
     writer = Writer(detector)
-    kind: Literal["bfloat16", "float32"] = "bfloat16" if halved else "float32"
+    kind: Literal["bfloat16", "float32"] = "bfloat16" if dtype == torch.bfloat16 else "float32"
     asked = ModelConfig(model_name_or_path=folder, torch_dtype=kind, image_pixels=config.model.image_pixels)
     engine = engines.build(asked, device)
     samples = (list(train) * -(-given.images // len(train)))[: given.images]

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import AutoImageProcessor
 
@@ -202,14 +203,14 @@ def eyes_of(model: Any, folder: str, config: ModelConfig) -> Eyes:
     pictures.pillow()
     tokens = ("image_token_id", "vision_start_token_id", "vision_end_token_id")
     known = all(getattr(model.config, name, None) is not None for name in tokens)
-    inner = getattr(model, "model", None)
-    if not (
-        known and hasattr(inner, "get_rope_index") and "mm_encoder_outputs" in inspect.signature(model.forward).parameters
-    ):
+    if not known or not hasattr(getattr(model, "model", None), "get_rope_index"):
         remedy = (
             f"a checkpoint of type {model.config.model_type} cannot be shown images here; name one of the Qwen2-VL, "
             "Qwen2.5-VL or Qwen3-VL kind, or serve it and take model.engine openai"
         )
+        raise ConfigError(_KEY, config.model_name_or_path, remedy)
+    if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
+        remedy = f"transformers {transformers.__version__} cannot take images read apart; install 5.18 or newer"
         raise ConfigError(_KEY, config.model_name_or_path, remedy)
     try:
         # Pillow's way of resizing, whether torchvision is there or not: equal pixels on every machine.

@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import torch
-import torch.distributed
 from torch import Tensor
 
 from stageb.config import require
@@ -84,16 +83,12 @@ class Together:
         return _Led(controller, self)
 
     def mean(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The mean over ranks of each of ``tensors``, of equal names and shapes on all, in one all-reduce in their order.
-
-        It is torch's own: Fabric's would wait for all ranks at a barrier first, at every step.
-        """
+        """The mean over ranks of each of ``tensors``, of equal names and shapes on all, in one all-reduce in their order."""
         if self.world.world_size == 1:
             return dict(tensors)
         total = torch.cat([tensor.reshape(-1) for tensor in tensors.values()]).to(self.world.device)
-        with self.world.together("gradients of the hosts"):
-            torch.distributed.all_reduce(total)
-        pieces = torch.split(total / self.world.world_size, [tensor.numel() for tensor in tensors.values()])
+        means = self.world.sum(total, "gradients of the hosts") / self.world.world_size
+        pieces = torch.split(means, [tensor.numel() for tensor in tensors.values()])
         return {name: piece.view(tensor.shape) for (name, tensor), piece in zip(tensors.items(), pieces, strict=True)}
 
     def decide(self, actions: Sequence[Action]) -> list[Action]:

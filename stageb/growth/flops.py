@@ -1,9 +1,9 @@
 """Floating-point operations, counted from the plan: two for every multiplication of a layer, as is usual.
 
-Norms, activations and the optimiser are left out: they are far less. A backward pass counts as two forward passes, and so
-does that of a seed which trains beside its host, though it needs no gradient of the host's parameters. What a member
-of a block costs is what it would cost alone: that others of its block have other seeds, for which it is computed in vain, is
-not counted.
+Norms, activations and the optimiser are left out: they are far less. A backward pass counts as two forward passes wherever
+there is training, also where less is computed: no gradient of the host's parameters is made where a seed trains beside it,
+or where the host is given. So networks cost the same on every task. What a member of a block costs is what it would cost
+alone: that others of its block have other seeds, for which it is computed in vain, is not counted.
 """
 
 from __future__ import annotations

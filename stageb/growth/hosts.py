@@ -44,6 +44,11 @@ class Plan:
         """How many numbers each segment holds."""
         return {name: sum(spec.size for spec in specs) for name, specs in self.segments.items()}
 
+    @property
+    def host_differentiated(self) -> bool:
+        """Whether the host's gradient is asked for: not of a given host, unless the scale of 16-mixed losses goes by it."""
+        return not self.form.given or self.precision == "16-mixed"
+
 
 def plan(config: HostConfig, form: Form) -> Plan:
     """The host that ``config`` asks for, for a task of this ``form``.

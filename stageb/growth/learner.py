@@ -15,19 +15,12 @@ import torch
 from torch import Tensor
 
 from stageb import draws, ppo, seeds
-from stageb.errors import StagebError
 from stageb.growth import memory
 from stageb.growth.config import GrowthConfig
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
-
-ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
-BROKEN_IN_A_ROW = 3  # steps of the optimiser that come to no finite gradient, after which a run ends
-
-
-class PolicyError(StagebError):
-    """Losses of the policy that are no numbers any more."""
+from stageb.nonfinite import IN_A_ROW, LeftOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +60,6 @@ class Batch:
     returns: Tensor  # float32 (B,)
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """What an update came to: means over its minibatches."""
-
-    policy_loss: float
-    value_loss: float
-    entropy: float
-    approx_kl: float
-    clip_frac: float
-    grad_norm: float
-    explained_variance: float
-    skipped: int  # steps of the optimiser left out, since their gradients were not finite
-    epochs: int  # passes made, fewer than ``ppo.epochs`` where ``ppo.target_kl`` was reached
-
-
 class Learner:
     """The policy, its normaliser and its optimiser."""
 
@@ -89,13 +67,13 @@ class Learner:
         self.config = config
         self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed)
         self.normaliser = Normaliser(SIZE)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ADAM_EPSILON)
-        self._broken = 0  # steps in a row
+        self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON)
+        self._left_out = LeftOut("a smaller ppo.learning_rate")
 
-    def learn(self, played: Played, update: int, done: float) -> Figures:
+    def learn(self, played: Played, update: int, done: float) -> ppo.Figures:
         """One update; ``done`` is the share of the run before it, 0 to 1, by which the schedules go.
 
-        Raises ``PolicyError`` where three gradients in a row are not finite.
+        Raises ``NonFiniteError`` where three gradients in a row are not finite.
         """
         config = self.config.ppo
         remembered = memory.over(played.observations)
@@ -115,7 +93,7 @@ class Learner:
         for epoch in range(config.epochs):
             steps = [self._step(batch, done) for batch in self._minibatches(whole, (update, epoch))]
             losses, passes = losses + steps, passes + 1
-            if config.target_kl is not None and float(torch.stack(steps)[:, 3].mean()) > config.target_kl:
+            if config.target_kl is not None and float(torch.stack(steps)[:, ppo.APPROX_KL].mean()) > config.target_kl:
                 break
         self.normaliser.take(played.observations)
         return _figures(losses, float(explained), passes)
@@ -136,23 +114,18 @@ class Learner:
             group["lr"] = between(self.config.ppo.learning_rate, self.config.ppo.learning_rate_end, done)
 
     def _step(self, batch: Batch, done: float) -> Tensor:
-        """One step of the optimiser: the losses after the total, and the length of the gradient."""
+        """One step of the optimiser: ``ppo.noted``."""
         config = self.config.ppo
         weight = between(config.entropy_weight, config.entropy_weight_end, done)
         losses = ppo.ppo_loss(self.policy(batch.seen, batch.actions), batch, config, weight)
         self.optimizer.zero_grad()
         losses.total.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
-        self._broken = 0 if norm.isfinite() else self._broken + 1
-        if self._broken == BROKEN_IN_A_ROW:
-            raise PolicyError(
-                f"the gradients of the policy are not finite, {BROKEN_IN_A_ROW} steps in a row; the last commit is intact. "
-                "Try a smaller ppo.learning_rate"
-            )
-        if not self._broken:
+        finite = bool(norm.isfinite())
+        self._left_out.count(finite, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")
+        if finite:
             self.optimizer.step()
-        names = [each.name for each in fields(ppo.Losses)][1:]
-        return torch.stack([*(getattr(losses, name).detach() for name in names), norm])
+        return ppo.noted(losses, norm)
 
     def _minibatches(self, whole: Batch, names: tuple[int, int]) -> Iterator[Batch]:
         """The steps of the round in parts of nearly one size, in an order that ``names`` name: the update and the pass."""
@@ -178,8 +151,7 @@ def _whole(rewards: Tensor, values: Tensor) -> Trajectory:
     return Trajectory(values, torch.cat([values[1:], nothing]), rewards, ends, torch.zeros_like(ends))
 
 
-def _figures(losses: Sequence[Tensor], explained: float, passes: int) -> Figures:
+def _figures(losses: Sequence[Tensor], explained: float, passes: int) -> ppo.Figures:
     seen = torch.stack(list(losses))
     skipped = int((~seen[:, -1].isfinite()).sum())
-    policy, value, entropy, kl, clipped, norm = seen.nan_to_num(0.0, 0.0, 0.0).double().mean(0).tolist()
-    return Figures(policy, value, entropy, kl, clipped, norm, explained, skipped, passes)
+    return ppo.Figures.of(ppo.means(seen).tolist(), explained, skipped, passes)

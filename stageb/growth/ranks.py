@@ -5,7 +5,6 @@ Every method is for all ranks, in the same order. Rank 0 alone learns and writes
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -20,7 +19,7 @@ from stageb.growth.environment import Block, Episodes, Places, Setting, play
 from stageb.growth.learner import Played
 from stageb.growth.schedule import Schedule, cut
 from stageb.growth.types import Ended
-from stageb.world import World, decode, encode
+from stageb.world import World, decode, encode, pack, unpack
 
 
 @dataclass(frozen=True)
@@ -68,10 +67,10 @@ class Ranks:
                 episodes = self._played(Places(tuple(numbers), held_out), decider)
                 mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
         told = mine if shared_out or self.world.is_global_zero else []
-        parts = self.world.gather(_packed({"blocks": told, "rank": self._facts(mine)}))
+        parts = self.world.gather(pack({"blocks": told, "rank": self._facts(mine)}))
         if not self.world.is_global_zero:
             return Round((), (), ())
-        unpacked = [torch.load(io.BytesIO(part), weights_only=True) for part in parts]
+        unpacked = [unpack(part) for part in parts]
         together = self.world.dealt([each["blocks"] for each in unpacked]) if shared_out else mine
         ended = tuple(Ended(**each) for block in together for each in block["ended"])
         return Round(ended, tuple(Played(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked))
@@ -100,9 +99,3 @@ def named(numbers: range) -> str:
 
 def _tensors(played: Played) -> dict[str, torch.Tensor]:
     return {each.name: getattr(played, each.name).cpu() for each in fields(played)}
-
-
-def _packed(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 from stageb.curves import Curves
 from stageb.figures import rounded
-from stageb.growth.learner import Figures
 from stageb.growth.types import SLOTS, Ended
 
 MEANS = ("objective", "accuracy", "test_accuracy", "reward", "extra", "germinated", "fossilized", "culled")
+LEARNT = "policy_loss value_loss entropy approx_kl clip_frac grad_norm explained_variance skipped epochs".split()
 GROUPS = {  # how TensorBoard groups what rows call plainly
     **dict.fromkeys((*MEANS, "right", "none"), "episodes"),
     **dict.fromkeys(("flops", "flops_so_far", "host_skipped_so_far"), "hosts"),
@@ -60,7 +60,7 @@ def of_episode(update: int, ended: Ended, blueprints: Sequence[str]) -> dict[str
 
 def of_learning(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
     """What the controller learnt; no figures where it does not learn."""
-    return {each.name: rounded(figures[each.name]) if figures else None for each in fields(Figures)}
+    return {name: rounded(figures[name]) if figures else None for name in LEARNT}
 
 
 def _named(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, str]:

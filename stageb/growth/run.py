@@ -5,47 +5,38 @@ A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``Wo
 
 from __future__ import annotations
 
-import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-import stageb
-from stageb import launching
-from stageb.commits import committed
+from stageb import runs
 from stageb.figures import rounded, short
 from stageb.growth import devices, progress, rows
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, snapshot_of
-from stageb.growth.learner import Figures, Learner, Played, between
+from stageb.growth.learner import Learner, Played, between
 from stageb.growth.ranks import Round
 from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
-from stageb.journal import Journal
-from stageb.loggers import Loggers
-from stageb.logs import Logs, View
-from stageb.progress import Plan, Progress, console
+from stageb.logs import View
+from stageb.ppo import Figures
+from stageb.progress import Plan, finished_already
+from stageb.runs import METRICS, LearningRun
 
-METRICS, EPISODES, TIMINGS = "metrics.jsonl", "episodes.jsonl", "timings.jsonl"
+EPISODES = "episodes.jsonl"
 CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that change no result
 VIEW = View(rows.CURVES, rows.GROUPS)
 
 
-class Run:
+class Run(LearningRun):
     """One run: where it stands, and what is written and said of it."""
 
-    journal: Journal  # from ``begin`` on, as these
-    progress: Progress
-    logs: Logs
-    loggers: Loggers
+    config: GrowthConfig
 
     def __init__(self, config: GrowthConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` are of the machine."""
@@ -56,27 +47,14 @@ class Run:
         self._since = time.monotonic()  # when the last update ended
         self._figures: Figures | None = None  # what was learnt in it
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let go of what ``begin`` took, where the run broke before its end."""
-        if hasattr(self, "loggers"):
-            self.loggers.close("aborted")
-        for held in ("logs", "progress", "journal"):
-            if hasattr(self, held):
-                getattr(self, held).close()
-
     # Beginning and end
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        last = {} if fresh else committed(Path(self.config.output.root, self.config.output.run_name))
-        if not last or not (last["state"] or {}).get("finished"):
+        if fresh or not runs.is_finished(self.config.output):
             return False
         self._open(False)
-        console().print(f"{self.config.output.root}/{self.config.output.run_name}: finished already")
-        console().print(progress.result(self.journal.rows(METRICS)[-1]))
+        finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1]))
         return True
 
     def begin(self, fresh: bool, places: Sequence[str]) -> tuple[int, Snapshot]:
@@ -89,57 +67,26 @@ class Run:
         if self.learner and path:
             self.learner.load(torch.load(path, weights_only=True))
         shares = self.schedule.shares(len(places))
-        if self.journal.number == 0:
-            self.journal.replace("config.yaml", self._yaml)
-        self.journal.replace("run.json", json.dumps(self._machine(places, shares), indent=2) + "\n")
+        ranks = [{"device": place, "environments": share} for place, share in zip(places, shares, strict=True)]
+        runs.describe(self.journal, self._yaml, ("torch", "lightning"), {**self._facts, "ranks": ranks})
         held = self.journal.rows(METRICS)
-        self.logs = Logs(self.config.log, VIEW, self.journal.folder, held)
         opening = progress.opening(self.config, self.schedule, done, held[-1] if held else None)
-        self.progress = Progress(
-            opening, Plan(self.schedule.updates, done, self.config.growth.commit_every), self.config.log_level
-        )
-        for line in devices.told(places, shares, self.config.growth.block):
-            self.progress.tells(line)
+        also = devices.told(places, shares, self.config.growth.block)
         if self.config.growth.ddp and len(places) > 1:
-            self.progress.tells("growth.ddp: all ranks train each of these together")
-        launching.heed(self.progress.stops)
-        self.loggers = Loggers(self.config.loggers, self.journal.folder, self.progress.tells)
+            also.append("growth.ddp: all ranks train each of these together")
+        self._show(VIEW, Plan("update", self.schedule.updates, done, self.config.growth.commit_every), opening, also)
         self._since = time.monotonic()
         return done, self._snapshot()
 
-    def stop(self) -> int:
-        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
-        self.progress.close()
-        self.progress.stopped(self.journal.state["update"])
-        return launching.INTERRUPTED
-
     def end(self) -> None:
         """Nothing is left to do: draw, and say what came of it."""
-        self.progress.close()
-        held = self.journal.rows(METRICS)
-        self.logs.end(held)
-        self.loggers.close("success")
-        self.journal.commit({**self.journal.state, "finished": True})
-        self.progress.tells(progress.result(held[-1]))
+        self.progress.tells(progress.result(self._end()))
 
     def _open(self, fresh: bool) -> None:
-        output, precision = self.config.output, self.config.fabric.precision
+        precision = self.config.fabric.precision
         mixed = precision if precision in ("bf16-mixed", "16-mixed") else "32"
-        self.journal = Journal.open(
-            output.root,
-            output.run_name,
-            {**asdict(self.config), "precision": mixed},
-            fresh=fresh,
-            ignored=NOT_SHAPING,
-            ways_out=("--fresh", "another output.run_name"),
-        )
-
-    def _machine(self, places: Sequence[str], shares: Sequence[int]) -> dict[str, Any]:
-        """What runs the run: versions and devices, and nothing of the environment."""
-        packages = {name: version(name) for name in ("torch", "lightning")}
-        python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}
-        ranks = [{"device": place, "environments": share} for place, share in zip(places, shares, strict=True)]
-        return {**python, "packages": packages, **self._facts, "ranks": ranks}
+        shaping = {**asdict(self.config), "precision": mixed}
+        self.journal = runs.open_journal(self.config.output, shaping, NOT_SHAPING, fresh)
 
     # Updates
 
@@ -169,14 +116,11 @@ class Run:
         }
         blueprints = self.config.host.blueprints
         self.journal.append(EPISODES, [rows.of_episode(update, each, blueprints) for each in played.ended])
-        self.journal.append(METRICS, [row])
         now = time.monotonic()
         seconds = max(1e-9, now - self._since)
         times = {"time/episodes_per_s": round(growth.environments / seconds, 2)}
-        self.journal.note(TIMINGS, [{"update": update + 1, "seconds": round(seconds, 3), **times, "ranks": played.ranks}])
         self._since = now
-        self.logs.add(row, times)
-        self.loggers.log({**row, **times}, (update + 1) * growth.environments)
+        self._add(row, times, {"update": update + 1, "seconds": round(seconds, 3), **times, "ranks": played.ranks})
         said = f"{progress.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=tested is not None)
 
@@ -186,9 +130,7 @@ class Run:
             learner = self.learner
             self.journal.put(WEIGHTS, lambda path: save_file(snapshot_of(learner), path))
             self.journal.put(CHECKPOINT, lambda path: torch.save(learner.state(), path))
-        self.logs.save()
-        self.loggers.save()
-        self.journal.commit({"update": update + 1, "so_far": self._so_far, "finished": False})
+        self._commit({"update": update + 1, "so_far": self._so_far})
 
     def _snapshot(self) -> Snapshot:
         return snapshot_of(self.learner) if self.learner else {}

@@ -6,11 +6,12 @@ Members share no number, so the gradient of the sum of their losses is every mem
 A seed that learns at alpha 0 trains *beside* its host: in a second pass with its alpha at 1 and all else held fast, the
 loss of the whole network trains it alone. The host sees neither its output nor its gradient. (Letting the seed's gradient
 through in the host's own pass, with its output held back, would never tell it what it already adds: it would grow without
-bound.)
+bound.) A host that is given does not learn, and no gradient of its parameters is made.
 
 A *part* of a member (its host, or a slot's seed with its gate) whose gradients are not finite is not updated in that step,
 and the step is counted. The host's own three in a row end the run. A seed's do not: its gradient norm is infinite in the
-figures, which is for the lifecycle to answer, and it cannot reach its host meanwhile.
+figures, which is for the lifecycle to answer, and it cannot reach its host meanwhile. Of a given host the loss says what its
+gradients would: whether they are finite.
 """
 
 from __future__ import annotations
@@ -22,14 +23,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stageb.errors import StagebError
+from stageb import nonfinite
 from stageb.growth import bank
 from stageb.growth.blocks import Seeds, Slot, forward, parted
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, segment
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-BROKEN_IN_A_ROW = 3  # steps of a host that come to no finite gradient, after which its run ends
 SCALE, LARGEST_SCALE = 1024.0, 65536.0  # of 16-mixed losses: at first, and at most
 SHRINK, GROW, GROW_AFTER = 0.125, 2.0, 200  # three steps left out take it from 1024 to 2: then it is not to blame
 
@@ -38,13 +38,13 @@ Mean = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 """The mean over ranks of tensors by name: of every segment's gradient, zeros where it is not in use, and of the figures."""
 
 
-class NonFiniteError(StagebError):
+class NonFiniteError(nonfinite.NonFiniteError):
     """Hosts whose losses are no numbers any more."""
 
     def __init__(self, members: Sequence[int]) -> None:
         super().__init__(
-            f"the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite in members {', '.join(map(str, members))} of "
-            "the block. Try host.precision 32-true, or a smaller host.learning_rate"
+            f"{nonfinite.TOLD} in members {', '.join(map(str, members))} of the block. Try host.precision 32-true, or a "
+            "smaller host.learning_rate"
         )
         self.members = tuple(members)  # of the block, from 0
 
@@ -137,7 +137,7 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
     before, rows, batches = hosts.skipped.clone(), [], batches.to(hosts.device)
     for step in range(batches.shape[1]):
         figures, gradients = _gradients(hosts, passes, fit.batch(batches[:, step]))
-        rows.append(torch.cat([figures, _update(hosts, gradients, updated)], 1))
+        rows.append(torch.cat([figures, _update(hosts, gradients, updated, figures[:, 0])], 1))
     _raise_if_broken(hosts)
     means = torch.stack(rows).mean(0).cpu()
     return EpochFigures(means[:, 0], means[:, 1], means[:, 2:], (hosts.skipped - before).cpu())
@@ -198,7 +198,9 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
     (x, y), host, scale = batch, hosts.weights[HOST].detach(), hosts.scale
     if of.rows is not None:
         x, y, host, scale = x[of.rows], y[of.rows], host[of.rows], scale[of.rows]
-    leaves: list[Gradient] = [] if of.rows is not None else [(HOST, None, host.requires_grad_())]
+    leaves: list[Gradient] = []
+    if of.rows is None and hosts.plan.host_differentiated:
+        leaves.append((HOST, None, host.requires_grad_()))
     params = {}
     for group in (group for slot in of.slots for group in slot.groups):
         rows = group.rows if of.rows is None else of.rows[group.rows]
@@ -206,7 +208,7 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
         if group.learns:
             leaves.append((group.segment, rows, params[group].requires_grad_()))
     losses, accuracies = judged(forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y)
-    gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves])
+    gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves]) if leaves else ()
     figures = torch.stack([losses.detach(), accuracies], 1)
     return figures, [(name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)]
 
@@ -218,10 +220,10 @@ def judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return losses.flatten(1).mean(1), (logits.detach().argmax(-1) == y).to(losses.dtype).flatten(1).mean(1)
 
 
-def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Tensor:
+def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses: Tensor) -> Tensor:
     """One step of Adam where gradients, which are used up, are finite. The parts' gradient norms, (B, 4).
 
-    ``updated``, bool (B, 4), says which parts of which members there are gradients of.
+    ``updated``, bool (B, 4), says which parts of which members take the step; ``losses``, (B,), are those of the hosts.
     """
     squares, squared = torch.zeros(updated.shape, dtype=hosts.weights[HOST].dtype, device=hosts.device), []
     for name, rows, gradient in gradients:
@@ -230,10 +232,12 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor) -> Ten
         squared.append(gradient.square())
         squares[_all(rows), bank.part(name)] = squared[-1].sum(1)
     finite = squares.isfinite()
+    if not hosts.plan.host_differentiated:
+        finite[:, 0] = losses.isfinite()
     hosts.counts += updated & finite
     hosts.skipped += updated & ~finite
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
-    hosts.broken.copy_(torch.where(hosts.broken >= BROKEN_IN_A_ROW, hosts.broken, in_a_row))
+    hosts.broken.copy_(torch.where(hosts.broken >= nonfinite.IN_A_ROW, hosts.broken, in_a_row))
     counts = hosts.counts.clamp(min=1).to(squares.dtype)
     rates = counts.new_tensor(hosts.plan.learning_rates) * finite / -torch.expm1(counts * math.log(BETAS[0]))
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
@@ -272,6 +276,6 @@ def _rescale(hosts: Hosts, finite: Tensor) -> None:
 
 
 def _raise_if_broken(hosts: Hosts) -> None:
-    broken = (hosts.broken >= BROKEN_IN_A_ROW).nonzero().flatten().tolist()
+    broken = (hosts.broken >= nonfinite.IN_A_ROW).nonzero().flatten().tolist()
     if broken:
         raise NonFiniteError(broken)

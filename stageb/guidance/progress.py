@@ -8,15 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from stageb import launching
 from stageb.config import Level
-from stageb.errors import shown
+from stageb.figures import clock
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.decide import STRONG
 from stageb.guidance.gate.exact import smallest
@@ -26,6 +25,7 @@ from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import NOWHERE, Round, Schedule
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
+from stageb.progress import console, stopped
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 JUDGED_BY = {
@@ -67,7 +67,7 @@ class Progress:
 
     def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: Edits) -> None:
         """``edits`` are those of the run so far."""
-        self._console = _console()
+        self._console = console()
         self._config = config
         self._schedule = schedule
         self._began = self._last = self._said = time.monotonic()
@@ -184,9 +184,7 @@ class Progress:
 
     def stopped(self, beside: str) -> None:
         """The run has stopped, as somebody asked: how to go on, by the same command with ``beside``."""
-        command = " ".join(filter(None, [launching.command_line(), beside]))
-        how = f"to go on:\n  {shown(command)}" if launching.command_line() else "the same command goes on"
-        self._console.print(f"stopped after {self._rounds_done} of {self._rounds} rounds, all committed; {how}")
+        self._console.print(stopped(f"{self._rounds_done} of {self._rounds} rounds", beside))
 
     def _says(self, level: Level, text: str) -> None:
         if LEVELS.index(level) >= LEVELS.index(self._config.log_level):
@@ -203,19 +201,10 @@ class Progress:
         """How long the rounds to come may take, at the pace of this process so far; empty while nobody knows."""
         done, to_come = self._rounds_done - self._rounds_before, self._rounds - self._rounds_done
         seconds = round((self._last - self._began) / done * to_come) if done else 0
-        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" if seconds else ""
+        return clock(seconds) if seconds else ""
 
     def _place(self, batch: Round) -> str:
         return f"{batch.mission}, epoch {batch.epoch}, {batch.split}"
-
-
-def finished_already(config: LoopConfig) -> None:
-    """Nothing is left to do for a run."""
-    _console().print(f"{config.output.root}/{config.output.run_name}: finished already")
-
-
-def _console() -> Console:
-    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _outcome(row: Mapping[str, Any]) -> str:

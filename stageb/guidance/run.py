@@ -10,19 +10,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
-from stageb import launching
+from stageb import launching, runs
 from stageb.guidance import learning, summary
 from stageb.guidance.answers import FEWEST, check_readable
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
-from stageb.guidance.files.folder import is_finished, open_journal
+from stageb.guidance.files.folder import open_journal
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Learnt, Tools
-from stageb.guidance.progress import Edits, Progress, finished_already
+from stageb.guidance.progress import Edits, Progress
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.report import write
 from stageb.guidance.schedule import Place, Round, Schedule
@@ -39,19 +39,17 @@ from stageb.guidance.state import (
     to_plain,
 )
 from stageb.guidance.types import Answers, Candidate, Guidance, Record
-from stageb.journal import Journal
 from stageb.loggers import Loggers
+from stageb.progress import finished_already
 
 UNCHANGED = "unchanged"
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 
 
-class Run:
+class Run(runs.Run):
     """One run: where it stands, and what is written and said of it."""
 
-    journal: Journal  # from ``begin`` on, as these three
-    progress: Progress
-    loggers: Loggers
+    progress: Progress  # from ``begin`` on, as this
     state: State
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
@@ -64,26 +62,15 @@ class Run:
         self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
         self._began = self._since = time.monotonic()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let go of what ``begin`` took, where the run broke before its end."""
-        if hasattr(self, "loggers"):
-            self.loggers.close("success" if self.state.finished else "aborted")
-        for held in ("progress", "journal"):
-            if hasattr(self, held):
-                getattr(self, held).close()
-
     # Beginning and end
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its table is shown again, and no model is needed."""
-        if fresh or self.config.guidance.reset_on_rerun or not is_finished(self.config):
+        if fresh or self.config.guidance.reset_on_rerun or not runs.is_finished(self.config.output):
             return False
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
         self._take_up()
-        finished_already(self.config)
+        finished_already(self.config.output)
         self._shows()
         return True
 
@@ -114,6 +101,7 @@ class Run:
         """Nothing is left to do: say what came of it."""
         self.progress.close()
         self._commit(replace(self.state, finished=True))
+        self.loggers.close("success")
         self._shows()
 
     def _shows(self) -> None:

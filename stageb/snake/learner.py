@@ -9,38 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from stageb import draws, ppo, pulse, seeds
-from stageb.errors import StagebError
+from stageb.nonfinite import TOLD, LeftOut
 from stageb.snake.schedule import Schedule
 from stageb.snake.step import Step
 from stageb.snake.types import Batch, Rollout
 from stageb.world import World
-
-BROKEN_IN_A_ROW = 3  # steps of the optimiser that come to no finite gradient, after which a run ends
-
-
-class NonFiniteError(StagebError):
-    """Losses that are no numbers any more."""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What an update came to, over all ranks: means over its minibatches."""
-
-    policy_loss: float
-    value_loss: float
-    entropy: float
-    approx_kl: float
-    clip_frac: float
-    explained_variance: float
-    grad_norm: float
-    skipped: int  # steps of the optimiser left out, since their gradients were not finite
-    epochs: int  # passes made, fewer than ``ppo.epochs`` where ``ppo.target_kl`` was reached
 
 
 class Learner:
@@ -51,9 +29,9 @@ class Learner:
         self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
-        self._broken = 0  # steps in a row
+        self._left_out = LeftOut("fabric.precision 32-true, or a smaller ppo.learning_rate")
 
-    def learn(self, rollout: Rollout, update: int) -> Figures:
+    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
@@ -80,27 +58,15 @@ class Learner:
                 pulse.tick()
         return steps
 
-    def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> Figures:
+    def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
         """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
-        means = self.world.sum(steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)) / self.world.world_size
+        means = self.world.sum(ppo.means(steps)) / self.world.world_size
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
-        names = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_frac", "grad_norm")
-        figures, lengths = dict(zip(names, read, strict=False)), read[len(names) :]
-        skipped = self._left_out(lengths, update)
-        return Figures(**figures, explained_variance=variance, skipped=skipped, epochs=epochs)
-
-    def _left_out(self, lengths: Sequence[float], update: int) -> int:
-        """How many steps were left out, by the lengths of their gradients."""
-        finite = [math.isfinite(length) for length in lengths]
-        for fine in finite:
-            self._broken = 0 if fine else self._broken + 1
-            if self._broken == BROKEN_IN_A_ROW:
-                raise NonFiniteError(
-                    f"update {update}: the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite; the last commit is "
-                    "intact. Try fabric.precision 32-true, or a smaller ppo.learning_rate"
-                )
-        return finite.count(False)
+        finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps
+        for each in finite:
+            self._left_out.count(each, f"update {update}: {TOLD}")
+        return ppo.Figures.of(read[: len(means)], variance, finite.count(False), epochs)
 
     def _minibatches(self, rollout: Rollout, advantages: Tensor, returns: Tensor, names: tuple[int, int]) -> Iterator[Batch]:
         """The minibatches of one pass, which ``names`` name: the update and the epoch."""
@@ -121,5 +87,5 @@ class Learner:
         """Whether the new policy is far enough from the old one, over all ranks, to make no further pass."""
         if self.config.target_kl is None:
             return False
-        mean = torch.stack([each[3] for each in seen]).mean().double()
+        mean = torch.stack([each[ppo.APPROX_KL] for each in seen]).mean().double()
         return float(self.world.sum(mean)) / self.world.world_size > self.config.target_kl

@@ -5,7 +5,6 @@ Every method is for all ranks, in the same order. Rank 0 alone decides and write
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import astuple
 from typing import Any
@@ -13,19 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import seeds
+from stageb import ppo, seeds
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
 from stageb.snake.game import Game
-from stageb.snake.learner import Figures, Learner
+from stageb.snake.learner import Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import Schedule, games_for
 from stageb.snake.step import Step
 from stageb.snake.types import Played, Rollout
-from stageb.world import World, decode, encode
+from stageb.world import World, decode, encode, pack, unpack
 
-ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
 
@@ -50,7 +48,7 @@ class Ranks:
         first = world.rank * schedule.games
         numbers = range(first, first + schedule.games)
         self.agent = Agent(config.agent, config.game.size, config.seed)
-        optimizer = torch.optim.Adam(self.agent.parameters(), eps=ADAM_EPSILON, fused=True)
+        optimizer = torch.optim.Adam(self.agent.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         if config.runner.compile:
             self.agent.compile()
@@ -82,7 +80,7 @@ class Ranks:
         self._ended = self._ended.plus(played)
         return rollout
 
-    def learn(self, rollout: Rollout, update: int) -> Figures:
+    def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update of the agent, the same on all ranks."""
         return self.learner.learn(rollout, update)
 
@@ -111,12 +109,10 @@ class Ranks:
 
     def checkpoint(self) -> Checkpoint:
         """All that a run goes on from; on rank 0 the games of all ranks, elsewhere its own alone."""
-        buffer = io.BytesIO()
-        torch.save(self.game.state(), buffer)
-        parts = self.world.gather(buffer.getvalue())
+        parts = self.world.gather(pack(self.game.state()))
         if not self.world.is_global_zero:
             return {}
-        states = [torch.load(io.BytesIO(part), weights_only=True) for part in parts]
+        states = [unpack(part) for part in parts]
         games = {name: torch.cat([state[name] for state in states]) for name in states[0]}
         return {"agent": _held(self.agent.state_dict()), "optimizer": _held(self.optimizer.state_dict()), "games": games}
 

@@ -5,36 +5,29 @@ A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``Wo
 
 from __future__ import annotations
 
-import json
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
-import stageb
-from stageb import launching
+from stageb import runs
 from stageb.commits import committed
 from stageb.curves import Curves
 from stageb.figures import rounded, short
-from stageb.journal import Journal
-from stageb.loggers import Loggers
-from stageb.logs import Logs, View
-from stageb.progress import Plan, Progress, console
+from stageb.logs import View
+from stageb.ppo import Figures
+from stageb.progress import Plan, finished_already
+from stageb.runs import METRICS, LearningRun
 from stageb.snake import progress
 from stageb.snake.config import START_LENGTH, SnakeConfig
-from stageb.snake.learner import Figures
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.schedule import Schedule
 from stageb.snake.stored import WEIGHTS
 from stageb.snake.types import Played
 
-METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = (
     "output.",
@@ -67,14 +60,11 @@ CURVES = Curves(
 VIEW = View(CURVES, GROUPS)
 
 
-class Run:
+class Run(LearningRun):
     """One run: where it stands, and what is written and said of it."""
 
-    journal: Journal  # from ``begin`` on, as these
-    progress: Progress
-    logs: Logs
-    loggers: Loggers
-    schedule: Schedule
+    config: SnakeConfig
+    schedule: Schedule  # from ``begin`` on
 
     def __init__(self, config: SnakeConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` are of the machine."""
@@ -84,34 +74,20 @@ class Run:
         self._skipped = 0  # steps of the optimiser, since the run began
         self._since, self._recorded = time.monotonic(), 0  # when the last row was written, and of what update
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let go of what ``begin`` took, where the run broke before its end."""
-        if hasattr(self, "loggers"):
-            self.loggers.close("aborted")
-        for held in ("logs", "progress", "journal"):
-            if hasattr(self, held):
-                getattr(self, held).close()
-
     # Beginning and end
 
     def games(self, fresh: bool) -> int:
         """How many games the run in the folder plays at a time, over all ranks; 0 where that is still to be said."""
         if isinstance(self.config.runner.per_rank_num_envs, int) or fresh:
             return 0
-        held: int = committed(self._folder)["config"].get("games", 0)
-        return held
+        return self._committed_games
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        last = {} if fresh else committed(self._folder)
-        if not last or not (last["state"] or {}).get("finished"):
+        if fresh or not runs.is_finished(self.config.output):
             return False
-        self._open(False, last["config"].get("games", 0))
-        console().print(f"{self.config.output.root}/{self.config.output.run_name}: finished already")
-        console().print(progress.result(self.journal.rows(METRICS)[-1], self.config))
+        self._open(False, self._committed_games)
+        finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1], self.config))
         return True
 
     def begin(self, fresh: bool, schedule: Schedule) -> tuple[int, Checkpoint | None]:
@@ -121,55 +97,28 @@ class Run:
         state, path = self.journal.state, self.journal.path(CHECKPOINT)
         done = state["update"] if state else 0
         self._skipped = state["skipped"] if state else 0
-        if self.journal.number == 0:
-            self.journal.replace("config.yaml", self._yaml)
-        self.journal.replace("run.json", json.dumps(self._machine(), indent=2) + "\n")
+        facts = {"per_rank_num_envs": schedule.games, **self._facts}
+        runs.describe(self.journal, self._yaml, ("torch", "lightning"), facts)
         rows = self.journal.rows(METRICS)
-        self.logs = Logs(self.config.log, VIEW, self.journal.folder, rows)
         opening = progress.opening(self.config, schedule, done, rows[-1] if rows else None)
-        plan = Plan(schedule.updates, done, self.config.runner.commit_every)
-        self.progress = Progress(opening, plan, self.config.log_level)
-        launching.heed(self.progress.stops)
-        self.loggers = Loggers(self.config.loggers, self.journal.folder, self.progress.tells)
+        self._show(VIEW, Plan("update", schedule.updates, done, self.config.runner.commit_every), opening)
         self._since, self._recorded = time.monotonic(), done
         return done, torch.load(path, weights_only=True) if path else None
 
-    def stop(self) -> int:
-        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
-        self.progress.close()
-        self.progress.stopped(self.journal.state["update"])
-        return launching.INTERRUPTED
-
     def end(self) -> None:
         """Nothing is left to do: draw, and say what came of it."""
-        self.progress.close()
-        rows = self.journal.rows(METRICS)
-        self.logs.end(rows)
-        self.loggers.close("success")
-        self.journal.commit({**self.journal.state, "finished": True})
-        self.progress.tells(progress.result(rows[-1], self.config))
+        self.progress.tells(progress.result(self._end(), self.config))
 
     @property
-    def _folder(self) -> Path:
-        return Path(self.config.output.root, self.config.output.run_name)
+    def _committed_games(self) -> int:
+        """Of the run in the folder; 0 where there is none."""
+        games: int = committed(self.config.output.folder)["config"].get("games", 0)
+        return games
 
     def _open(self, fresh: bool, games: int) -> None:
-        output, precision = self.config.output, self.config.fabric.precision
+        precision = self.config.fabric.precision
         shaping = {**asdict(self.config), "games": games, "precision": "bf16-mixed" if precision == "bf16-mixed" else "32"}
-        self.journal = Journal.open(
-            output.root,
-            output.run_name,
-            shaping,
-            fresh=fresh,
-            ignored=NOT_SHAPING,
-            ways_out=("--fresh", "another output.run_name"),
-        )
-
-    def _machine(self) -> dict[str, Any]:
-        """What runs the run: versions and devices, and nothing of the environment."""
-        packages = {name: version(name) for name in ("torch", "lightning")}
-        python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}
-        return {**python, "packages": packages, "per_rank_num_envs": self.schedule.games, **self._facts}
+        self.journal = runs.open_journal(self.config.output, shaping, NOT_SHAPING, fresh)
 
     # Updates
 
@@ -187,15 +136,12 @@ class Run:
             "ddp/replica_divergence": apart,
             **_averages(tested or Played(), self.config.game.cells, "eval/"),
         }
-        self.journal.append(METRICS, [row])
         now = time.monotonic()
         seconds = max(1e-9, now - self._since)
         fps = (update + 1 - self._recorded) * self.schedule.steps / seconds
         times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
-        self.journal.note(TIMINGS, [{"update": update + 1, "seconds": round(seconds, 3), **times}])
         self._since, self._recorded = now, update + 1
-        self.logs.add(row, times)
-        self.loggers.log({**row, **times}, (update + 1) * self.schedule.steps)
+        self._add(row, times, {"update": update + 1, "seconds": round(seconds, 3), **times})
         said = f"{progress.figures(row, self.config)}, {short(times['time/global_fps'])} steps/s"
         self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
@@ -204,9 +150,7 @@ class Run:
         weights = {name: each.contiguous() for name, each in checkpoint["agent"].items()}
         self.journal.put(WEIGHTS, lambda path: save_file(weights, path))
         self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint, path))
-        self.logs.save()
-        self.loggers.save()
-        self.journal.commit({"update": update + 1, "skipped": self._skipped, "finished": False})
+        self._commit({"update": update + 1, "skipped": self._skipped})
 
 
 def _averages(played: Played, cells: int, prefix: str) -> dict[str, float | int | None]:

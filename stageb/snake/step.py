@@ -10,7 +10,6 @@ that is not finite on one rank leaves no finite gradient on any.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -43,7 +42,7 @@ class Step:
         self._entropy_weight.fill_(entropy_weight)
 
     def take(self, batch: Batch) -> Tensor:
-        """Take a step. Its losses on this rank, and the length of the gradient that all ranks share: float32 (6,)."""
+        """Take a step. Its losses on this rank, and the length of the gradient that all ranks share: ``ppo.noted``."""
         if self._graph is None:
             return self._take(batch)
         for name in Batch.__slots__:
@@ -90,5 +89,4 @@ class Step:
         self.optimizer.optimizer.found_inf = (~norm.isfinite()).float()  # what torch.amp.GradScaler tells fused optimisers
         self.optimizer.step()
         self.optimizer.zero_grad()
-        names = [each.name for each in fields(ppo.Losses)][1:]
-        return torch.stack([*(getattr(losses, name).detach() for name in names), norm])
+        return ppo.noted(losses, norm)

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from stageb import pictures
-from stageb.engines.vision import DRAWN, Eyes
+from stageb.engines.vision import DRAWN, THREADS, Eyes
 from stageb.seeds import uniform
 from stageb.two_channel.config import AugmentationConfig
+from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Box, Object, Sample
 
 KEPT = 2 << 30  # bytes of images that are kept
@@ -72,12 +75,39 @@ def parted(image: str) -> tuple[str, View]:
 
 
 class Views(Eyes):
-    """Eyes that know views. They keep images decoded, and whole ones cut into patches: files are taken not to change."""
+    """Eyes that know views. They keep images decoded, and cut into patches: files are taken not to change."""
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
         super().__init__(model, process, pixels)
+        self._plain = Pixels.of(process)
+        self._pool = ThreadPoolExecutor(THREADS, "stageb-images")
         self._decoded = Recent(lambda image: 3 * image.width * image.height)
-        self._cut = Recent(lambda patches: patches.nbytes)
+        self._cut = Recent(lambda cut: cut.bytes)
+
+    def share(self, other: Views) -> None:
+        """See by what ``other``, whose processor is the same, has decoded and cut."""
+        self._pool, self._decoded, self._cut = other._pool, other._decoded, other._cut
+
+    def prepare(self, names: Iterable[int]) -> None:
+        """Have images cut that will be asked for soon; what is wrong with one is told when it is."""
+        for name in names:
+            self._cutting(name)
+
+    def inputs(self, names: Sequence[int]) -> dict[str, Tensor]:
+        """See ``Eyes``."""
+        cut = [each.done for each in list(map(self._cutting, names))]
+        patches = self._on_device(torch.cat([each.result() for each in cut]))
+        grids = torch.tensor([self._pictures[name].grid for name in names])
+        numbers = self._plain.numbers(patches) if self._plain else patches
+        return {"pixel_values": numbers, "image_grid_thw": self._on_device(grids)}
+
+    def _cutting(self, name: int) -> Cut:
+        """The image of that name, on its way to being cut."""
+        picture = self._pictures[name]
+        size = 3 * picture.grid[1] * picture.grid[2] * self._model.config.vision_config.patch_size**2
+        size *= 1 if self._plain else 8
+        found: Cut = self._cut.get(picture.path, lambda: Cut(self._pool.submit(self._patches, name), size))
+        return found
 
     def _met(self, path: str) -> int:
         place, view = parted(path)
@@ -87,20 +117,29 @@ class Views(Eyes):
         return self._registered(path, data + noted, size[::-1] if view.turned else size)
 
     def _patches(self, name: int) -> Tensor:
-        path, view = parted(self._pictures[name].path)
+        picture = self._pictures[name]
+        path, view = parted(picture.path)
         if path == DRAWN:
-            return self._made(pictures.chequered())
-        if view == View():
-            cut: Tensor = self._cut.get(path, lambda: self._made(self._open(path)))
-            return cut
-        return self._made(shown(self._decoded.get(path, lambda: self._open(path)), view))
+            image = pictures.chequered()
+        elif view == View():
+            image = self._open(path)
+        else:
+            image = shown(self._decoded.get(path, lambda: self._open(path)), view)
+        if self._plain:
+            return self._plain.cut(image, picture.grid[1:])
+        patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
+        return patches
 
     def _open(self, path: str) -> Any:
         return pictures.opened(path, pictures.read(path), self._pixels)
 
-    def _made(self, image: Any) -> Tensor:
-        patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
-        return patches
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An image that is cut into patches, or about to be."""
+
+    done: Future[Tensor]
+    bytes: int  # that its patches take
 
 
 class Recent:

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from stageb import disk
 from stageb import world as worlds
 from stageb.config import FabricConfig, require
@@ -45,8 +43,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
     def on_ranks(world: World) -> int:
-        halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
-        dtype = torch.bfloat16 if halved else torch.float32
+        dtype = model.answering(config.fabric, world.device)
         detector = model.load(str(place), config.model, config.data.prompt, world.device, dtype)
         told = everywhere(world, Writer(detector), samples, spelling_of(detector.tokenizer), config)
         if world.is_global_zero:

@@ -64,6 +64,10 @@ class Shared:
             self._begin(step, step)
         return self._handed_over(step)
 
+    def mine(self, step: int) -> Sequence[Sample]:
+        """The images of ``step``, of channel B, that this rank will look at first."""
+        return self.world.share(self._samples(step))
+
     def pending(self) -> dict[int, list[list[Any]]]:
         """By step, the answers that are made or under way, and have not been learnt from; for a commit."""
         return {step: _plain(made) for step, made in self._made.items()}
@@ -131,6 +135,10 @@ class Split(Shared):
         if self._writes or self.world.rank == 0:
             with self._timed("wait_s"), self.world.together("new weights"):
                 self.writer.receive(step, lambda weight: dist.broadcast(weight, 0, self._weighed))
+
+    def mine(self, step: int) -> Sequence[Sample]:
+        """See ``Shared``: those that it answers, or where it learns, those that it may learn from."""
+        return self._samples(step)[self._number :: len(self._writers)] if self._writes else self._samples(step)
 
     def pending(self) -> dict[int, list[list[Any]]]:
         """See ``Shared``: answers under way are waited for, and held on every rank."""

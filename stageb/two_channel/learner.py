@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import pulse
-from stageb.errors import StagebError
+from stageb.nonfinite import LeftOut
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
@@ -29,12 +30,7 @@ from stageb.two_channel.packing import Line
 from stageb.two_channel.types import Sample, Target
 from stageb.world import World
 
-BROKEN_IN_A_ROW = 3  # steps that come to no finite gradient, after which a run ends
 BETAS = (0.9, 0.98)
-
-
-class NonFiniteError(StagebError):
-    """Losses that are no numbers any more."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Learner:
     ) -> None:
         self.world, self.detector, self.config = world, detector, config
         self.ranks = world.world_size if ranks is None else ranks
-        self._summed = summed or self._over_ranks
+        self._summed = summed or partial(world.sum, what="gradients")
         if config.model.gradient_checkpointing:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
@@ -77,7 +73,7 @@ class Learner:
         self.optimizer = optimizer_of(detector.model, config.schedule)
         self._weights = [each for group in self.optimizer.param_groups for each in group["params"]]
         self._device = self._weights[0].device
-        self._broken = 0  # steps in a row
+        self._left_out = LeftOut("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
         self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
@@ -99,10 +95,20 @@ class Learner:
         self.detector.model.eval()
         return self._finish(tally)
 
+    def images(self, targets: Iterable[tuple[Sample, Target]]) -> list[int]:
+        """The names of the images that this rank will be shown when it learns from ``targets``."""
+        mine = [
+            line
+            for number, lines in enumerate(self._packs(targets, _Tally(torch.zeros(0))))
+            for line in lines
+            if number % self.ranks == self.world.rank
+        ]
+        return [name for line in mine for name in self.detector.eyes.names_in(line.prompt)]
+
     def state(self) -> dict[str, Any]:
         """All that a learner goes on from: weights that are trained, by name, and the optimiser's."""
         trained = {name: each.detach() for name, each in self._trained()}
-        return {"weights": trained, "optimizer": self.optimizer.state_dict(), "broken": self._broken}
+        return {"weights": trained, "optimizer": self.optimizer.state_dict(), "broken": self._left_out.in_a_row}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
@@ -110,7 +116,7 @@ class Learner:
             for name, weight in self._trained():
                 weight.copy_(state["weights"][name])
         self.optimizer.load_state_dict(state["optimizer"])
-        self._broken = state["broken"]
+        self._left_out.in_a_row = state["broken"]
 
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
@@ -149,12 +155,12 @@ class Learner:
     def _finish(self, tally: _Tally) -> Figures:
         """Reduce gradients, and step."""
         begun = time.perf_counter()
-        found = self._reduced(tally.sums).tolist()
+        found = self._reduced(tally.sums)
         norm = float(torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm))
         if math.isfinite(norm):
             self.optimizer.step()
         self.optimizer.zero_grad()
-        self._count_broken(norm)
+        self._left_out.count(math.isfinite(norm))
         full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
         return Figures(
             losses=dict(zip(NAMES, found, strict=True)),
@@ -169,28 +175,17 @@ class Learner:
             reduce_s=time.perf_counter() - begun,
         )
 
-    def _reduced(self, sums: Tensor) -> Tensor:
+    def _reduced(self, sums: Tensor) -> list[float]:
         """Sum gradients over ranks, in place, and ``sums`` too."""
         if self.ranks == 1:
-            return sums
+            return sums.tolist()
         gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._weights]
-        with self.world.together("gradients"):
+        with self.world.together("gradients"):  # on a GPU the wait for the other ranks is that for the device
             total = self._summed(torch.cat([each.flatten() for each in gradients]))
-            sums = self._summed(sums)
+            found: list[float] = self._summed(sums).tolist()
         for weight, part in zip(self._weights, torch.split(total, [each.numel() for each in gradients]), strict=True):
             weight.grad = part.view_as(weight)
-        return sums
-
-    def _over_ranks(self, tensor: Tensor) -> Tensor:
-        return torch.as_tensor(self.world.fabric.all_reduce(tensor, reduce_op="sum"))
-
-    def _count_broken(self, norm: float) -> None:
-        self._broken = 0 if math.isfinite(norm) else self._broken + 1
-        if self._broken == BROKEN_IN_A_ROW:
-            raise NonFiniteError(
-                f"the gradients of {BROKEN_IN_A_ROW} steps in a row are not finite; the last commit is intact. Try "
-                "fabric.precision 32-true, or a smaller schedule.learning_rate"
-            )
+        return found
 
 
 @dataclass

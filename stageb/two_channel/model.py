@@ -30,12 +30,13 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
+from stageb.config import FabricConfig
 from stageb.engines import attention
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
-from stageb.engines.vision import Eyes, eyes_of
+from stageb.engines.vision import eyes_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
 from stageb.two_channel.augmentation import Views
@@ -65,7 +66,7 @@ class Detector:
 
     model: Any
     tokenizer: Any
-    eyes: Eyes
+    eyes: Views
     chat: Chat
     words: str  # of every prompt
 
@@ -82,6 +83,12 @@ class Detector:
         """The same as ids, the picture's as ``Eyes`` names it. Raises ``PictureError``."""
         shared, own = self.chat.encode(self.prompt(image))
         return shared + self.eyes.ids((image,)) + own
+
+
+def answering(fabric: FabricConfig, device: str) -> torch.dtype:
+    """What a detector that only answers is loaded in: as learning computes on a GPU, where that is bf16-mixed."""
+    halved = fabric.precision == "bf16-mixed" and device.startswith("cuda")
+    return torch.bfloat16 if halved else torch.float32
 
 
 def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch.dtype = torch.float32) -> Detector:

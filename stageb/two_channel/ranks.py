@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor
 
 from stageb.config import require
-from stageb.errors import InputError
+from stageb.errors import InputError, StagebError
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import viewed
 from stageb.two_channel.config import TwoChannelConfig
@@ -67,10 +69,8 @@ class Ranks:
         """``folder`` is that, or the name, of the checkpoint to begin with."""
         self.config, self.inputs, self.world = config, inputs, world
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
-        halved = config.fabric.precision == "bf16-mixed" and world.device.startswith("cuda")
-        self.reader = model.load(
-            folder, config.model, config.data.prompt, world.device, torch.bfloat16 if halved else torch.float32
-        )
+        dtype = model.answering(config.fabric, world.device)
+        self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)
         self.spelling = text.spelling_of(self.reader.tokenizer)
         text.check(inputs.train, self.spelling)
         self.train, self.aside = self._fitting(inputs.train)
@@ -79,6 +79,7 @@ class Ranks:
         self.learner = self._learner(folder)
         way = Split if config.topology.rollout else Shared
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
+        self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._outcomes: list[Outcome] = []  # of the step at hand, as these
         self._parse_s = self._drawn_s = 0.0  # seconds of it
 
@@ -100,6 +101,7 @@ class Ranks:
         if world.rank >= ranks:
             return None
         detector = model.load(folder, self.config.model, self.config.data.prompt, world.device)
+        detector.eyes.share(self.reader.eyes)
         if self.config.tuner.kind == "lora":
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
         return Learner(world, detector, self.config, ranks, summed)
@@ -148,6 +150,7 @@ class Ranks:
     def learn(self, step: int, targets: Iterable[Taught]) -> Came:
         """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
         channel, size = self.schedule.channel(step), self.schedule.size(step)
+        self._next.submit(self._prepare, step + 1)
         figures = None
         if self.learner:
             with self.world.at(f"step {step}"):
@@ -157,6 +160,19 @@ class Ranks:
         came = Came(figures, self._outcomes, self._gathered_times(figures))
         self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
         return came
+
+    def _prepare(self, step: int) -> None:
+        """In a thread, while the step before is learnt: have the images cut that this rank will be shown. What is wrong with
+        one is told when it is its turn."""
+        if step == self.schedule.steps:
+            return
+        with suppress(StagebError):
+            if self.schedule.channel(step) == "B":
+                eyes = self.reader.eyes
+                prompts = [self.reader.prompt_ids(sample.image) for sample in self.exchange.mine(step)]
+                eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
+            elif self.learner:
+                self.learner.detector.eyes.prepare(self.learner.images(self.truth(step)))
 
     def _drawn(self, targets: Iterable[Taught]) -> Iterator[Taught]:
         """``targets``, timed."""

@@ -5,34 +5,26 @@ A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``Wo
 
 from __future__ import annotations
 
-import json
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 
-import stageb
-from stageb import disk, launching
-from stageb.commits import committed
+from stageb import disk, runs
 from stageb.curves import Curves
 from stageb.figures import rounded
-from stageb.journal import Journal
-from stageb.loggers import Loggers
-from stageb.logs import Logs, View
-from stageb.two_channel import evaluate, metrics, model, stored
+from stageb.logs import View
+from stageb.progress import Plan, finished_already
+from stageb.runs import METRICS, LearningRun
+from stageb.two_channel import evaluate, metrics, model, progress, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import summary
 from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.progress import Progress, finished_already
 from stageb.two_channel.ranks import Came, Checkpoint, Ranks, Tested
 from stageb.two_channel.schedule import Schedule
 
-METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 CHECKPOINT = "checkpoint.pt"
 PICTURE = "boxes.png"
 CURVES = Curves(
@@ -56,42 +48,29 @@ NOT_SHAPING = (
 )  # keys that change no weights, but for rounding
 
 
-class Run:
+class Run(LearningRun):
     """One run: where it stands, and what is written and said of it."""
 
-    journal: Journal  # from ``begin`` on, as these
-    progress: Progress
-    logs: Logs
-    loggers: Loggers
-    schedule: Schedule
+    config: TwoChannelConfig
+    schedule: Schedule  # from ``ready`` on
 
     def __init__(self, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` are of the machine."""
         self.config, self.inputs = config, inputs
-        self.folder = Path(config.output.root, config.output.run_name)
+        self.folder = config.output.folder
         self._yaml, self._facts = resolved_yaml, facts
         self._skipped = 0  # steps of the optimiser, since the run began
+        self._f1: float | None = None  # of the last rollouts
         self._since = time.monotonic()  # when the last row was written
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Let go of what ``begin`` took, where the run broke before its end."""
-        if hasattr(self, "loggers"):
-            self.loggers.close("aborted")
-        for held in ("logs", "progress", "journal"):
-            if hasattr(self, held):
-                getattr(self, held).close()
 
     # Beginning and end
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        if fresh or not (committed(self.folder)["state"] or {}).get("finished"):
+        if fresh or not runs.is_finished(self.config.output):
             return False
         self._open(False)
-        finished_already(self.config, self.journal.rows(METRICS)[-1])
+        finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1], self.config))
         return True
 
     def begin(self, fresh: bool) -> tuple[int, str | None, str]:
@@ -100,9 +79,7 @@ class Run:
         self._open(fresh)
         state, path = self.journal.state, self.journal.path(CHECKPOINT)
         self._skipped = state["skipped"] if state else 0
-        if self.journal.number == 0:
-            self.journal.replace("config.yaml", self._yaml)
-        self.journal.replace("run.json", json.dumps(self._machine(), indent=2) + "\n")
+        runs.describe(self.journal, self._yaml, ("torch", "lightning", "transformers", "peft"), self._facts)
         named = self.config.model.model_name_or_path
         if named is None:
             base = self.folder / stored.BASE
@@ -118,48 +95,22 @@ class Run:
         with disk.reporting(self.folder):
             ranks.describe(self.folder / stored.MODEL)
         self._index()
-        rows = self.journal.rows(METRICS)
-        self.logs = Logs(self.config.log, VIEW, self.folder, rows)
-        self.progress = Progress(self.config, self.schedule, done, rows[-1] if rows else None)
+        also = []
         if aside:
-            self.progress.tells(f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}")
-        launching.heed(self.progress.stops)
-        self.loggers = Loggers(self.config.loggers, self.folder, self.progress.tells)
+            also.append(f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}")
+        plan = Plan("step", self.schedule.steps, done, self.config.schedule.commit_every)
+        self._show(VIEW, plan, progress.opening(self.config, self.schedule, done), also)
         self._since = time.monotonic()
-
-    def stop(self) -> int:
-        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
-        self.progress.close()
-        self.progress.stopped(self.journal.state["step"])
-        return launching.INTERRUPTED
 
     def end(self) -> None:
         """Nothing is left to do: say what came of it."""
-        self.progress.close()
-        rows = self.journal.rows(METRICS)
-        self.logs.end(rows)
-        self.loggers.close("success")
         stored.clear(self.folder / stored.BASE)
-        self.journal.commit({**self.journal.state, "finished": True})
-        self.progress.result(rows[-1])
+        self.progress.tells(progress.result(self._end(), self.config))
 
     def _open(self, fresh: bool) -> None:
-        output, precision = self.config.output, self.config.fabric.precision
+        precision = self.config.fabric.precision
         read = {"data_digest": self.inputs.digest, "precision": "bf16-mixed" if precision == "bf16-mixed" else "32"}
-        self.journal = Journal.open(
-            output.root,
-            output.run_name,
-            {**asdict(self.config), **read},
-            fresh=fresh,
-            ignored=NOT_SHAPING,
-            ways_out=("--fresh", "another output.run_name"),
-        )
-
-    def _machine(self) -> dict[str, Any]:
-        """What runs the run: versions and devices, and nothing of the environment."""
-        packages = {name: version(name) for name in ("torch", "lightning", "transformers", "peft")}
-        python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}
-        return {**python, "packages": packages, **self._facts}
+        self.journal = runs.open_journal(self.config.output, {**asdict(self.config), **read}, NOT_SHAPING, fresh)
 
     # Steps
 
@@ -189,17 +140,18 @@ class Run:
             **{f"eval/{name}": value for name, value in found.items()},
         }
         row = {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
-        self.journal.append(METRICS, [row])
         now = time.monotonic()
         times = {"time/step_s": round(now - self._since, 3), **_tails(came.times)}
         if came.outcomes and times.get("time/rollout_generate_s"):
             made = sum(each.tokens for each in came.outcomes)
             times["rollout/gen_tokens_per_s"] = round(made / times["time/rollout_generate_s"], 1)
-        self.journal.note(TIMINGS, [{"step": step + 1, **times, "ranks": came.times}])
         self._since = now
-        self.logs.add(row, times)
-        self.loggers.log({**row, **times}, step + 1)
-        self.progress.recorded(row, times["time/step_s"])
+        self._add(row, times, {"step": step + 1, **times, "ranks": came.times})
+        self._f1 = row.get("rollout/f1", self._f1)
+        loss = progress.figures(row, self._f1)
+        said = f"evaluated: {progress.tested(row)}" if tested else loss
+        line = f"{said}, {times['time/step_s']:.2f} s"
+        self.progress.recorded(step + 1, loss, worth_a_line=tested is not None, line=line)
         if tested and step + 1 == self.schedule.steps and self.config.evaluation.pictures:
             shown = tested.samples[: self.config.evaluation.pictures]
             evaluate.draw(shown, tested.told, self.config.channel_b.min_iou, self.folder / PICTURE)
@@ -208,9 +160,7 @@ class Run:
         """Make this the point to go on from."""
         self.journal.put(stored.WEIGHTS, lambda path: stored.put(checkpoint.weights, path))
         self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint.state, path))
-        self.logs.save()
-        self.loggers.save()
-        self.journal.commit({"step": step + 1, "skipped": self._skipped, "finished": False})
+        self._commit({"step": step + 1, "skipped": self._skipped})
         self._index()
 
     def _index(self) -> None:

@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -23,6 +24,7 @@ from stageb.two_channel.types import BINS, Bins, Box, Object, Parsed, Placed, Sa
 
 COORDINATES = tuple(f"<|coord_{number}|>" for number in range(BINS))  # the tokens, in order
 
+TEXTS = 1 << 16  # whose ids are remembered
 PIECES = ('{"objects": [', '{"desc": "', '", "bbox_2d": [', ", ", "]}")
 
 Ids = tuple[int, ...]
@@ -245,6 +247,7 @@ def _spelt(tokenizer: Any, piece: str) -> Ids:
     return ids
 
 
+@lru_cache(TEXTS)  # a thread that makes the next step ready must not ask a tokenizer that is at work
 def _ids(tokenizer: Any, text: str) -> Ids:
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 

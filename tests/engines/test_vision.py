@@ -164,6 +164,10 @@ def test_what_cannot_see_says_so_before_any_work(
     for ask in (lambda: open_eyes(load(blind), "transformers"), lambda: load(blind).generate([request])):
         with pytest.raises(ConfigError, match=r"model_name_or_path: .*qwen3 cannot be shown images here; name one of"):
             ask()
+    with monkeypatch.context() as older:
+        older.setattr(transformers.Qwen3VLForConditionalGeneration, "forward", lambda self, input_ids: None)
+        with pytest.raises(ConfigError, match=r"transformers \S+ cannot take images read apart; install 5\.18 or newer"):
+            open_eyes(load(folder), "transformers")
     open_eyes(load(folder), "transformers")
     open_eyes(ScriptedEngine(lambda prompt, decode, key: "x"), "scripted")
     monkeypatch.setattr(vision.Eyes, "line", vision.Blind.line)  # a model whose positions we do not know

@@ -14,11 +14,13 @@ from stageb.config import PpoConfig
 from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
 from stageb.growth.controllers import Learnt
-from stageb.growth.learner import Figures, Learner, Played, PolicyError
+from stageb.growth.learner import Learner, Played
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
 from stageb.growth.types import SlotView, Stage, View
+from stageb.nonfinite import NonFiniteError
+from stageb.ppo import Figures
 
 CONFIG = GrowthConfig(
     host=HostConfig(epochs=14, blueprints=["norm", "mlp"]),
@@ -99,7 +101,7 @@ def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(
     learner, _ = learnt(1, futile=0.0)
     played, _ = round_of(learner, answers(8, 2, 3), 4)
     weights = torch.cat([each.flatten() for each in learner.policy.parameters()]).detach()
-    with pytest.raises(PolicyError, match="3 steps in a row"):
+    with pytest.raises(NonFiniteError, match="3 steps in a row"):
         learner.learn(replace(played, rewards=played.rewards * torch.inf), 1, 0.5)
     assert torch.equal(weights, torch.cat([each.flatten() for each in learner.policy.parameters()]))
 

@@ -137,6 +137,30 @@ def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_mem
     assert caught.value.members == (3,)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("tokens")])
+def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_is_held(name: str) -> None:
+    held = replace(plan_of(name), learning_rates=(0.0, 0.01, 0.01, 0.01))
+    given = replace(held, form=replace(held.form, given=True))
+    fit = examples(held.form, 30, len(KEYS))
+    fit.inputs[7] = torch.nan
+    states, figures = [], []
+    for plan in (held, given):
+        block, *its = grown(plan, KEYS)
+        figures.append(training.epoch(block, *its, fit, BATCHES))
+        states.append(block.state())
+    moments = ("first.host", "second.host")
+    assert all(states[0][each].any() and not states[1][each].any() for each in moments)
+    assert same(*({name: held for name, held in state.items() if name not in moments} for state in states))
+    assert torch.equal(figures[0].skipped, figures[1].skipped) and figures[1].skipped[:, 0].tolist() == [1] * len(KEYS)
+    assert torch.equal(figures[0].gradient_norms[:, 1:], figures[1].gradient_norms[:, 1:])
+    bare_block, *nothing = bare(given, KEYS)
+    always = BATCHES.clone()
+    always[3, :, 0] = 7
+    with pytest.raises(training.NonFiniteError) as caught:
+        training.epoch(bare_block, *nothing, fit, always)
+    assert caught.value.members == (3,)
+
+
 def test_asking_what_slots_contribute_changes_nothing() -> None:
     plan = plan_of("conv2d")
     fit = examples(plan.form, 30, len(KEYS))

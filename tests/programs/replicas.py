@@ -24,7 +24,7 @@ from stageb.growth.types import Op
 from stageb.world import World, decode, encode, run
 
 CONFIG = GrowthConfig(
-    task=TaskConfig("teacher"),
+    task=TaskConfig("digits"),  # whose hosts learn; those of teachers are given
     host=HostConfig(width=8, blend="gated", epochs=120, steps_per_epoch=1, batch_size=24),
     growth=GrowthSection(ddp=True, environments=2, block=2),
 )

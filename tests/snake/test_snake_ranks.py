@@ -11,9 +11,9 @@ from torch import Tensor
 
 from stageb import ppo
 from stageb.config import PpoConfig
+from stageb.nonfinite import NonFiniteError
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
-from stageb.snake.learner import NonFiniteError
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
 from stageb.snake.types import Batch, Rollout

@@ -13,9 +13,11 @@ from PIL import Image
 from two_channel import made
 
 from stageb.engines.vision import Eyes
+from stageb.pictures import PictureError
 from stageb.two_channel import augmentation
 from stageb.two_channel.augmentation import View, Views, parted, shown, viewed
 from stageb.two_channel.config import AugmentationConfig
+from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Object, Sample
 
 ALL = AugmentationConfig(mirror=True, upend=True, turn=True, crop=0.5, light=0.3)
@@ -37,6 +39,40 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
         (x1, y1, x2, y2) = found.objects[0].box
         (top, left), (bottom, right) = red.min(0), red.max(0) + 1
         assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0  # a crop blurs edges
+
+
+@pytest.mark.parametrize(("times", "size"), [(1, (96, 64)), (2, (101, 67)), (2, (30, 45))])
+def test_bytes_become_the_very_numbers_of_the_processor(tmp_path: Path, times: int, size: tuple[int, int]) -> None:
+    process = made.detector(made.folder_of(tmp_path)).eyes.process
+    process.temporal_patch_size, process.image_mean, process.image_std = times, (0.48, 0.46, 0.41), (0.27, 0.26, 0.28)
+    picture = Image.effect_noise(size, 90).convert("RGB")
+    told = process(images=[picture], return_tensors="pt")
+    pixels = Pixels.of(process)
+    assert pixels
+    assert pixels.numbers(pixels.cut(picture, told["image_grid_thw"][0, 1:].tolist())).equal(told["pixel_values"])
+
+
+def test_a_processor_of_another_kind_is_asked_for_every_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, image = made.detector(made.folder_of(tmp_path)), made.samples(tmp_path)[0].image
+    kind = type(found.eyes.process)
+    sharper = kind.rescale
+    monkeypatch.setattr(kind, "rescale", lambda self, image, scale, **keys: sharper(self, np.sort(image, 2), scale, **keys))
+    views = Views(found.model, found.eyes.process, 1 << 20)
+    assert Pixels.of(found.eyes.process) is None
+    plain = Eyes(found.model, found.eyes.process, 1 << 20)
+    both = [eyes.inputs(eyes.names_in(eyes.ids((image,))))["pixel_values"] for eyes in (views, plain)]
+    assert both[0].equal(both[1])
+
+
+def test_an_image_that_is_broken_is_told_when_it_is_asked_for(tmp_path: Path) -> None:
+    eyes = made.detector(made.folder_of(tmp_path)).eyes
+    path = tmp_path / "whole.png"
+    Image.effect_noise((64, 64), 90).convert("RGB").save(path)
+    names = eyes.names_in(eyes.ids((str(path),)))
+    path.write_bytes(path.read_bytes()[:900])
+    eyes.prepare(names)
+    with pytest.raises(PictureError, match=r"whole\.png: broken"):
+        eyes.inputs(names)
 
 
 def test_no_augmentation_leaves_a_sample_as_it_is() -> None:

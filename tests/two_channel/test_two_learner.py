@@ -16,16 +16,18 @@ from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 from two_channel import made
 
+from stageb.config import FabricConfig
 from stageb.engines.rows import PICTURE
 from stageb.errors import InputError
+from stageb.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing
 from stageb.two_channel.adapters import adapt, weights
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, TunerConfig
-from stageb.two_channel.learner import Figures, Learner, NonFiniteError
+from stageb.two_channel.learner import Figures, Learner
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
-from stageb.world import World
+from stageb.world import World, pack, unpack
 
 Targets = list[Any]
 
@@ -184,20 +186,12 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
         targets = made.taught(root, whole.detector)
         begun = learner_of(root, world(), change)
         steps(begun, targets, 2)
-        state = _through_a_file(begun.state())
+        state = unpack(pack(begun.state()))
         again = learner_of(root, world(), change)
         again.take_up(state)
         steps(whole, targets, 4), steps(again, targets, 2)
         pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
         assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
-
-
-def _through_a_file(state: dict[str, Any]) -> Any:
-    import io
-
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
 
 
 def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_end_it(root: Path) -> None:
@@ -213,6 +207,12 @@ def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_e
     weight.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(NonFiniteError, match="3 steps in a row"):
         steps(learner, targets, 3)
+
+
+def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
+    mixed, whole = FabricConfig(precision="bf16-mixed"), FabricConfig()
+    assert model.answering(mixed, "cuda:1") == torch.bfloat16
+    assert {model.answering(mixed, "cpu"), model.answering(whole, "cuda:0")} == {torch.float32}
 
 
 def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:

@@ -13,6 +13,7 @@ import transformers
 from programs import detectors, forks
 from safetensors.torch import load_file
 
+from stageb import progress
 from stageb.__main__ import main
 
 APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
@@ -42,8 +43,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
-def test_a_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "PAUSE_S", 0.0)
     assert main(detectors.arguments(tmp_path)) == 0
+    err = capsys.readouterr().err
     told = rows(tmp_path / "run")
     assert [row["stage2/channel_b"] for row in told] == [0, 0, 1, 0, 0, 1]
     assert [row.get("stage2/raw_rollouts") for row in told] == [None, None, 5, None, None, 5]
@@ -53,6 +56,26 @@ def test_a_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu", f"--told={tmp_path / 'told.jsonl'}"]) == 0
     assert len((tmp_path / "told.jsonl").read_text().splitlines()) == 3
     assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
+    says_how_it_went(err, told, f"{tmp_path}/run")
+    assert main(detectors.arguments(tmp_path)) == 0
+    again = capsys.readouterr().err.splitlines()
+    assert again == [f"{tmp_path}/run: finished already", err.splitlines()[-1]]
+
+
+def says_how_it_went(err: str, told: list[dict[str, Any]], place: str) -> None:
+    """A line for every row: the loss and the last rollouts' F1, or what the test images came to."""
+    opening, *lines, result = err.splitlines()
+    assert opening == f"{place}: 6 steps over 12 images, channels A A B"
+    found = ""
+    for row, line in zip(told, lines, strict=True):
+        if "rollout/f1" in row:
+            found = f", rollouts F1 {row['rollout/f1']:.2f}"
+        said = f"loss {row['loss/text']:.3f} + {row['loss/coordinates']:.3f}{found}"
+        if "eval/mAP" in row:
+            said = f"evaluated: mAP {row['eval/mAP']:.3f}, mAP50 {row['eval/mAP50']:.3f}, F1 {row['eval/f1_50']:.3f}"
+        assert re.fullmatch(rf"step {row['step']}/6: {re.escape(said)}, \d+\.\d\d s, 0:\d\d:\d\d left", line)
+    assert result.startswith("6 steps, ")
+    assert result.endswith(f"; the checkpoint: {place}/model")
 
 
 def test_the_checkpoint_loads_in_transformers_as_it_is(whole: Path) -> None:

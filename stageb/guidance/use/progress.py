@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+from stageb.progress import console
 
 EVERY_S = 30.0  # between two lines where there is no terminal
 
@@ -16,7 +17,7 @@ class Progress:
     """Counts the tickets of one file."""
 
     def __init__(self, what: str, total: int, done: int) -> None:
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+        self._console = console()
         self._what, self._total, self._done, self._first = what, total, done, done
         self._began = self._told = time.monotonic()
         if done:
