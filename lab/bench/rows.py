@@ -20,8 +20,7 @@ import torch
 
 from stageb.config import require
 from stageb.errors import InputError
-
-TIMINGS = "timings.jsonl"  # in a run's folder, of every loop that learns weights
+from stageb.runs import TIMINGS
 
 Row = dict[str, Any]
 Act = Callable[[argparse.Namespace], Iterable[Row]]  # measures one part of a benchmark
