@@ -68,7 +68,7 @@ def test_a_run_lets_go_of_its_folder_and_its_loggers_however_it_ends(
     assert (run / ".lock").read_bytes() == b""  # nobody holds the folder
     monkeypatch.undo()
     assert main(line) == 0
-    assert (run / "logs.d" / "told").read_text() == "aborted\naborted\nsuccess\n"
+    assert (run / "logs.d" / "told").read_text() == "failed\nfailed\nsuccess\n"
     machine: Mapping[str, Any] = json.loads((run / "run.json").read_text())
     assert list(machine)[:4] == MACHINE
     assert machine["stageb"] == stageb.__version__
