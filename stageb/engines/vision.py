@@ -34,6 +34,8 @@ DRAWN = ""  # the path of the image that is tried first
 _KEY = "model.model_name_or_path"
 
 Line = list[int] | list[list[int]]  # a position for each token, or three lists of them
+Places = tuple[list[list[int]], int]  # three lists of them, and the position of what follows
+Grid = tuple[int, int, int]  # patches in time, from top to bottom, from left to right
 
 
 class Blind:
@@ -61,7 +63,7 @@ class Picture:
     """An image that some prompt shows."""
 
     path: str
-    grid: tuple[int, int, int]  # patches in time, from top to bottom, from left to right
+    grid: Grid
     tokens: int  # that it takes in a prompt
 
 
@@ -80,7 +82,7 @@ class Eyes(Blind):
         self._names: dict[str, int] = {}  # by path: a file is taken to stay as it is
         self._pictures: dict[int, Picture] = {}  # by name, the id in prompts
         self._grid = lru_cache(SIZES)(self._measured)
-        self._places = lru_cache(SIZES // 8)(self._placed)
+        self._placed = lru_cache(SIZES // 8)(self._placed_anew)
 
     def ids(self, paths: Sequence[str]) -> Ids:
         """What stands for images in a prompt. Raises ``PictureError``."""
@@ -171,13 +173,16 @@ class Eyes(Blind):
         time, height, width = self.process(images=[blank], return_tensors="pt")["image_grid_thw"][0].tolist()
         return time, height, width
 
-    def _placed(self, text: Ids) -> tuple[list[list[int]], int]:
-        """Positions of a text that begins at 0, three lists, and of what follows it: the model's own rule."""
-        ids = torch.tensor([self.fed(text)])
-        kinds = torch.tensor([[int(token >= PICTURE) for token in text]])
-        grids = torch.tensor([self._pictures[name].grid for name in self.names_in(text)])
-        positions, gap = self._model.model.get_rope_index(input_ids=ids, mm_token_type_ids=kinds, image_grid_thw=grids)
-        return positions[:, 0].tolist(), len(text) + int(gap)
+    def _places(self, text: Ids) -> Places:
+        """Positions of a text that begins at 0, and of what follows it: what its images show does not matter."""
+        return self._placed(tuple(self.fed(text)), tuple(self._pictures[name].grid for name in self.names_in(text)))
+
+    def _placed_anew(self, ids: Ids, grids: tuple[Grid, ...]) -> Places:
+        """By the model's own rule."""
+        kinds = torch.tensor([[int(token == self._token) for token in ids]])
+        given = {"input_ids": torch.tensor([ids]), "mm_token_type_ids": kinds, "image_grid_thw": torch.tensor(grids)}
+        positions, gap = self._model.model.get_rope_index(**given)
+        return positions[:, 0].tolist(), len(ids) + int(gap)
 
     def _patches(self, name: int) -> Tensor:
         path = self._pictures[name].path

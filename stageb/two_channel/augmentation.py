@@ -26,6 +26,7 @@ from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Box, Object, Sample
 
 KEPT = 2 << 30  # bytes of images that are kept
+COARSE = 8  # pixels that become one where the mean grey is looked for
 VISIBLE = 0.4  # the share of an object's area that a crop must show; of others it shows no box
 _VIEW = re.compile(r"#((?:mirrored|upended|turned|crop=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
 
@@ -170,8 +171,6 @@ class Recent:
 
 def shown(image: Any, view: View) -> Any:
     """``image``, a ``PIL.Image``, in a view."""
-    from PIL import ImageEnhance
-
     pil, size = pictures.pillow(), image.size
     if view.crop:
         image = image.resize(size, pil.Resampling.BILINEAR, box=view.crop)
@@ -181,9 +180,15 @@ def shown(image: Any, view: View) -> Any:
         (pil.Transpose.TRANSPOSE, view.turned),
     ):
         image = image.transpose(turn) if wanted else image
-    for enhance, more in zip((ImageEnhance.Brightness, ImageEnhance.Contrast), view.light, strict=True):
-        image = enhance(image).enhance(1 + more / 100) if more else image
-    return image
+    return _lit(image, *view.light) if any(view.light) else image
+
+
+def _lit(image: Any, brighter: int, harder: int) -> Any:
+    """Brightness, then contrast about the mean grey, in hundredths more: one look-up for each byte."""
+    brightness, contrast = 1 + brighter / 100, 1 + harder / 100
+    grey = image.reduce(COARSE).convert("L").resize((1, 1), pictures.pillow().Resampling.BOX).getpixel((0, 0))
+    values = [brightness * (grey + contrast * (byte - grey)) for byte in range(256)]
+    return image.point([min(255, max(0, round(value))) for value in values] * 3)
 
 
 def _crop(size: tuple[int, int], draw: list[float], least: float) -> Corners:
