@@ -56,7 +56,9 @@ def answers(block: Block) -> list[tuple[int, int] | None]:
 def snapshot_of(learner: Learner) -> dict[str, Tensor]:
     """What decides, copied, so that it stays as it is while the learner goes on."""
     kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state()}
-    return {f"{part}.{name}": tensor.detach().clone() for part, state in kept.items() for name, tensor in state.items()}
+    return {
+        f"{part}.{name}": tensor.detach().cpu().clone() for part, state in kept.items() for name, tensor in state.items()
+    }
 
 
 def taken_up(snapshot: Snapshot, config: GrowthConfig) -> tuple[Policy, Normaliser]:

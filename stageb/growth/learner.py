@@ -6,13 +6,13 @@ more than what was seen, done and paid. Episodes end where they end: no value is
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from stageb import draws, ppo, seeds
 from stageb.growth import memory
@@ -61,11 +61,12 @@ class Batch:
 
 
 class Learner:
-    """The policy, its normaliser and its optimiser."""
+    """The policy, its normaliser and its optimiser; the policy learns on ``device``, and all that it is told, and tells, is
+    on the CPU."""
 
-    def __init__(self, config: GrowthConfig) -> None:
-        self.config = config
-        self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed)
+    def __init__(self, config: GrowthConfig, device: str = "cpu") -> None:
+        self.config, self.device = config, device
+        self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed).to(device)
         self.normaliser = Normaliser(SIZE)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON)
         self._left_out = LeftOut("a smaller ppo.learning_rate")
@@ -78,15 +79,16 @@ class Learner:
         config = self.config.ppo
         remembered = memory.over(played.observations)
         seen = (self.normaliser(played.observations), remembered, played.legal)
-        flat = (seen[0].flatten(0, 1), seen[1].flatten(0, 1), seen[2].flatten(0, 1))
+        flat = (self._there(seen[0]), self._there(seen[1]), self._there(seen[2]))
+        actions = self._there(played.actions)
         with torch.no_grad():
-            log_probs, _, values = self.policy(flat, played.actions.flatten(0, 1))
-        trajectory = _whole(played.rewards, values.view_as(played.rewards))
+            log_probs, _, values = self.policy(flat, actions)
+        trajectory = _whole(played.rewards, values.cpu().view_as(played.rewards))
         advantages = ppo.gae(trajectory, config.gamma, config.gae_lambda)
         mean, deviation, explained = ppo.moments(ppo.sums(trajectory, advantages))
-        returns = (advantages + trajectory.values).flatten()
-        normal = ppo.normalised(advantages, mean, deviation).flatten()
-        whole = Batch(flat, played.actions.flatten(0, 1), log_probs, normal, returns)
+        returns = self._there(advantages + trajectory.values)
+        normal = self._there(ppo.normalised(advantages, mean, deviation))
+        whole = Batch(flat, actions, log_probs, normal, returns)
         self._anneal(done)
         losses: list[Tensor] = []
         passes = 0
@@ -101,13 +103,17 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """All that it goes on from: copies of tensors, by name."""
         kept = {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
-        return copy.deepcopy({**kept, "normaliser": self.normaliser.state()})
+        return cast(dict[str, Any], tree_map(_kept, {**kept, "normaliser": self.normaliser.state()}))
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
         self.policy.load_state_dict(state["policy"])
         self.normaliser.load(state["normaliser"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+    def _there(self, steps: Tensor) -> Tensor:
+        """Of (T, N, ...): (T * N, ...), where the policy learns."""
+        return steps.flatten(0, 1).to(self.device)
 
     def _anneal(self, done: float) -> None:
         for group in self.optimizer.param_groups:
@@ -132,10 +138,15 @@ class Learner:
         key = draws.signed(seeds.stream(self.config.seed, "growth", "minibatches", *names))
         count = len(whole.actions)
         order = draws.bits(torch.full((count,), key), torch.arange(count)).argsort()
-        for some in order.chunk(self.config.policy.minibatches):
+        for some in order.to(self.device).chunk(self.config.policy.minibatches):
             observations, remembered, legal = (each[some] for each in whole.seen)
             rest = (whole.actions, whole.log_probs, whole.advantages, whole.returns)
             yield Batch((observations, remembered, legal), *(each[some] for each in rest))
+
+
+def _kept(state: Any) -> Any:
+    """A copy on the CPU."""
+    return state.detach().cpu().clone() if isinstance(state, Tensor) else state
 
 
 def between(first: float, last: float, done: float) -> float:
@@ -152,6 +163,6 @@ def _whole(rewards: Tensor, values: Tensor) -> Trajectory:
 
 
 def _figures(losses: Sequence[Tensor], explained: float, passes: int) -> ppo.Figures:
-    seen = torch.stack(list(losses))
+    seen = torch.stack(list(losses)).cpu()
     skipped = int((~seen[:, -1].isfinite()).sum())
     return ppo.Figures.of(ppo.means(seen).tolist(), explained, skipped, passes)

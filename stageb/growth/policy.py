@@ -43,7 +43,7 @@ class Trunk(nn.Module):
         """Of normalised observations (N, 80) and memory (N, 3, 5, 2): (N, hidden) and (N, 3, hidden)."""
         base = observations[:, HOST : HOST + SLOTS * BASE].reshape(-1, SLOTS, BASE)
         telemetry = observations[:, SIZE - SLOTS * TELEMETRY :].reshape(-1, SLOTS, TELEMETRY)
-        place = torch.eye(SLOTS).expand(len(base), -1, -1)
+        place = torch.eye(SLOTS, device=base.device).expand(len(base), -1, -1)
         slots = torch.tanh(self.slot(torch.cat([base, telemetry, memory.flatten(2), place], dim=-1)))
         whole = torch.tanh(self.whole(torch.cat([observations[:, :HOST], slots.mean(1)], dim=-1)))
         joint = torch.cat([slots, whole[:, None].expand_as(slots)], dim=-1)
@@ -73,7 +73,7 @@ class Policy(nn.Module):
         """
         op, slot, blueprint = self.log_probs(*seen)
         chosen, at, which = actions.unbind(1)
-        rows = torch.arange(len(actions))
+        rows = torch.arange(len(actions), device=actions.device)
         names_slot, germinates = chosen != Op.WAIT, chosen == Op.GERMINATE
         of_slot = slot[rows, (chosen - 1).clamp(min=0), at]
         of_blueprint = blueprint[rows, at, which]
@@ -91,7 +91,7 @@ class Policy(nn.Module):
         slot = self.slot(slots).transpose(1, 2).masked_fill(~legal[:, 1:], -torch.inf)
         slot = torch.where(legal[:, 1:].any(-1, keepdim=True), slot, 0.0)
         everywhere = memory.mean(1, keepdim=True).expand_as(memory)
-        kinds = torch.eye(MOST_BLUEPRINTS).expand(len(slots), SLOTS, -1, -1)
+        kinds = torch.eye(MOST_BLUEPRINTS, device=slots.device).expand(len(slots), SLOTS, -1, -1)
         context = slots[:, :, None].expand(-1, -1, MOST_BLUEPRINTS, -1)
         read = torch.cat([context, memory, everywhere, kinds], dim=-1)[:, :, : self.blueprints]
         blueprint = self.blueprint(torch.tanh(self.candidate(read)))[..., 0]

@@ -41,7 +41,7 @@ class Run(LearningRun):
     def __init__(self, config: GrowthConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` are of the machine."""
         self.config, self.schedule = config, Schedule(config)
-        self.learner = Learner(config) if config.growth.controller == "ppo" else None
+        self.learner: Learner | None = None  # from when it begins on, where the controller learns
         self._yaml, self._facts = resolved_yaml, facts
         self._so_far = {"flops": 0.0, "skipped": 0}  # since the run began
         self._since = time.monotonic()  # when the last update ended
@@ -64,6 +64,8 @@ class Run(LearningRun):
         done = state["update"] if state else 0
         if state:
             self._so_far = state["so_far"]
+        if self.config.growth.controller == "ppo":
+            self.learner = Learner(self.config, places[0])
         if self.learner and path:
             self.learner.load(torch.load(path, weights_only=True))
         shares = self.schedule.shares(len(places))

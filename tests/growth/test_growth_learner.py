@@ -9,12 +9,12 @@ import pytest
 import torch
 from growth.made_hosts import Answer, Made, answers, block, kept
 
-from stageb import seeds
+from stageb import ppo, seeds
 from stageb.config import PpoConfig
 from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
 from stageb.growth.controllers import Learnt
-from stageb.growth.learner import Learner, Played
+from stageb.growth.learner import Batch, Learner, Played
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
@@ -133,3 +133,17 @@ def test_contributions_are_paid_up_to_what_came_of_them_and_rent_is_due() -> Non
     after = replace(VIEW, slots=(seed, unseen, worse))
     assert reward.contribution(after) == pytest.approx(0.1)
     assert reward.reward(VIEW, after, None, config, 1.0) == pytest.approx((2 * 0.1 - math.log(1.25)) / 10)
+
+
+def test_the_policy_learns_where_it_is_put() -> None:
+    """On a device without numbers, where what was left on the CPU would be told."""
+    policy = Learner(CONFIG, "meta").policy
+    with torch.device("meta"):
+        seen = (torch.empty(20, 80), torch.empty(20, 3, 5, 2), torch.ones(20, 4, 3, dtype=torch.bool))
+        actions = torch.zeros(20, 3, dtype=torch.int64)
+    log_probs, entropies, values = policy(seen, actions)
+    batch = Batch(seen, actions, *(each.detach() for each in (log_probs, values, values)))
+    losses = ppo.ppo_loss((log_probs, entropies, values), batch, CONFIG.ppo, 0.01)
+    losses.total.backward()
+    assert {each.grad.device.type for each in policy.actor.parameters() if each.grad is not None} == {"meta"}
+    assert ppo.noted(losses, losses.total.detach()).device.type == "meta"
