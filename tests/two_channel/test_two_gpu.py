@@ -1,0 +1,83 @@
+"""What only GPUs show: half-precision attention learns what the CPU does, and runs are what they are elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conformance import content, differing
+from programs import detectors, forks
+from torch import Tensor
+from two_channel import made
+
+from stageb.engines.protocol import Decode
+from stageb.two_channel import channel_a, model, packing
+from stageb.two_channel.config import ModelConfig
+from stageb.two_channel.losses import losses
+from stageb.two_channel.model import Detector
+from stageb.two_channel.rollout import Writer
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+GPUS = torch.cuda.device_count()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint and its images."""
+    return made.folder_of(tmp_path_factory.mktemp("detector"))
+
+
+def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
+    """The loss of all images as one pack, and its gradient: in half precision on a GPU, in whole on the CPU."""
+    found: Detector = made.detector(root)
+    found.model.to(device)
+    lines = [packing.line_of(found, *target) for target in made.taught(root, found)]
+    with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
+        pack = packing.pack(found, lines, len(lines))
+        passes = channel_a.passes(found.model, pack, found.first, 1)
+    loss = losses(passes, pack.taught, found.first, made.EVERY_LOSS).total
+    loss.backward()
+    named = found.model.named_parameters()
+    return loss.item(), {name: each.grad.float().cpu() for name, each in named if each.grad is not None}
+
+
+def test_a_gpu_in_half_precision_learns_what_a_cpu_does(root: Path) -> None:
+    (loss, wanted), (half, found) = gradients(root, "cpu"), gradients(root, "cuda")
+    assert half == pytest.approx(loss, rel=0.02)
+    assert wanted.keys() == found.keys()
+    apart = {name: float(torch.cosine_similarity(found[name].flatten(), wanted[name].flatten(), 0)) for name in wanted}
+    assert min(apart.values()) > 0.95, sorted(apart.items(), key=lambda item: item[1])[:8]
+    for tower in ("visual", "language_model"):
+        sizes = [sum(float(each.square().sum()) for name, each in some.items() if tower in name) for some in (wanted, found)]
+        assert sizes[1] == pytest.approx(sizes[0], rel=0.1)
+
+
+def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
+    writer = Writer(model.load(str(root / "model"), ModelConfig(), made.WORDS, "cuda", torch.bfloat16))
+    samples, how = made.samples(root), Decode(1.0, 1.0, max_new_tokens=24)
+    whole = writer.write(samples, range(6), how)
+    assert [len(each.ids) for each in whole] == [24] * 6 or any(each.ended for each in whole)
+    assert writer.write(samples, range(6), how) == whole
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize(("ranks", "answering"), [(1, 0), (2, 0), (2, 1)])
+def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, ranks: int, answering: int, precision: str) -> None:
+    if ranks > GPUS:
+        pytest.skip("there is no second GPU")
+    apart = {"topology__rollout": 1, "topology__learn": 1} if answering else {}
+    keys: dict[str, object] = {"fabric__accelerator": "cuda", "fabric__precision": precision, **apart}
+
+    def line(folder: Path) -> list[str]:
+        return detectors.brief(folder, ranks, **keys)
+
+    whole = forks.run(line(tmp_path / "whole"), ranks, tmp_path / "job")
+    assert set(whole.codes) == {0}, whole.err
+    broken = tmp_path / "broken"
+    killed = forks.run(line(broken), ranks, broken / "killed", len(whole.operations[0]) // 2)
+    assert killed.codes[0] == 137
+    resumed = forks.run(line(broken), ranks, broken / "resumed")
+    assert set(resumed.codes) == {0}, resumed.err
+    assert "going on after" in resumed.err
+    assert differing(content(broken / "run"), content(tmp_path / "whole" / "run")) == []
