@@ -43,7 +43,7 @@ _BEGUN = (  # the remedy where prompt.prefill was tried already
 
 
 class UnreadableError(InputError):
-    """Most of the first answers cannot be read: with this model and these keys there is nothing to learn."""
+    """Most of the first answers cannot be read: with this model and these keys there is nothing to learn, or to tell."""
 
 
 def read(completion: Completion, prompt: Prompt, words: Words) -> tuple[str, Verdict | None, str, Fault | None]:
@@ -67,9 +67,9 @@ def _fault(completion: Completion, text: str, prompt: Prompt) -> Fault:
     return "refuses" if _REFUSES.match(completion.text) else "not the two-line answer"
 
 
-def check_readable(candidates: Sequence[Candidate], most: float, words: Words) -> None:
+def check_readable(candidates: Sequence[Candidate], most: float, words: Words, key: str, loss: str) -> None:
     """Raise ``UnreadableError`` where a larger share than ``most`` of ``candidates`` cannot be read, and they are enough to
-    tell."""
+    tell. ``key`` is what sets the share, and ``loss`` what would come of them."""
     faulty = [candidate for candidate in candidates if candidate.fault]
     if len(candidates) < FEWEST or len(faulty) <= most * len(candidates):
         return
@@ -79,7 +79,6 @@ def check_readable(candidates: Sequence[Candidate], most: float, words: Words) -
     assert fault is not None  # they are faulty
     remedy = _BEGUN if words.begin and "prompt.prefill" in _REMEDIES[fault] else _REMEDIES[fault]
     raise UnreadableError(
-        f"{len(faulty)} of the first {len(candidates)} answers cannot be read ({count} of them: {fault}), so nothing would "
-        f"be learnt. One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew (--fresh); runner.max_unreadable says "
-        "how many may be unreadable"
+        f"{len(faulty)} of the first {len(candidates)} answers cannot be read ({count} of them: {fault}), so {loss}. "
+        f"One of them:\n  {said}\nWhat to do: {remedy}. Then begin anew (--fresh); {key} says how many may be unreadable"
     )

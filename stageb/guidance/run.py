@@ -189,7 +189,8 @@ class Run(runs.Run):
     def _look_at_first(self, candidates: Sequence[Candidate]) -> None:
         """Whether the model answers in a way that a run can learn by. Raises ``UnreadableError`` where it does not."""
         self._first += candidates
-        check_readable(self._first, self.config.runner.max_unreadable, self.ranks.words)
+        most, words = self.config.runner.max_unreadable, self.ranks.words
+        check_readable(self._first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
             self.progress.tells("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
 

@@ -126,18 +126,18 @@ def candidates(readable: int, *faults: Any) -> list[Candidate]:
 
 
 def test_most_answers_must_be_readable_where_they_are_enough_to_tell() -> None:
-    check_readable(candidates(8, *["empty"] * 8), 0.5, WORDS["en"])
-    check_readable(candidates(0, *["empty"] * (FEWEST - 1)), 0.5, WORDS["en"])
-    check_readable(candidates(0, *["empty"] * 99), 1.0, WORDS["en"])
+    check_readable(candidates(8, *["empty"] * 8), 0.5, WORDS["en"], "key", "loss")
+    check_readable(candidates(0, *["empty"] * (FEWEST - 1)), 0.5, WORDS["en"], "key", "loss")
+    check_readable(candidates(0, *["empty"] * 99), 1.0, WORDS["en"], "key", "loss")
     with pytest.raises(
         UnreadableError, match=r"9 of the first 16 answers .*7 of them: cut off.*\n  cut off!\n.*max_new_tok"
     ):
-        check_readable(candidates(7, *["empty"] * 2, *["cut off"] * 7), 0.5, WORDS["en"])
+        check_readable(candidates(7, *["empty"] * 2, *["cut off"] * 7), 0.5, WORDS["en"], "key", "loss")
     wrong = candidates(0, *["not the two-line answer"] * 16)
     with pytest.raises(UnreadableError, match=r"prompt\.prefill: true begins"):
-        check_readable(wrong, 0.5, WORDS["en"])
+        check_readable(wrong, 0.5, WORDS["en"], "key", "loss")
     with pytest.raises(UnreadableError, match="begun for the model"):  # no remedy that was taken already
-        check_readable(wrong, 0.5, words_of(PromptConfig(prefill=True)))
+        check_readable(wrong, 0.5, words_of(PromptConfig(prefill=True)), "key", "loss")
 
 
 def test_a_first_round_that_cannot_be_read_ends_the_run_before_anything_is_learnt(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ class PredictConfig:
     round_size: int | None = None
     """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
     times sampler.micro_batch_size."""
+    max_unreadable: float = 0.5
+    """The share of the first round's answers that may be unreadable; more of them end it before a row is written."""
     seed: int = 17
     """Names every random stream."""
     prompt: PromptConfig = field(default_factory=PromptConfig)
@@ -71,6 +73,8 @@ class EvaluateConfig:
     round_size: int | None = None
     """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
     times sampler.micro_batch_size."""
+    max_unreadable: float = 0.5
+    """The share of the first round's answers that may be unreadable; more of them end it before a row is written."""
     seed: int = 17
     """Names every random stream."""
     prompt: PromptConfig = field(default_factory=PromptConfig)
@@ -93,6 +97,8 @@ def check_use(config: PredictConfig | EvaluateConfig) -> None:
     require(bool(files) and all(files), "tickets", config.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
     size = config.round_size
     require(size is None or size >= 1, "round_size", size, "at least 1, or null")
+    share = config.max_unreadable
+    require(0 <= share <= 1, "max_unreadable", share, "a share between 0 and 1")
 
 
 def round_size(config: PredictConfig | EvaluateConfig) -> int:

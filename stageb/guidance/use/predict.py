@@ -18,6 +18,8 @@ from stageb import world as worlds
 from stageb.cli import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, InputError
+from stageb.guidance.answers import check_readable
+from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
@@ -32,7 +34,7 @@ from stageb.journal import flatten
 from stageb.world import World
 
 # Keys that change no row, or do so through what is compared beside them.
-NOT_SHAPING = ("guidance", "compare", "tickets", "output", "fabric.", *HOW_ASKED)
+NOT_SHAPING = ("guidance", "compare", "tickets", "output", "max_unreadable", "fabric.", *HOW_ASKED)
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,12 @@ class Rounds:
             self._progress.within(tickets)
 
     def take_in(self, lines: list[Line], judged: list[Judged]) -> None:
-        """Select a verdict for every ticket of a round, and commit their rows."""
+        """Select a verdict for every ticket of a round, and commit their rows. Raises ``UnreadableError`` where the first
+        round's answers can mostly not be read."""
+        if not self._out.done:
+            said = [candidate for answers, _ in judged for candidate in answers.candidates]
+            most, words = self._config.max_unreadable, words_of(self._config.prompt)
+            check_readable(said, most, words, "max_unreadable", "few tickets would get a verdict")
         agreement = self._config.manual_review.min_verdict_agreement
         made = [
             row(line, answers, passes, self.guidance[line.ticket.mission].step, agreement, self._rule)

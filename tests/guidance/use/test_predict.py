@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,23 @@ def test_a_rank_that_raises_ends_all_and_names_the_ticket(job: Job) -> None:
     assert set(ended.codes) == {1}
     assert "rank 1 failed at ticket g-" in ended.err
     assert "ValueError: the lamp went out" in ended.err
+
+
+def test_answers_that_cannot_be_read_end_it_before_a_row_is_written(
+    job: Job, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    mute = "guidance.test_readable:echoing"
+    assert job(model__model_name_or_path=mute) == 2
+    said = capsys.readouterr().err
+    assert re.search(
+        r"^stageb: (\d+) of the first \1 answers cannot be read .*, so few tickets would get a verdict", said, re.M
+    )
+    assert "max_unreadable says how many may be unreadable" in said
+    assert not job.out.exists() or job.out.read_text() == ""
+    assert job(model__model_name_or_path=mute, max_unreadable=2) == 2
+    assert "max_unreadable: 2.0: a share between 0 and 1" in capsys.readouterr().err
+    assert job("--fresh") == 0
+    assert len(rows(job.out)) == 80
+    job.out.unlink()
+    assert job("--fresh", model__model_name_or_path=mute, max_unreadable=1.0) == 0
+    assert {row["verdict"] for row in rows(job.out)} == {None}
