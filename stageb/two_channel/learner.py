@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -87,23 +88,17 @@ class Learner:
         tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
         self.detector.model.train()
         mark = time.perf_counter()
-        for number, lines in enumerate(self._packs(targets, tally)):
-            if number % self.ranks == self.world.rank:
-                tally.pack_s += time.perf_counter() - mark
-                self._learn(lines, channel, samples, tally)
-                mark = time.perf_counter()
+        for lines in self._mine(targets, tally):
+            tally.pack_s += time.perf_counter() - mark
+            self._learn(lines, channel, samples, tally)
+            mark = time.perf_counter()
         self.detector.model.eval()
         return self._finish(tally)
 
     def images(self, targets: Iterable[tuple[Sample, Target]]) -> list[int]:
         """The names of the images that this rank will be shown when it learns from ``targets``."""
-        mine = [
-            line
-            for number, lines in enumerate(self._packs(targets, _Tally(torch.zeros(0))))
-            for line in lines
-            if number % self.ranks == self.world.rank
-        ]
-        return [name for line in mine for name in self.detector.eyes.names_in(line.prompt)]
+        packs = self._mine(targets, _Tally(torch.zeros(0)))
+        return [name for lines in packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
 
     def state(self) -> dict[str, Any]:
         """All that a learner goes on from: weights that are trained, by name, and the optimiser's."""
@@ -120,6 +115,10 @@ class Learner:
 
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
+
+    def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
+        """The packs of a step that this rank learns from."""
+        return islice(self._packs(targets, tally), self.world.rank, None, self.ranks)
 
     def _packs(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
         """The packs of a step, in their order."""
