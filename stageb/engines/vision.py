@@ -128,12 +128,9 @@ class Eyes(Blind):
 
     def inputs(self, names: Sequence[int]) -> dict[str, Tensor]:
         """Patches and grids of images, as the vision tower takes them."""
-        different = list(dict.fromkeys(names))
-        with ThreadPoolExecutor(min(THREADS, len(different)), thread_name_prefix="stageb-images") as pool:
-            made = dict(zip(different, pool.map(self._patches, different), strict=True))
+        patches = self._on_device(torch.cat(self._cut(names)))
         grids = torch.tensor([self._pictures[name].grid for name in names])
-        patches = self._on_device(torch.cat([made[name] for name in names]))
-        return {"pixel_values": patches, "image_grid_thw": self._on_device(grids)}
+        return {"pixel_values": self._numbers(patches), "image_grid_thw": self._on_device(grids)}
 
     def trial(self, shared: Ids) -> tuple[Ids, Tensor]:
         """A text with an image that no file holds, and what the model itself makes of it behind ``shared``: the logits
@@ -183,6 +180,17 @@ class Eyes(Blind):
         given = {"input_ids": torch.tensor([ids]), "mm_token_type_ids": kinds, "image_grid_thw": torch.tensor(grids)}
         positions, gap = self._model.model.get_rope_index(**given)
         return positions[:, 0].tolist(), len(ids) + int(gap)
+
+    def _cut(self, names: Sequence[int]) -> list[Tensor]:
+        """The patches of each image."""
+        different = list(dict.fromkeys(names))
+        with ThreadPoolExecutor(min(THREADS, len(different)), thread_name_prefix="stageb-images") as pool:
+            made = dict(zip(different, pool.map(self._patches, different), strict=True))
+        return [made[name] for name in names]
+
+    def _numbers(self, patches: Tensor) -> Tensor:
+        """What ``_cut`` gave, on the device, as the vision tower takes it."""
+        return patches
 
     def _patches(self, name: int) -> Tensor:
         path = self._pictures[name].path

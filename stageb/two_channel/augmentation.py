@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from stageb import pictures
@@ -83,31 +82,31 @@ class Views(Eyes):
         self._plain = Pixels.of(process)
         self._pool = ThreadPoolExecutor(THREADS, "stageb-images")
         self._decoded = Recent(lambda image: 3 * image.width * image.height)
-        self._cut = Recent(lambda cut: cut.bytes)
+        self._cuts = Recent(lambda cut: cut.bytes)
 
     def share(self, other: Views) -> None:
         """See by what ``other``, whose processor is the same, has decoded and cut."""
-        self._pool, self._decoded, self._cut = other._pool, other._decoded, other._cut
+        self._pool, self._decoded, self._cuts = other._pool, other._decoded, other._cuts
 
     def prepare(self, names: Iterable[int]) -> None:
         """Have images cut that will be asked for soon; what is wrong with one is told when it is."""
         for name in names:
             self._cutting(name)
 
-    def inputs(self, names: Sequence[int]) -> dict[str, Tensor]:
+    def _cut(self, names: Sequence[int]) -> list[Tensor]:
         """See ``Eyes``."""
-        cut = [each.done for each in list(map(self._cutting, names))]
-        patches = self._on_device(torch.cat([each.result() for each in cut]))
-        grids = torch.tensor([self._pictures[name].grid for name in names])
-        numbers = self._plain.numbers(patches) if self._plain else patches
-        return {"pixel_values": numbers, "image_grid_thw": self._on_device(grids)}
+        return [each.done.result() for each in [self._cutting(name) for name in names]]
+
+    def _numbers(self, patches: Tensor) -> Tensor:
+        """See ``Eyes``."""
+        return self._plain.numbers(patches) if self._plain else patches
 
     def _cutting(self, name: int) -> Cut:
         """The image of that name, on its way to being cut."""
         picture = self._pictures[name]
         size = 3 * picture.grid[1] * picture.grid[2] * self._model.config.vision_config.patch_size**2
         size *= 1 if self._plain else 8
-        found: Cut = self._cut.get(picture.path, lambda: Cut(self._pool.submit(self._patches, name), size))
+        found: Cut = self._cuts.get(picture.path, lambda: Cut(self._pool.submit(self._patches, name), size))
         return found
 
     def _met(self, path: str) -> int:
