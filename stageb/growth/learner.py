@@ -6,13 +6,13 @@ more than what was seen, done and paid. Episodes end where they end: no value is
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from stageb import draws, ppo, seeds
 from stageb.growth import memory
@@ -61,8 +61,7 @@ class Batch:
 
 
 class Learner:
-    """The policy, its normaliser and its optimiser; the policy learns on ``device``, and all that it is told, and tells, is
-    on the CPU."""
+    """The policy, its normaliser and its optimiser; the policy learns on ``device``, from what is on the CPU."""
 
     def __init__(self, config: GrowthConfig, device: str = "cpu") -> None:
         self.config, self.device = config, device
@@ -103,7 +102,7 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """All that it goes on from: copies of tensors, by name."""
         kept = {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
-        return cast(dict[str, Any], tree_map(_kept, {**kept, "normaliser": self.normaliser.state()}))
+        return copy.deepcopy({**kept, "normaliser": self.normaliser.state()})
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
@@ -142,11 +141,6 @@ class Learner:
             observations, remembered, legal = (each[some] for each in whole.seen)
             rest = (whole.actions, whole.log_probs, whole.advantages, whole.returns)
             yield Batch((observations, remembered, legal), *(each[some] for each in rest))
-
-
-def _kept(state: Any) -> Any:
-    """A copy on the CPU."""
-    return state.detach().cpu().clone() if isinstance(state, Tensor) else state
 
 
 def between(first: float, last: float, done: float) -> float:

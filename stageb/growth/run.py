@@ -67,7 +67,7 @@ class Run(LearningRun):
         if self.config.growth.controller == "ppo":
             self.learner = Learner(self.config, places[0])
         if self.learner and path:
-            self.learner.load(torch.load(path, weights_only=True))
+            self.learner.load(torch.load(path, map_location="cpu", weights_only=True))
         shares = self.schedule.shares(len(places))
         ranks = [{"device": place, "environments": share} for place, share in zip(places, shares, strict=True)]
         runs.describe(self.journal, self._yaml, ("torch", "lightning"), {**self._facts, "ranks": ranks})
