@@ -128,7 +128,7 @@ def batches(
 
     def made(sample: Sample, step: int) -> Taught:
         seen = viewed(sample, stream(seed, "fcos", "view", step, sample.key), views)
-        image = shown(held[sample.key], parted(seen.image)[1])
+        image = shown(held[sample.key], parted(seen.image)[1], (sample.width, sample.height))
         boxes = torch.tensor([each.box for each in seen.objects]).reshape(-1, 4)
         labels = torch.tensor([numbers[each.desc] for each in seen.objects], dtype=torch.int64)
         return pixels(image), {"boxes": boxes, "labels": labels}

@@ -124,7 +124,7 @@ class Views(Eyes):
         elif view == View():
             image = self._open(path)
         else:
-            image = shown(self._decoded.get(path, lambda: self._open(path)), view)
+            image = shown(self._decoded.get(path, lambda: self._open(path)), view, pictures.look_upright(path))
         if self._plain:
             return self._plain.cut(image, picture.grid[1:])
         patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
@@ -168,11 +168,12 @@ class Recent:
         return made
 
 
-def shown(image: Any, view: View) -> Any:
-    """``image``, a ``PIL.Image``, in a view."""
+def shown(image: Any, view: View, noted: tuple[int, int]) -> Any:
+    """``image``, a ``PIL.Image``, in a view; it may be smaller than the size in whose pixels views are ``noted``."""
     pil, size = pictures.pillow(), image.size
     if view.crop:
-        image = image.resize(size, pil.Resampling.BILINEAR, box=view.crop)
+        corners = (corner * size[place % 2] / noted[place % 2] for place, corner in enumerate(view.crop))
+        image = image.resize(size, pil.Resampling.BILINEAR, box=tuple(map(min, corners, size * 2)))
     for turn, wanted in (
         (pil.Transpose.FLIP_LEFT_RIGHT, view.mirrored),
         (pil.Transpose.FLIP_TOP_BOTTOM, view.upended),

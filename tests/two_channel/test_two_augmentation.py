@@ -32,13 +32,23 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
     found = viewed(sample, key, ALL)
     assert found == viewed(sample, key, ALL)
     path, view = parted(found.image)
-    seen = shown(picture, replace(view, light=(0, 0)))
+    seen = shown(picture, replace(view, light=(0, 0)), picture.size)
     assert path == "a#b.png" and seen.size == (found.width, found.height)
     red = np.argwhere(np.asarray(seen)[..., 0] > 127)
     if found.objects:
         (x1, y1, x2, y2) = found.objects[0].box
         (top, left), (bottom, right) = red.min(0), red.max(0) + 1
         assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0  # a crop blurs edges
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 300), st.integers(0, 300))
+def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: int, y: int) -> None:
+    picture = Image.new("RGB", (640, 480), "black")
+    picture.paste((255, 0, 0), (x, y, x + 150, y + 130))
+    view = parted(viewed(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0)).image)[1]
+    small = shown(picture.resize((96, 72), Image.Resampling.BOX), view, picture.size)
+    whole = shown(picture, view, picture.size).resize(small.size, Image.Resampling.BOX)
+    assert np.abs(np.asarray(small, float) - np.asarray(whole, float))[..., 0].mean() < 8
 
 
 @pytest.mark.parametrize(("times", "size"), [(1, (96, 64)), (2, (101, 67)), (2, (30, 45))])
@@ -103,7 +113,8 @@ def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None
     patches = found.eyes.inputs([name])["pixel_values"]
     plain = Eyes(found.model, found.eyes.process, 1 << 20)
     by_hand = tmp_path / "view.png"
-    shown(Image.open(image).convert("RGB"), parted(image + noted)[1]).save(by_hand)
+    picture = Image.open(image).convert("RGB")
+    shown(picture, parted(image + noted)[1], picture.size).save(by_hand)
     (other,) = plain.names_in(plain.ids((str(by_hand),)))
     assert (patches == plain.inputs([other])["pixel_values"]).all()
     (untouched,) = plain.names_in(plain.ids((image,)))
