@@ -37,6 +37,7 @@ THIRD_PARTY = {
     "stageb/placing": {"lightning", "torch"},
     "stageb/draws": {"torch"},
     "stageb/ppo": {"torch"},
+    "stageb/muon": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/*/summary": {"rich"},

@@ -4,6 +4,6 @@
 - ``examples``: tickets and verdicts to learn from
 - ``labels``, ``pool``: what labels follow, and tickets as bit masks; ``stage``: what one reflection sees; ``candidates``,
   ``edits``, ``teacher``: the best edits there are; ``lessons``: reflections to learn from
-- ``tokens``, ``packing``, ``muon``, ``train``: the tokenizer, rows of tokens, the optimizer, the training
+- ``tokens``, ``packing``, ``train``: the tokenizer, rows of tokens, the training
 - ``answers``, ``climb``, ``evaluate``: the scores in the checkpoint's README
 """

@@ -27,12 +27,12 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from lab.tiny.examples import Row, drill_row, rollout_row
 from lab.tiny.lessons import lessons
-from lab.tiny.muon import Muon
 from lab.tiny.packing import VERDICT_WEIGHT, Batch, Packed, attention_mask, batch_of, fill, pack, to_device, with_prompt
 from lab.tiny.ranks import Ranks
 from lab.tiny.tokens import VOCABULARY, Encoder, packaged, train_tokenizer
 from lab.tiny.worlds import draw_world
 from stageb import seeds
+from stageb.muon import Muon
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import pulse
+from stageb.muon import Muon
 from stageb.nonfinite import LeftOut
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
@@ -71,8 +72,8 @@ class Learner:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
             compile_layers(detector.model)
-        self.optimizer = optimizer_of(detector.model, config.schedule)
-        self._weights = [each for group in self.optimizer.param_groups for each in group["params"]]
+        self.optimizers = optimizers_of(detector.model, config.schedule)
+        self._weights = [each for group in self._groups for each in group["params"]]
         self._device = self._weights[0].device
         self._left_out = LeftOut("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
@@ -83,7 +84,7 @@ class Learner:
 
         Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
         """
-        for group in self.optimizer.param_groups:
+        for group in self._groups:
             group["lr"] = learning_rate
         tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
         self.detector.model.train()
@@ -101,17 +102,24 @@ class Learner:
         return [name for lines in packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
 
     def state(self) -> dict[str, Any]:
-        """All that a learner goes on from: weights that are trained, by name, and the optimiser's."""
+        """All that a learner goes on from: weights that are trained, by name, and the optimisers'."""
         trained = {name: each.detach() for name, each in self._trained()}
-        return {"weights": trained, "optimizer": self.optimizer.state_dict(), "broken": self._left_out.in_a_row}
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
+        return {"weights": trained, "optimizers": states, "broken": self._left_out.in_a_row}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
         with torch.no_grad():
             for name, weight in self._trained():
                 weight.copy_(state["weights"][name])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, held in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(held)
         self._left_out.in_a_row = state["broken"]
+
+    @property
+    def _groups(self) -> list[dict[str, Any]]:
+        """Made anew by a checkpoint that is taken up."""
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
@@ -156,9 +164,10 @@ class Learner:
         begun = time.perf_counter()
         found = self._reduced(tally.sums)
         norm = float(torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm))
-        if math.isfinite(norm):
-            self.optimizer.step()
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            if math.isfinite(norm):
+                optimizer.step()
+            optimizer.zero_grad()
         self._left_out.count(math.isfinite(norm))
         full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
         return Figures(
@@ -205,11 +214,18 @@ def compile_layers(model: nn.Module) -> None:
             layer.forward = torch.compile(layer.forward, dynamic=True)
 
 
-def optimizer_of(model: nn.Module, config: ScheduleConfig) -> torch.optim.AdamW:
-    """AdamW over the weights of ``model`` that are trained: matrices decay; vectors and embeddings do not."""
+def optimizers_of(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
+    """What takes the steps of the weights of ``model`` that are trained: matrices decay; vectors and embeddings do not, and
+    are never Muon's."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     trained = [each for each in model.parameters() if each.requires_grad]
     decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
     others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]
-    groups = [{"params": decaying, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)
+    orthogonal = [each for each in decaying if each.ndim == 2 and config.optimizer == "muon"]
+    chosen = set(map(id, orthogonal))
+    groups = [
+        {"params": [each for each in decaying if id(each) not in chosen], "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)
+    return [adamw, Muon(orthogonal, config.learning_rate, config.weight_decay)] if orthogonal else [adamw]

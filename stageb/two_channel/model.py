@@ -56,7 +56,10 @@ SEEING = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
 _KEY = "model.model_name_or_path"
 PLACES = 16  # along a side, that the vision tower learns; they are stretched over every image
 SPREAD = 0.02  # standard deviation of embeddings at the beginning
-FIRMNESS = 0.2  # how far the vision tower's positions reach; coordinates' embeddings half as far
+FIRMNESS = 1.0  # how far the vision tower's positions reach
+REACH = 0.1  # the same of coordinates' embeddings
+TEXT_ADDS = ("o_proj.weight", "down_proj.weight")  # the matrices whose outcome a layer adds to what goes past it
+VISION_ADDS = ("attn.proj.weight", "fc2.weight")
 CONTRAST = 5.0  # how much stronger pixels are made than other inputs of a layer
 
 
@@ -134,7 +137,7 @@ def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
     model = Qwen3VLForConditionalGeneration(_shape(small, tokenizer))
     _begin(model, small.seed)
-    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, FIRMNESS / 2)
+    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, REACH)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -186,7 +189,8 @@ def _begin(model: Any, seed: int) -> None:
 
     A matrix keeps the size of what goes through it: Qwen's spread of .02, the same for all, suits its width of thousands,
     and leaves a narrow model's images so faint that it learns for long without looking at them. Pixels are made stronger
-    still, and the vision tower's positions begin as waves along rows and columns.
+    still, and the vision tower's positions begin as waves along rows and columns. What layers add to what goes past them is
+    made smaller, the more layers there are (Radford et al. 2019, section 2.3).
     """
     generator = torch.Generator().manual_seed(seeds.stream(seed, "two_channel", "model") >> 1)
     embeddings = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
@@ -194,7 +198,11 @@ def _begin(model: Any, seed: int) -> None:
         if weight.ndim > 1:
             spread = SPREAD if id(weight) in embeddings else weight[0].numel() ** -0.5
             weight.copy_(torch.randn(weight.shape, generator=generator) * spread)
-    visual = model.model.visual
+    text, visual = model.model.language_model, model.model.visual
+    for layers, adding in ((text.layers, TEXT_ADDS), (visual.blocks, VISION_ADDS)):
+        for name, weight in layers.named_parameters():
+            if name.endswith(adding):
+                weight.mul_((2 * len(layers)) ** -0.5)
     visual.patch_embed.proj.weight.mul_(CONTRAST)
     half = visual.pos_embed.weight.shape[1] // 2
     lengths = torch.logspace(2, -3, half // 2, base=2.0)  # of waves, in sides of an image: from four to an eighth

@@ -22,8 +22,8 @@ from stageb.errors import InputError
 from stageb.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing
 from stageb.two_channel.adapters import adapt, weights
-from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, TunerConfig
-from stageb.two_channel.learner import Figures, Learner
+from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
+from stageb.two_channel.learner import Figures, Learner, optimizers_of
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
@@ -164,7 +164,7 @@ def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> 
             nonlocal made_steps
             made_steps += 1
 
-        learner.optimizer.register_step_post_hook(count)
+        learner.optimizers[0].register_step_post_hook(count)
         figures = [*steps(learner, targets), *steps(learner, targets[:1], 1)]
         return figures, dict(learner.detector.model.state_dict()), made_steps
 
@@ -181,17 +181,30 @@ def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> 
 
 
 def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
-    for change in (lambda _: None, adapter("dora")):
-        whole = learner_of(root, world(), change)
+    for change, optimizer in ((lambda _: None, "adamw"), (adapter("dora"), "adamw"), (lambda _: None, "muon")):
+        schedule = ScheduleConfig(optimizer=optimizer)
+        whole = learner_of(root, world(), change, schedule=schedule)
         targets = made.taught(root, whole.detector)
-        begun = learner_of(root, world(), change)
+        begun = learner_of(root, world(), change, schedule=schedule)
         steps(begun, targets, 2)
         state = unpack(pack(begun.state()))
-        again = learner_of(root, world(), change)
+        again = learner_of(root, world(), change, schedule=schedule)
         again.take_up(state)
         steps(whole, targets, 4), steps(again, targets, 2)
         pairs = zip(whole.detector.model.state_dict().items(), again.detector.model.state_dict().items(), strict=True)
         assert all(name == other and torch.equal(mine, theirs) for (name, mine), (other, theirs) in pairs)
+
+
+def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> None:
+    found = made.detector(root).model
+    adamw, muon = optimizers_of(found, ScheduleConfig(optimizer="muon"))
+    names = {id(each): name for name, each in found.named_parameters()}
+    theirs, its = ({names[id(each)] for group in one.param_groups for each in group["params"]} for one in (adamw, muon))
+    assert theirs | its == set(names.values()) and not theirs & its
+    assert {name for name in its if "embed" in name or "norm" in name or name.endswith("bias")} == set()
+    assert {name for name in theirs if "_proj" in name or "fc" in name or "qkv" in name} == {
+        name for name in names.values() if name.endswith("bias") and ("_proj" in name or "fc" in name or "qkv" in name)
+    }
 
 
 def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_end_it(root: Path) -> None:

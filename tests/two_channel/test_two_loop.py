@@ -161,6 +161,7 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"packing__max_length": 36}, "packing.max_length: 36: at least"),
         ({"packing__max_length": 48, "schedule__pattern": ["A"]}, "samples are longer than packing.max_length 48"),
         ({"topology__learn": 2, "topology__rollout": 1}, "topology.learn: 2"),
+        ({"topology__learn": 1, "topology__rollout": 1, "schedule__pattern": ["A"]}, "topology.rollout: 1: 0, or"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
     ):
         assert main(detectors.arguments(tmp_path, **keys)) == 2

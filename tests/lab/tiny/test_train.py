@@ -8,7 +8,6 @@ import torch
 
 from lab.tiny.evaluate import plain_row, verdict_accuracy
 from lab.tiny.examples import rollout_row
-from lab.tiny.muon import Muon
 from lab.tiny.packing import FULL, Packed, attention_mask, batch_of, fill, pack
 from lab.tiny.tokens import Encoder, packaged, train_tokenizer
 from lab.tiny.train import Recipe, Trunk, answer_loss, new_model, train
@@ -17,6 +16,7 @@ from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt
 from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.muon import Muon
 from stageb.tiny import CHECKPOINT
 
 SMALL = Recipe(steps=6, rows=1, answers=900, layers=1, width=64, inner=64, heads=2, kv_heads=1, tokenizer_rows=60, warmup=2)
