@@ -8,7 +8,7 @@ A crop is scaled back to the size that the image had, so a view is as many token
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Box, Object, Sample
 
 KEPT = 2 << 30  # bytes of images that are kept
+KNOWN = 1 << 15  # views whose names are: more than any step shows, few enough for a run of any length
 COARSE = 8  # pixels that become one where the mean grey is looked for
 VISIBLE = 0.4  # the share of an object's area that a crop must show; of others it shows no box
 _VIEW = re.compile(r"#((?:mirrored|upended|turned|crop=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
@@ -83,6 +84,7 @@ class Views(Eyes):
         self._pool = ThreadPoolExecutor(THREADS, "stageb-images")
         self._decoded = Recent(lambda image: 3 * image.width * image.height)
         self._cuts = Recent(lambda cut: cut.bytes)
+        self._viewed: deque[str] = deque()  # names of views, the oldest first
 
     def share(self, other: Views) -> None:
         """See by what ``other``, whose processor is the same, has decoded and cut."""
@@ -113,8 +115,19 @@ class Views(Eyes):
         place, view = parted(path)
         data = pictures.read(place)
         size = pictures.size_shown(place, data, self._pixels)
+        if view != View():
+            self._remember(path)
         noted = _noted(view).encode()
         return self._registered(path, data + noted, size[::-1] if view.turned else size)
+
+    def _remember(self, path: str) -> None:
+        """A view comes once: let go of the oldest, where there are many."""
+        self._viewed.append(path)
+        if len(self._viewed) > KNOWN:
+            oldest = self._viewed.popleft()
+            name = self._names.pop(oldest, None)
+            if name is not None and self._pictures[name].path == oldest:  # or else met again under another path
+                del self._pictures[name]
 
     def _patches(self, name: int) -> Tensor:
         picture = self._pictures[name]

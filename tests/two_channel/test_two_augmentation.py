@@ -104,6 +104,18 @@ def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.Monkey
     assert "".join(asked) == "abcb"  # a was asked for again before c came, so b went; then a
 
 
+def test_views_of_long_ago_are_let_go_and_may_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(augmentation, "KNOWN", 4)
+    found = made.detector(made.folder_of(tmp_path))
+    image = made.samples(tmp_path)[0].image
+    plain = found.prompt_ids(image)
+    prompts = [found.prompt_ids(f"{image}#light={number}:0") for number in range(1, 40)]
+    assert len(found.eyes._names) == len(found.eyes._pictures) == 5
+    assert found.prompt_ids(f"{image}#light=1:0") == prompts[0]
+    for prompt in (plain, *prompts[-3:], prompts[0]):
+        assert len(found.eyes.inputs(found.eyes.names_in(prompt))["pixel_values"]) > 0
+
+
 @pytest.mark.parametrize("noted", ["", "#mirrored", "#upended,turned,light=10:-20", "#crop=0:0:40:40"])
 def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None:
     found = made.detector(made.folder_of(tmp_path))
