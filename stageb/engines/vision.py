@@ -34,7 +34,7 @@ DRAWN = ""  # the path of the image that is tried first
 _KEY = "model.model_name_or_path"
 
 Line = list[int] | list[list[int]]  # a position for each token, or three lists of them
-Places = tuple[list[list[int]], int]  # three lists of them, and the position of what follows
+Places = tuple[Tensor, int]  # positions, int64 (3, tokens), and that of what follows
 Grid = tuple[int, int, int]  # patches in time, from top to bottom, from left to right
 
 
@@ -102,11 +102,16 @@ class Eyes(Blind):
         """See ``Blind``: three lists where an image is among them."""
         if not any(map(pictured, texts)):
             return super().line(texts, before)
-        return [[before + place for text in texts for place in self._places(text)[0][coordinate]] for coordinate in range(3)]
+        found: list[list[int]] = torch.cat([before + self.places(text)[0] for text in texts], 1).tolist()
+        return found
 
     def after(self, text: Ids, before: int) -> int:
         """See ``Blind``: an image takes fewer positions than tokens."""
-        return before + (self._places(text)[1] if pictured(text) else len(text))
+        return before + (self.places(text)[1] if pictured(text) else len(text))
+
+    def places(self, text: Ids) -> Places:
+        """Positions of a text that begins at 0, and of what follows it: what its images show does not matter."""
+        return self._placed(tuple(self.fed(text)), tuple(self._pictures[name].grid for name in self.names_in(text)))
 
     def shown(self, texts: Sequence[Ids]) -> dict[str, Any]:
         """See ``Blind``: the features of the images in ``texts``. Raises ``PictureError``."""
@@ -170,16 +175,12 @@ class Eyes(Blind):
         time, height, width = self.process(images=[blank], return_tensors="pt")["image_grid_thw"][0].tolist()
         return time, height, width
 
-    def _places(self, text: Ids) -> Places:
-        """Positions of a text that begins at 0, and of what follows it: what its images show does not matter."""
-        return self._placed(tuple(self.fed(text)), tuple(self._pictures[name].grid for name in self.names_in(text)))
-
     def _placed_anew(self, ids: Ids, grids: tuple[Grid, ...]) -> Places:
         """By the model's own rule."""
         kinds = torch.tensor([[int(token == self._token) for token in ids]])
         given = {"input_ids": torch.tensor([ids]), "mm_token_type_ids": kinds, "image_grid_thw": torch.tensor(grids)}
         positions, gap = self._model.model.get_rope_index(**given)
-        return positions[:, 0].tolist(), len(ids) + int(gap)
+        return positions[:, 0], len(ids) + int(gap)
 
     def _cut(self, names: Sequence[int]) -> list[Tensor]:
         """The patches of each image."""

@@ -133,9 +133,8 @@ def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
     """(3, 1, tokens): those of each prompt by the model's own rule, then counted on."""
     parts: list[Tensor] = []
     for line in lines:
-        prompt = torch.tensor(detector.eyes.line([line.prompt], 0)).expand(3, -1)
-        after = detector.eyes.after(line.prompt, 0) + torch.arange(len(line.target.ids))
-        parts += [prompt, after.expand(3, -1)]
+        prompt, after = detector.eyes.places(line.prompt)
+        parts += [prompt, (after + torch.arange(len(line.target.ids))).expand(3, -1)]
     return torch.cat(parts, 1)[:, None]
 
 
