@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ class Ranks:
         self.train, self.aside = self._fitting(inputs.train)
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader)
+        self.samples = lru_cache(4)(self._samples)  # of steps that are learnt, prepared, or answered
         self.learner = self._learner(folder)
         way = Split if config.topology.rollout else Shared
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
@@ -121,7 +123,7 @@ class Ranks:
 
     # A step
 
-    def samples(self, step: int) -> list[Sample]:
+    def _samples(self, step: int) -> list[Sample]:
         """The images of a step, each in a view of its own where ``augmentation`` says so."""
         chosen = enumerate(self.schedule.chosen(step))
         views = self.config.augmentation
