@@ -45,6 +45,8 @@ def head_of(grids: Tensor) -> Tensor:
 
 def patched(board: Tensor, patch: int) -> Tensor:
     """Planes (B, P, size, size) with every square of ``patch`` x ``patch`` cells as the channels of one place."""
+    if patch == 1:
+        return board
     short = -board.shape[2] % patch
     return functional.pixel_unshuffle(functional.pad(board, (0, short, 0, short)), patch)
 
@@ -59,8 +61,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, channels, size, size) to the same."""
-        inner = self.first(functional.relu(x))
-        return cast(Tensor, x + self.second(functional.relu(inner)))
+        inner = functional.relu_(self.first(functional.relu(x)))
+        return cast(Tensor, self.second(inner).add_(x))
 
 
 class Agent(nn.Module):
@@ -95,13 +97,13 @@ class Agent(nn.Module):
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
         board = patched(planes(grids, self.size), self.patch)
-        x = functional.relu(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
+        x = functional.relu_(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
         places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
         head = head_of(grids)
         head = head // self.size // self.patch * self.side + head % self.size // self.patch
         at_head = places.gather(1, head[:, None, None].expand(-1, 1, places.shape[2]))[:, 0]
-        whole = functional.relu(self.whole(functional.relu(self.squeeze(x)).flatten(1)))
-        joint = functional.relu(self.joint(torch.cat([at_head, whole], dim=1)))
+        whole = functional.relu_(self.whole(functional.relu_(self.squeeze(x)).flatten(1)))
+        joint = functional.relu_(self.joint(torch.cat([at_head, whole], dim=1)))
         return self.policy(joint).float(), self.value(joint).float()[:, 0]
 
     def _draw_weights(self, generator: torch.Generator) -> None:

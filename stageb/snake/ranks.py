@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import ppo, seeds
+from stageb import heap, ppo, seeds
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
@@ -45,6 +45,8 @@ class Ranks:
 
     def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
+        if torch.device(world.device).type == "cpu":
+            heap.keep_freed()  # a step of the optimiser frees and allocates the same tensors as the one before
         first = world.rank * schedule.games
         numbers = range(first, first + schedule.games)
         self.agent = Agent(config.agent, config.game.size, config.seed)
