@@ -13,8 +13,13 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4  # M_TRIM_THRESHOLD and M_MMAP_MAX of malloc.h
 NEVER, NONE = -1, 0
 
 
-def keep_freed() -> None:
-    """From now on this process keeps what it frees: what it holds stays at its peak. Does nothing without glibc."""
+def keep_freed(device: str) -> None:
+    """From now on this process, which learns on ``device``, keeps what it frees: what it holds stays at its peak.
+
+    Does nothing where that is no CPU, or without glibc.
+    """
+    if not device.startswith("cpu"):
+        return
     with contextlib.suppress(AttributeError, TypeError):  # no mallopt; on Windows, no library by that name
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(MMAP_MAX, NONE)  # large pieces, too, are parts of the heap

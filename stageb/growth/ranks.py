@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from stageb import heap
 from stageb.growth import ddp
 from stageb.growth.config import GrowthConfig
 from stageb.growth.ddp import Together
@@ -38,6 +39,7 @@ class Ranks:
         """Reads the task. Raises ``ConfigError`` and ``InputError``, the same on every rank."""
         torch.set_num_threads(1)  # sums on one thread are the same at every world size; more cores take more ranks
         torch.backends.cudnn.deterministic = True
+        heap.keep_freed(world.device)
         self.config, self.schedule, self.world = config, schedule, world
         ddp.check(config, world.world_size)
         self.setting = Setting.of(config, world.device)

@@ -45,8 +45,7 @@ class Ranks:
 
     def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
-        if torch.device(world.device).type == "cpu":
-            heap.keep_freed()  # a step of the optimiser frees and allocates the same tensors as the one before
+        heap.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
         first = world.rank * schedule.games
         numbers = range(first, first + schedule.games)
         self.agent = Agent(config.agent, config.game.size, config.seed)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stageb import heap
 from stageb.config import require
 from stageb.errors import InputError, StagebError
 from stageb.two_channel import adapters, evaluate, model, text
@@ -69,6 +70,7 @@ class Ranks:
     def __init__(self, config: TwoChannelConfig, inputs: Inputs, world: World, folder: str) -> None:
         """``folder`` is that, or the name, of the checkpoint to begin with."""
         self.config, self.inputs, self.world = config, inputs, world
+        heap.keep_freed(world.device)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         dtype = model.answering(config.fabric, world.device)
         self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)
