@@ -82,7 +82,7 @@ class Views(Eyes):
         super().__init__(model, process, pixels)
         self._plain = Pixels.of(process)
         self._pool = ThreadPoolExecutor(THREADS, "stageb-images")
-        self._decoded = Recent(lambda image: 3 * image.width * image.height)
+        self._decoded = Recent(lambda held: 3 * held[0].width * held[0].height)  # images, and the sizes of their files
         self._cuts = Recent(lambda cut: cut.bytes)
         self._viewed: deque[str] = deque()  # names of views, the oldest first
 
@@ -137,7 +137,8 @@ class Views(Eyes):
         elif view == View():
             image = self._open(path)
         else:
-            image = shown(self._decoded.get(path, lambda: self._open(path)), view, pictures.look_upright(path))
+            whole, size = self._decoded.get(path, lambda: (self._open(path), pictures.look_upright(path)))
+            image = shown(whole, view, size)
         if self._plain:
             return self._plain.cut(image, picture.grid[1:])
         patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
