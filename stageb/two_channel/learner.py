@@ -221,11 +221,8 @@ def optimizers_of(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.
     trained = [each for each in model.parameters() if each.requires_grad]
     decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
     others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]
-    orthogonal = [each for each in decaying if each.ndim == 2 and config.optimizer == "muon"]
-    chosen = set(map(id, orthogonal))
-    groups = [
-        {"params": [each for each in decaying if id(each) not in chosen], "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+    muons = [each for each in decaying if config.optimizer == "muon" and each.ndim == 2]
+    rest = [each for each in decaying if config.optimizer != "muon" or each.ndim != 2]
+    groups = [{"params": rest, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)
-    return [adamw, Muon(orthogonal, config.learning_rate, config.weight_decay)] if orthogonal else [adamw]
+    return [adamw, Muon(muons, config.learning_rate, config.weight_decay)] if muons else [adamw]
