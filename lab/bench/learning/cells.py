@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -41,13 +41,16 @@ class Cell:
     seed: int  # of the split and of the method
     budget: int  # rollouts
     shuffled: bool = False  # labels dealt anew: nothing to learn
+    one_rule: bool = False  # labels dealt anew, but of the tickets of which one true rule speaks
     idle: bool = False  # proposals are made up that change nothing in meaning
     measured: bool = True  # whether test accuracy is measured along the way
 
     @property
     def name(self) -> str:
         """The name of its folder."""
-        marks = [mark for mark, held in (("shuffled", self.shuffled), ("idle", self.idle)) if held]
+        marks = [
+            mark for mark, held in (("shuffled", self.shuffled), ("one-rule", self.one_rule), ("idle", self.idle)) if held
+        ]
         return "-".join([self.dataset, self.method, *marks, f"b{self.budget}", f"s{self.seed}"])
 
 
@@ -95,14 +98,18 @@ def run(cell: Cell, place: Place) -> str:
     started = time.monotonic()
     tickets = data.load(cell.dataset, place.data)
     assert tickets is not None, f"{cell.dataset}: looked for before"
+    ruled: Set[str] = frozenset()
     if cell.shuffled:
         tickets = data.shuffled_labels(tickets, cell.seed)
+    if cell.one_rule:
+        tickets, ruled = data.one_rule(tickets, cell.seed)
     parts = split(tickets, cell.seed)
     outcome = reached(cell, parts) if cell.method in LEARNERS else learnt(cell, place, tickets, parts)
     seconds = time.monotonic() - started
     result = {
         **asdict(cell),
         **outcome,
+        "ruled": marks([ticket.group_id in ruled for ticket in parts["test"]]),
         "tickets": {name: len(part) for name, part in parts.items()},
         "seconds": round(seconds, 1),
     }
@@ -167,7 +174,7 @@ def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> I
 
 
 def marks(right: Sequence[bool]) -> str:
-    """A 1 for every ticket that is judged rightly, a 0 for every other one."""
+    """A 1 for every ticket that is judged rightly, or that the one rule speaks of; a 0 for every other one."""
     return "".join("01"[each] for each in right)
 
 

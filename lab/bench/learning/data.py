@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lab.bench.learning import missions
 from stageb.demo import TICKETS
+from stageb.errors import InputError
 from stageb.guidance.files import tickets as ticket_files
+from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
 MADE = tuple(missions.MISSIONS)  # parts of this loop were tuned on them
 REAL = ("car_evaluation", "maintie", "monk1", "tic_tac_toe", "balance_scale", "house_votes")  # read from a folder
+SPOKEN = (0.2, 0.4)  # the share of tickets of which a drawn rule speaks, least and most
 DEMO = {"demo-rack": "rack cabling", "demo-site": "site photos"}
 
 
@@ -37,11 +40,36 @@ def shuffled_labels(tickets: Sequence[Ticket], seed: int) -> list[Ticket]:
     As many fail as pass. Of labels in other shares the commoner one can be learnt: where most fail and the first guidance
     passes all, any rule that fails a ticket is a gain, and a true one.
     """
+    return _dealt(tickets, frozenset(), stream("shuffled labels", seed))
+
+
+def one_rule(tickets: Sequence[Ticket], seed: int) -> tuple[list[Ticket], frozenset[str]]:
+    """The tickets with one true rule, and the groups of which it speaks: they fail. The labels of all others are dealt anew.
+
+    The rule is drawn: a pair ``name: value`` or a word that between a fifth and two fifths of the tickets have. Beside it,
+    to fail more tickets or fewer gains nothing in the mean. Raises ``InputError`` where so many tickets share nothing.
+    """
+    have: dict[str, set[int]] = {}
+    for number, read in enumerate(map(reading, tickets)):
+        for mark in (*(f"{name}: {value}" for name, value in read.pairs.items()), *read.words):
+            have.setdefault(mark, set()).add(number)
+    fitting = [have[mark] for mark in sorted(have) if SPOKEN[0] <= len(have[mark]) / len(tickets) <= SPOKEN[1]]
+    if not fitting:
+        raise InputError(
+            f"{tickets[0].mission}: no pair and no word that {SPOKEN[0]:.0%} to {SPOKEN[1]:.0%} of tickets have"
+        )
+    ruled = shuffled(fitting, stream("one rule", seed))[0]
+    dealt = _dealt(tickets, ruled, stream("labels beside one rule", seed))
+    return dealt, frozenset(dealt[number].group_id for number in ruled)
+
+
+def _dealt(tickets: Sequence[Ticket], failed: Collection[int], key: int) -> list[Ticket]:
+    """The tickets at the places ``failed`` fail; of the others as many fail as pass, in an order that ``key`` draws."""
     both: list[Verdict] = ["pass", "fail"]
-    labels = shuffled([both[number % 2] for number in range(len(tickets))], stream("shuffled labels", seed))
+    labels = iter(shuffled([both[number % 2] for number in range(len(tickets) - len(failed))], key))
     return [
-        replace(ticket, label=label, group_id=f"{number:05d}")
-        for number, (ticket, label) in enumerate(zip(tickets, labels, strict=True))
+        replace(ticket, label="fail" if number in failed else next(labels), group_id=f"{number:05d}")
+        for number, ticket in enumerate(tickets)
     ]
 
 

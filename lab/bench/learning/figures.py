@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from math import isinf
 from statistics import fmean
 from typing import Any
@@ -13,6 +14,7 @@ from lab.bench.learning.statistics import Interval, mean_interval, wilson
 
 Result = Mapping[str, Any]  # what ``cells.run`` writes
 OURS = "ours"
+KINDS = {"shuffled": "labels dealt anew", "one_rule": "the same beside one true rule", "idle": "idle edits"}
 RIVALS = ("gepa-tuned", "gepa-evidence", "statistics")  # that the set-by-set table shows
 
 
@@ -135,32 +137,44 @@ def title(dataset: str) -> str:
 
 
 def noise_table(results: Sequence[Result]) -> str:
-    """The table of ``bin/bench noise``: in how many runs an edit was accepted though none could be better."""
+    """The table of ``bin/bench noise``: in how many runs an edit was accepted that was no better."""
     rows = []
     for dataset in in_order(results, "dataset"):
-        for what, chosen in (("labels shuffled", "shuffled"), ("idle edits", "idle")):
+        for kind, what in KINDS.items():
             for method in in_order(results, "method"):
-                runs = [r for r in results if (r["dataset"], r["method"]) == (dataset, method) and r[chosen]]
+                runs = [r for r in results if (r["dataset"], r["method"]) == (dataset, method) and r[kind]]
                 if runs:
-                    hits = sum(r["accepted"] > 0 for r in runs)
-                    low, high = wilson(hits, len(runs))
-                    mean = fmean(r["accepted"] for r in runs)
-                    kept = sum(len(r["curve"]) > 1 for r in runs)
-                    spent = fmean(r["rollouts"] for r in runs)
+                    counts = [worthless(r) for r in runs]
+                    hits = sum(count > 0 for count in counts)
                     rows.append(
                         [
                             dataset,
                             what,
                             method,
                             f"{hits} of {len(runs)}",
-                            between(low, high),
-                            f"{mean:.2f}",
-                            str(kept),
-                            f"{spent:,.0f}",
+                            between(*wilson(hits, len(runs))),
+                            f"{fmean(counts):.2f}",
+                            str(sum(len(r["curve"]) > 1 for r in runs)),
+                            f"{fmean(r['rollouts'] for r in runs):,.0f}",
                         ]
                     )
-    head = ["tickets", "nothing to learn", "method", "runs that accepted an edit", "95 % interval", "edits a run"]
-    return table([*head, "runs that handed one back", "rollouts a run"], rows)
+    head = ["tickets", "nothing to learn", "method", "runs that accepted an edit that is no better", "95 % interval"]
+    return table([*head, "such edits a run", "runs that handed back an edit", "rollouts a run"], rows)
+
+
+def worthless(result: Result) -> int:
+    """How many edits were accepted that were no better: all of them, but beside one true rule those after which no more of
+    its tickets are judged rightly than ever before."""
+    if not result["one_rule"]:
+        return int(result["accepted"])
+    points = {tuple(point["rules"]): ruled_right(result, point) for point in result["curve"]}  # without those come back to
+    first, *later = points.values()
+    return sum(right <= best for right, best in zip(later, accumulate([first, *later], max), strict=False))
+
+
+def ruled_right(result: Result, point: Mapping[str, Any]) -> int:
+    """Test tickets of which the one rule speaks that are judged rightly."""
+    return sum(ruled == right == "1" for ruled, right in zip(result["ruled"], point["right"], strict=True))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,7 +1,8 @@
 """Runs in which there is nothing to learn: bin/bench noise --out out/noise --data FOLDER
 
-Twice: labels dealt anew, so that no rule is better than any other; and edits that change nothing in meaning, in the place of
-the model's own. Counts the runs that accepted an edit all the same. Writes results.json and table.md into --out.
+Three ways: labels dealt anew, so that no rule is better than any other; the same beside one true rule, so that nothing is
+left to learn once that is found; and edits that change nothing in meaning, in the place of the model's own. Counts the runs
+that accepted an edit that was no better all the same. Writes results.json and table.md into --out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Sequence
 from lab.bench.learning import options
 from lab.bench.learning.cells import METHODS, Cell, run_all
 from lab.bench.learning.classic import LEARNERS
-from lab.bench.learning.figures import OURS, noise_table
+from lab.bench.learning.figures import KINDS, OURS, noise_table
+from stageb.config import require
 from stageb.errors import InputError
 
 DATASETS = "demo-rack,plain,car_evaluation"
@@ -22,13 +24,15 @@ def main(arguments: Sequence[str]) -> int:
     """The command. Raises ``InputError`` where it cannot be started."""
     parser = options.parser_of("noise", __doc__, DATASETS, ",".join(METHODS), budget=4000, seeds=100)
     parser.add_argument("--peer-seeds", type=int, default=20, help="runs of every other method (default 20)")
+    parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)} (default all)")
     given = parser.parse_args(arguments)
+    require(set(given.kinds.split(",")) <= {*KINDS}, "--kinds", given.kinds, f"of {', '.join(KINDS)}")
     methods, datasets = options.methods_of(given), options.datasets_of(given)
     if set(methods) & {*LEARNERS}:
         raise InputError(f"--methods: {', '.join(LEARNERS)} accept no edits; leave them out")
     cells = [
-        Cell(dataset, method, seed, given.budget, shuffled=shuffled, idle=not shuffled, measured=False)
-        for shuffled in (True, False)
+        Cell(dataset, method, seed, given.budget, measured=kind == "one_rule", **{kind: True})
+        for kind in given.kinds.split(",")
         for dataset in datasets
         for method in methods
         for seed in range(1, (given.seeds if method == OURS else given.peer_seeds) + 1)

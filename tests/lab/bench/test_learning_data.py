@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from lab.bench.learning import data, missions
+from stageb.errors import InputError
 from stageb.guidance.files import tickets as ticket_files
+from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.types import Ticket
 
 NAMES = [*missions.MISSIONS, *data.DEMO]
@@ -79,3 +81,29 @@ def test_shuffled_labels_favour_neither_verdict_and_follow_nothing(name: str) ->
         assert len({t.group_id for t in dealt}) == len(tickets), "a group that stood in two splits would tell its label"
     labels = [[t.label for t in some] for some in (tickets, one, other)]
     assert labels[0] != labels[1] != labels[2] != labels[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_true_rule_says_the_labels_of_its_tickets_and_all_others_are_chance(name: str) -> None:
+    tickets = data.load(name, None)
+    assert tickets
+    for seed in (1, 2, 3):
+        dealt, ruled = data.one_rule(tickets, seed)
+        assert 0.2 <= len(ruled) / len(tickets) <= 0.4
+        assert {t.label for t in dealt if t.group_id in ruled} == {"fail"}
+        others = Counter(t.label for t in dealt if t.group_id not in ruled)
+        assert 0 <= others["pass"] - others["fail"] <= 1
+        assert [t.per_image for t in dealt] == [t.per_image for t in tickets]
+        shared = [{*reading(t).pairs.items(), *reading(t).words} for t in dealt if t.group_id in ruled]
+        marks = set.intersection(*shared)
+        assert any(
+            all((t.group_id in ruled) == (mark in {*reading(t).pairs.items(), *reading(t).words}) for t in dealt)
+            for mark in marks
+        )
+    assert data.one_rule(tickets, 1) == data.one_rule(tickets, 1)
+
+
+def test_tickets_that_share_nothing_are_given_no_rule() -> None:
+    alone = [Ticket("m", str(n), "pass", (("image_1", f"word{n}x"),)) for n in range(9)]
+    with pytest.raises(InputError, match="no pair and no word that 20% to 40% of tickets have"):
+        data.one_rule(alone, 1)

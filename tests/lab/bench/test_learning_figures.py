@@ -26,6 +26,7 @@ def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **chan
         "seed": seed,
         "budget": 100,
         "shuffled": False,
+        "one_rule": False,
         "idle": False,
         "rollouts": 90,
     }
@@ -129,9 +130,29 @@ def test_the_noise_table_counts_runs_that_accepted_and_runs_that_handed_back() -
         result("d", "ours", 1, (0, ""), idle=True),
     ]
     text = figures.noise_table(results)
-    assert "| d | labels shuffled | ours | 2 of 3 |" in text
+    assert "| d | labels dealt anew | ours | 2 of 3 |" in text
     assert "| 1.67 | 1 | 90 |" in text
     assert "| d | idle edits | ours | 0 of 1 |" in text
+
+
+@pytest.mark.parametrize(
+    ("rights", "worthless"),
+    [
+        (["0001"], 0),  # nothing was accepted
+        (["0001", "1111"], 0),  # the true rule was found
+        (["0001", "1101", "1111"], 1),  # a part of it, then one that helps only where labels are chance
+        (["0001", "1101", "1001", "1101"], 2),  # one that loses what was found, and one that brings it back
+        (["0001", "1001", "1101"], 0),  # a part of it, then the rest
+    ],
+)
+def test_beside_one_true_rule_edits_count_that_do_not_judge_more_of_its_tickets_rightly(
+    rights: list[str], worthless: int
+) -> None:
+    points = list(enumerate(rights))
+    found = result("d", "ours", 1, *points, one_rule=True, ruled="1100", accepted=len(points) - 1)
+    assert figures.worthless(found) == worthless
+    back = {"rollouts": 50, "rules": found["curve"][0]["rules"], "right": rights[0]}
+    assert figures.worthless({**found, "curve": [*found["curve"], back]}) == worthless, "to come back to a step is no edit"
 
 
 def test_curves_are_drawn(tmp_path: Path) -> None:
