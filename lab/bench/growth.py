@@ -227,9 +227,12 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
             "log.curves": False,
             "fabric.devices": count,
         }
-        seconds = [row["seconds"] for row in fit({"loop": "growth", "config": given.config, **asked, **keys})][1:-1]
+        rows = fit({"loop": "growth", "config": given.config, **asked, **keys})[1:-1]
+        played = [[rank["play_s"] for rank in row["ranks"]] for row in rows]
         row = {"devices": count, "ddp": config.growth.ddp, "environments": environments, "block": given.block}
-        return row | spread("steps_per_s", [steps / each for each in seconds])
+        row |= spread("steps_per_s", [steps / row["seconds"] for row in rows])
+        parts = {"play_s": map(max, played), "least_play_s": map(min, played), "learn_s": (row["learn_s"] for row in rows)}
+        return row | {name: statistics.median(seconds) for name, seconds in parts.items()}
 
     yield from on_devices(given.devices, trained)
 

@@ -5,6 +5,7 @@ Every method is for all ranks, in the same order. Rank 0 alone learns and writes
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -63,13 +64,15 @@ class Ranks:
         """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays
         all blocks, with the others, and rank 0 knows what came of them."""
         mine: list[dict[str, Any]] = []
+        begun = time.monotonic()
         shared_out = not self.config.growth.ddp
         for numbers in self.world.share(blocks) if shared_out else blocks:
             with self.world.at(f"{label}, {named(numbers)}"):
                 episodes = self._played(Places(tuple(numbers), held_out), decider)
                 mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
         told = mine if shared_out or self.world.is_global_zero else []
-        parts = self.world.gather(pack({"blocks": told, "rank": self._facts(mine)}))
+        facts = {**self._facts(mine), "play_s": round(time.monotonic() - begun, 3)}
+        parts = self.world.gather(pack({"blocks": told, "rank": facts}))
         if not self.world.is_global_zero:
             return Round((), (), ())
         unpacked = [unpack(part) for part in parts]

@@ -46,6 +46,7 @@ class Run(LearningRun):
         self._so_far = {"flops": 0.0, "skipped": 0}  # since the run began
         self._since = time.monotonic()  # when the last update ended
         self._figures: Figures | None = None  # what was learnt in it
+        self._learn_s = 0.0  # that this took
 
     # Beginning and end
 
@@ -94,8 +95,10 @@ class Run(LearningRun):
 
     def learn(self, update: int, played: Round) -> Snapshot:
         """Learn from an update's episodes, if anything learns; what decides in the next."""
+        begun = time.monotonic()
         if self.learner:
             self._figures = self.learner.learn(Played.joined(played.played), update, self.schedule.done(update))
+        self._learn_s = round(time.monotonic() - begun, 3)
         return self._snapshot()
 
     def record(self, update: int, played: Round, tested: Round | None) -> None:
@@ -122,7 +125,8 @@ class Run(LearningRun):
         seconds = max(1e-9, now - self._since)
         times = {"time/episodes_per_s": round(growth.environments / seconds, 2)}
         self._since = now
-        self._add(row, times, {"update": update + 1, "seconds": round(seconds, 3), **times, "ranks": played.ranks})
+        took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}
+        self._add(row, times, {"update": update + 1, **took, **times, "ranks": played.ranks})
         said = f"{progress.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=tested is not None)
 

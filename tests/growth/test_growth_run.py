@@ -52,7 +52,10 @@ def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
     assert [row["eval/episodes"] for row in rows] == [0, 3, 3]
     assert {"policy_loss", "approx_kl", "clip_frac", "entropy", "explained_variance"} <= rows[0].keys()
     assert not any("time" in name for row in rows for name in row)
-    assert [sum(rank["environments"] for rank in row["ranks"]) for row in rows_of(finished, "timings.jsonl")] == [4, 4, 4]
+    timings = rows_of(finished, "timings.jsonl")
+    assert [sum(rank["environments"] for rank in row["ranks"]) for row in timings] == [4, 4, 4]
+    for row in timings:
+        assert 0 < max(rank["play_s"] for rank in row["ranks"]) + row["learn_s"] <= row["seconds"] + 0.01
     assert rows[0]["learning_rate"] == GrowthConfig().ppo.learning_rate
     assert rows[-1]["learning_rate"] == GrowthConfig().ppo.learning_rate_end
 
