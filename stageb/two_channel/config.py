@@ -182,8 +182,9 @@ class ChannelBConfig:
     """Least probability mass that tokens are drawn from."""
     min_iou: float = 0.5
     """Overlap with an object of the same name from which on a box counts as found."""
-    false_positives: Literal["neutral", "duplicates", "all"] = "duplicates"
-    """Boxes without an object that are taught against: none, near-duplicates of earlier boxes, or all."""
+    false_positives: Literal["cut", "neutral", "duplicates", "all"] = "cut"
+    """What comes of boxes without an object. cut: the answer is kept up to the first of them; else they stay in it, and are
+    taught against: none (neutral), near-duplicates of earlier boxes, or all."""
 
     def __post_init__(self) -> None:
         require(self.rollouts_per_step >= 1, "channel_b.rollouts_per_step", self.rollouts_per_step, "at least 1")

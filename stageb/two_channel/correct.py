@@ -17,6 +17,7 @@ class Outcome:
     """What one rollout came to."""
 
     tokens: int  # that the model made
+    kept: int  # of these, what the model is taught behind
     ended: bool  # the model closed its answer itself
     complete: bool  # all of it could be read
     unread: bool  # nothing of it could be, so that it counts as empty
@@ -40,19 +41,22 @@ def corrected(
     true, parsed = truth(sample), parse(rollout.ids, spelling)
     matched = match(parsed.objects, true, config.min_iou)
     target = of_rollout(rollout.ids, parsed, matched, true, spelling, config.false_positives)
+    overlong = len(target.ids) > room
+    target = of_truth(true, spelling) if overlong else target
     outcome = Outcome(
         tokens=len(rollout.ids),
+        kept=target.taught.index(True),
         ended=rollout.ended,
         complete=parsed.complete,
         unread=not (parsed.objects or parsed.complete),
-        overlong=len(target.ids) > room,
+        overlong=overlong,
         predicted=len(parsed.objects),
         true=len(true),
         matched=len(matched.pairs),
         duplicates=len(near(parsed.objects)),
         version=rollout.version,
     )
-    return of_truth(true, spelling) if outcome.overlong else target, outcome
+    return target, outcome
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
@@ -82,6 +86,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
         "rollout/tokens": sum(lengths) / count,
         "rollout/tokens_p90": lengths[min(count - 1, 9 * count // 10)],
         "rollout/tokens_max": lengths[-1],
+        "rollout/kept_tokens": sum(each.kept for each in outcomes) / count,
         "rollout/weight_version": min(each.version for each in outcomes),
     }
 

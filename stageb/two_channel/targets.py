@@ -1,8 +1,11 @@
 """What is taught: on channel A the truth, on channel B a rollout set right.
 
-A rollout is kept as far as it can be read, not a token of it changed, and what it missed is appended: so the model is
-taught behind its own beginnings, as it will answer. Of the kept part only boxes are taught: those of matched objects towards
-the truth, and those of false positives, where asked, against themselves.
+A rollout is kept as far as it can be read and is right, not a token of it changed, and what it missed is appended: so the
+model is taught behind its own beginnings, as it will answer. Of the kept part only boxes are taught: those of matched
+objects towards the truth, and those of false positives, where they are kept and it is asked for, against themselves.
+
+False positives that are kept teach to go on: behind an answer that told as many objects as there are, some of them wrong,
+the truth goes on with those it missed, and the model learns that where it would end it must not.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from stageb.two_channel.matching import first_counts
 from stageb.two_channel.text import Spelling, boxes_in, written
 from stageb.two_channel.types import Match, Parsed, Placed, Slot, Target
 
-FalsePositives = Literal["neutral", "duplicates", "all"]
+FalsePositives = Literal["cut", "neutral", "duplicates", "all"]
 
 
 def of_truth(true: Sequence[Placed], spelling: Spelling) -> Target:
@@ -32,20 +35,24 @@ def of_rollout(
     spelling: Spelling,
     false_positives: FalsePositives,
 ) -> Target:
-    """Channel B: what could be read of ``answer``, then those of ``true`` that it missed, then the closing.
+    """Channel B: what is kept of ``answer``, then those of ``true`` that this misses, then the closing.
 
     ``parsed`` is what of its tokens could be read, and ``matched`` how that was paired with ``true``. Text is taught from
-    the end of the kept part on; boxes of matched objects and of appended ones; against: the coordinates of near-duplicates
-    among the false positives, of all of them, or none.
+    the end of the kept part on; boxes of matched objects and of appended ones. False positives end the kept part before the
+    first of them (``cut``); otherwise they stay, and their coordinates are taught against: those of near-duplicates, of all
+    of them, or of none.
     """
     matched = first_counts(matched, parsed.objects)
-    kept = tuple(answer[: parsed.tokens])
-    missed = [true[number] for number in matched.missed]
+    wrong = {"cut": (), "neutral": (), "duplicates": matched.duplicates, "all": matched.false_positives}[false_positives]
+    cut = matched.false_positives[:1] if false_positives == "cut" else ()
+    count = min(cut, default=len(parsed.objects))
+    pairs = {predicted: number for predicted, number in matched.pairs if predicted < count}
+    missed = [each for number, each in enumerate(true) if number not in pairs.values()]
+    kept = tuple(answer[: (0, *parsed.ends)[count]])
     made = written(missed, spelling, behind=kept)
     told = boxes_in(kept, spelling)
-    slots = [Slot(told[predicted], true[number].bins) for predicted, number in matched.pairs]
+    slots = [Slot(told[predicted], true[number].bins) for predicted, number in pairs.items()]
     slots += [Slot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
-    wrong = {"neutral": (), "duplicates": matched.duplicates, "all": matched.false_positives}[false_positives]
     return Target(
         made.ids,
         tuple(place >= len(kept) and token not in spelling.bins for place, token in enumerate(made.ids)),

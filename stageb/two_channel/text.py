@@ -139,7 +139,7 @@ def text_of(objects: Sequence[Placed]) -> str:
 def written(objects: Sequence[Placed], spelling: Spelling, behind: Sequence[int] = ()) -> Written:
     """The answer that lists ``objects``, to its end; or one that begins with ``behind`` and goes on with them.
 
-    ``behind`` is the beginning of an answer, up to and with the end of an object (``Parsed.tokens``), or empty.
+    ``behind`` is the beginning of an answer, up to and with the end of an object (``Parsed.ends``), or empty.
     """
     ids = list(behind or spelling.opening)
     boxes = []
@@ -164,20 +164,20 @@ def parse(ids: Sequence[int], spelling: Spelling) -> Parsed:
     The token that ends it may be there or not; behind it nothing may stand.
     """
     objects: list[Placed] = []
-    kept = 0
+    ends: list[int] = []
     try:
         at = _past(ids, 0, spelling.opening)
         while not _stands(ids, at, spelling.tail):
             at = _past(ids, at, spelling.comma) if objects else at
             placed, at = _object(ids, at, spelling)
             objects.append(placed)
-            kept = at
+            ends.append(at)
         rest = ids[at + len(spelling.tail) :]
         if len(rest) and tuple(rest) != (spelling.end,):
             raise _RefusedError("more behind its end")
     except _RefusedError as refused:
-        return Parsed(tuple(objects), kept, False, str(refused))
-    return Parsed(tuple(objects), kept, True)
+        return Parsed(tuple(objects), tuple(ends), False, str(refused))
+    return Parsed(tuple(objects), tuple(ends), True)
 
 
 def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, int, int], ...]:

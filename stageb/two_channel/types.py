@@ -54,9 +54,14 @@ class Parsed:
     """What of an answer can be read: the longest well-formed prefix."""
 
     objects: tuple[Placed, ...]
-    tokens: int  # of the answer, up to and with the end of the last whole object; the prefix that is kept
+    ends: tuple[int, ...]  # of each object: tokens of the answer up to and with its end
     complete: bool  # it closed as it must
     refused: str = ""  # why the rest was not read
+
+    @property
+    def tokens(self) -> int:
+        """Of the answer, up to and with the end of the last whole object."""
+        return self.ends[-1] if self.ends else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,10 @@ def test_what_rollouts_come_to() -> None:
     outcomes = [corrected(SAMPLE, rollout, words, config, 1 << 20)[1] for rollout in rollouts]
     assert [(each.predicted, each.matched, each.duplicates) for each in outcomes[:2]] == [(2, 2, 0), (3, 1, 1)]
     assert [each.unread for each in outcomes] == [False, False, False, True]
+    kept = [len(whole) - len(words.tail) - 1, parse(twice, words).ends[0], parse(whole, words).ends[0], 0]
+    assert [each.kept for each in outcomes] == kept
     told = summary(outcomes)
+    assert told["rollout/kept_tokens"] == sum(kept) / 4
     assert told["stage2/raw_rollouts"] == 4
     assert told["stage2/invalid_rollout"] == 1
     assert told["rollout/end_of_answer_rate"] == 0.5
@@ -74,10 +77,11 @@ def test_what_rollouts_come_to() -> None:
 
 
 def test_an_answer_that_grows_too_long_counts_as_empty() -> None:
-    words, config = spelling(), ChannelBConfig()
+    words, config = spelling(), ChannelBConfig(false_positives="neutral")
     cat, _ = truth(SAMPLE)
     rollout = Rollout(written([cat] * 30, words).ids, ended=True, version=0)
     target, outcome = corrected(SAMPLE, rollout, words, config, room=100)
     assert outcome.overlong
+    assert outcome.kept == 0
     assert parse(target.ids, words).objects == truth(SAMPLE)
     assert len(target.slots) == 2

@@ -116,14 +116,18 @@ def hold(number: int) -> None:
     answer = rolled_out(number, list(true))
     parsed = parse(answer, s)
     matched = match(parsed.objects, true, 0.5)
-    modes: tuple[FalsePositives, ...] = ("neutral", "duplicates", "all")
-    target = of_rollout(answer, parsed, matched, true, s, modes[number % 3])
-    kept = parsed.tokens
+    modes: tuple[FalsePositives, ...] = ("cut", "neutral", "duplicates", "all")
+    mode = modes[number % len(modes)]
+    target = of_rollout(answer, parsed, matched, true, s, mode)
+    paired = first_counts(matched, parsed.objects)
+    count = min(paired.false_positives, default=len(parsed.objects)) if mode == "cut" else len(parsed.objects)
+    kept = (0, *parsed.ends)[count]
     assert target.ids[:kept] == answer[:kept]  # untouched
     whole = parse(target.ids, s)
     assert whole.complete and whole.tokens == (len(target.ids) - len(s.tail) - 1 if whole.objects else 0)
-    missed = [true[j] for j in matched.missed]
-    assert whole.objects == (*parsed.objects, *missed)  # what was read is read once more, once, then what was missed
+    found = {j for i, j in paired.pairs if i < count}
+    missed = [each for j, each in enumerate(true) if j not in found]
+    assert whole.objects == (*parsed.objects[:count], *missed)  # what was kept is read once more, then what that misses
     assert sorted(slot.bins for slot in target.slots) == sorted(each.bins for each in true)  # each exactly once
     told = [place for slot in target.slots for place in slot.positions]
     assert len({*told, *target.against}) == len(told) + len(target.against)
@@ -131,7 +135,7 @@ def hold(number: int) -> None:
     assert not any(target.taught[:kept])
     assert [not each for each in target.taught[kept:]] == [token in s.bins for token in target.ids[kept:]]
     assert len(target.taught) == len(target.ids)
-    if parsed.complete and not missed:
+    if parsed.complete and count == len(parsed.objects) and not missed:
         assert target.ids[: len(answer)] == answer
 
 
@@ -183,4 +187,25 @@ def test_what_is_taught_against() -> None:
     for mode, wrong in (("neutral", ()), ("duplicates", (1,)), ("all", (1, 2))):
         target = of_rollout(answer.ids, parsed, matched, true, s, mode)
         assert target.against == tuple(place for each in wrong for place in answer.boxes[each])
+        assert parse(target.ids, s).objects == (*told, true[1])
     assert [slot.bins for slot in target.slots] == [each.bins for each in true]
+
+
+def test_what_is_kept_ends_before_the_first_false_positive() -> None:
+    s = spelling()
+    true = in_order([Placed("a", (0, 0, 100, 100)), Placed("b", (300, 300, 400, 400)), Placed("a", (500, 500, 600, 600))])
+    wrong = Placed("a", (700, 700, 800, 800))
+    for told, count in (
+        ([true[0], wrong, true[1]], 1),
+        ([wrong, *true], 0),
+        ([true[1], true[0]], 2),
+        ([true[0], true[0], true[1]], 1),  # told twice
+        ([*true, wrong], 3),
+        ([], 0),
+    ):
+        answer = written(told, s)
+        parsed = parse(answer.ids, s)
+        target = of_rollout(answer.ids, parsed, match(parsed.objects, true, 0.5), true, s, "cut")
+        kept = told[:count]
+        assert parse(target.ids, s).objects == (*kept, *(each for each in true if each not in kept))
+        assert target.taught.index(True) == (0, *parsed.ends)[count] and not target.against
