@@ -46,6 +46,11 @@ class Cell:
     measured: bool = True  # whether test accuracy is measured along the way
 
     @property
+    def is_noise(self) -> bool:
+        """Whether what counts is what it accepts, and not what it learns."""
+        return self.shuffled or self.one_rule or self.idle
+
+    @property
     def name(self) -> str:
         """The name of its folder."""
         marks = [
@@ -160,10 +165,11 @@ def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[S
 
 
 def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
-    """What the method would have handed back after how many rollouts, within the budget, and how test goes under it."""
+    """What the method would have handed back after how many rollouts, and how test goes under it: within the budget, but of
+    noise all that it accepted, also by a test that went on beyond it."""
     shown = None
     for point in learnt.points:
-        if point.rollouts <= cell.budget and point.guidance.rules != shown:
+        if (cell.is_noise or point.rollouts <= cell.budget) and point.guidance.rules != shown:
             shown = point.guidance.rules
             right = judge.right(point.guidance, test) if cell.measured else []
             yield {

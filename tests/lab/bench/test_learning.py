@@ -14,7 +14,7 @@ from hypothesis import given
 
 from lab.bench.learning import cells, data, etgpo_peer, grpo_peer, learn, missions, noise, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
-from lab.bench.learning.method import ENGLISH, Judge, Task
+from lab.bench.learning.method import ENGLISH, Judge, Learnt, Point, Task
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
@@ -337,6 +337,16 @@ def test_ours_says_why_a_run_failed(task: Task) -> None:
 
 
 # Cells and commands
+
+
+@pytest.mark.parametrize("noise", [{}, {"shuffled": True}, {"one_rule": True}, {"idle": True}])
+def test_what_is_learnt_counts_within_the_budget_and_noise_beyond_it_too(noise: dict[str, bool]) -> None:
+    first = neutral("m", ENGLISH)
+    better = apply(first, operation("add", "Fail if label is missing.").operations)
+    done = Learnt([Point(0, first), Point(101, better)], rollouts=120, reflections=1, accepted=1)
+    cell = Cell("demo-rack", "ours", seed=1, budget=100, measured=False, **noise)
+    points = list(cells.curve(done, Judge(ScriptedEngine(lambda prompt, decode, key: "")), [], cell))
+    assert [point["rollouts"] for point in points] == ([0, 101] if noise else [0])
 
 
 @pytest.mark.slow
