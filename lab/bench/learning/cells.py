@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lab.bench.learning import data
 from lab.bench.learning.classic import LEARNERS
@@ -29,6 +29,8 @@ from stageb.guidance.splits import SPLITS, split_tickets
 from stageb.guidance.types import Split, Ticket
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+Noise = Literal["shuffled", "one-rule", "idle"]
+"""Labels dealt anew: nothing to learn; the same beside one true rule; proposals made up that change nothing in meaning."""
 SPLIT = SplitConfig(train=0.6, val=0.2, test=0.2)
 
 
@@ -40,22 +42,13 @@ class Cell:
     method: str  # a key of METHODS, or of LEARNERS, which need no rollouts
     seed: int  # of the split and of the method
     budget: int  # rollouts
-    shuffled: bool = False  # labels dealt anew: nothing to learn
-    one_rule: bool = False  # labels dealt anew, but of the tickets of which one true rule speaks
-    idle: bool = False  # proposals are made up that change nothing in meaning
+    noise: Noise | None = None  # what counts then is what it accepts, and not what it learns
     measured: bool = True  # whether test accuracy is measured along the way
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether what counts is what it accepts, and not what it learns."""
-        return self.shuffled or self.one_rule or self.idle
 
     @property
     def name(self) -> str:
         """The name of its folder."""
-        marks = [
-            mark for mark, held in (("shuffled", self.shuffled), ("one-rule", self.one_rule), ("idle", self.idle)) if held
-        ]
+        marks = [self.noise] if self.noise else []
         return "-".join([self.dataset, self.method, *marks, f"b{self.budget}", f"s{self.seed}"])
 
 
@@ -104,9 +97,9 @@ def run(cell: Cell, place: Place) -> str:
     tickets = data.load(cell.dataset, place.data)
     assert tickets is not None, f"{cell.dataset}: looked for before"
     ruled: Set[str] = frozenset()
-    if cell.shuffled:
+    if cell.noise == "shuffled":
         tickets = data.shuffled_labels(tickets, cell.seed)
-    if cell.one_rule:
+    if cell.noise == "one-rule":
         tickets, ruled = data.one_rule(tickets, cell.seed)
     parts = split(tickets, cell.seed)
     outcome = reached(cell, parts) if cell.method in LEARNERS else learnt(cell, place, tickets, parts)
@@ -146,14 +139,14 @@ def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[S
         first=first,
         model=place.model,
         engine=engine,
-        reflector=ScriptedEngine(idle) if cell.idle else engine,
+        reflector=ScriptedEngine(idle) if cell.noise == "idle" else engine,
         judge=judge,
         seed=cell.seed,
         budget=cell.budget,
         device=place.device,
         configs=place.configs,
         folder=folder,
-        idle=cell.idle,
+        idle=cell.noise == "idle",
     )
     done = method(cell.method)(task)
     return {
@@ -169,7 +162,7 @@ def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> I
     noise all that it accepted, also by a test that went on beyond it."""
     shown = None
     for point in learnt.points:
-        if (cell.is_noise or point.rollouts <= cell.budget) and point.guidance.rules != shown:
+        if (cell.noise or point.rollouts <= cell.budget) and point.guidance.rules != shown:
             shown = point.guidance.rules
             right = judge.right(point.guidance, test) if cell.measured else []
             yield {

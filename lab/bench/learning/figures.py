@@ -14,7 +14,7 @@ from lab.bench.learning.statistics import Interval, mean_interval, wilson
 
 Result = Mapping[str, Any]  # what ``cells.run`` writes
 OURS = "ours"
-KINDS = {"shuffled": "labels dealt anew", "one_rule": "the same beside one true rule", "idle": "idle edits"}
+NOISE = {"shuffled": "labels dealt anew", "one-rule": "the same beside one true rule", "idle": "idle edits"}
 RIVALS = ("gepa-tuned", "gepa-evidence", "statistics")  # that the set-by-set table shows
 
 
@@ -140,9 +140,9 @@ def noise_table(results: Sequence[Result]) -> str:
     """The table of ``bin/bench noise``: in how many runs an edit was accepted that was no better."""
     rows = []
     for dataset in in_order(results, "dataset"):
-        for kind, what in KINDS.items():
+        for kind, what in NOISE.items():
             for method in in_order(results, "method"):
-                runs = [r for r in results if (r["dataset"], r["method"]) == (dataset, method) and r[kind]]
+                runs = [r for r in results if (r["dataset"], r["method"]) == (dataset, method) and r["noise"] == kind]
                 if runs:
                     counts = [worthless(r) for r in runs]
                     hits = sum(count > 0 for count in counts)
@@ -165,7 +165,7 @@ def noise_table(results: Sequence[Result]) -> str:
 def worthless(result: Result) -> int:
     """How many edits were accepted that were no better: all of them, but beside one true rule those after which no more of
     its tickets are judged rightly than ever before."""
-    if not result["one_rule"]:
+    if result["noise"] != "one-rule":
         return int(result["accepted"])
     points = {tuple(point["rules"]): ruled_right(result, point) for point in result["curve"]}  # without those come back to
     first, *later = points.values()

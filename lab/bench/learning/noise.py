@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from lab.bench.learning import options
 from lab.bench.learning.cells import METHODS, Cell, run_all
 from lab.bench.learning.classic import LEARNERS
-from lab.bench.learning.figures import KINDS, OURS, noise_table
+from lab.bench.learning.figures import NOISE, OURS, noise_table
 from stageb.config import require
 from stageb.errors import InputError
 
@@ -24,14 +24,14 @@ def main(arguments: Sequence[str]) -> int:
     """The command. Raises ``InputError`` where it cannot be started."""
     parser = options.parser_of("noise", __doc__, DATASETS, ",".join(METHODS), budget=4000, seeds=100)
     parser.add_argument("--peer-seeds", type=int, default=20, help="runs of every other method (default 20)")
-    parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)} (default all)")
+    parser.add_argument("--kinds", default=",".join(NOISE), help=f"of {', '.join(NOISE)} (default all)")
     given = parser.parse_args(arguments)
-    require(set(given.kinds.split(",")) <= {*KINDS}, "--kinds", given.kinds, f"of {', '.join(KINDS)}")
+    require(set(given.kinds.split(",")) <= {*NOISE}, "--kinds", given.kinds, f"of {', '.join(NOISE)}")
     methods, datasets = options.methods_of(given), options.datasets_of(given)
     if set(methods) & {*LEARNERS}:
         raise InputError(f"--methods: {', '.join(LEARNERS)} accept no edits; leave them out")
     cells = [
-        Cell(dataset, method, seed, given.budget, measured=kind == "one_rule", **{kind: True})
+        Cell(dataset, method, seed, given.budget, kind, measured=kind == "one-rule")
         for kind in given.kinds.split(",")
         for dataset in datasets
         for method in methods

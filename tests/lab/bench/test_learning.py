@@ -339,12 +339,12 @@ def test_ours_says_why_a_run_failed(task: Task) -> None:
 # Cells and commands
 
 
-@pytest.mark.parametrize("noise", [{}, {"shuffled": True}, {"one_rule": True}, {"idle": True}])
-def test_what_is_learnt_counts_within_the_budget_and_noise_beyond_it_too(noise: dict[str, bool]) -> None:
+@pytest.mark.parametrize("noise", [None, "shuffled", "one-rule", "idle"])
+def test_what_is_learnt_counts_within_the_budget_and_noise_beyond_it_too(noise: cells.Noise | None) -> None:
     first = neutral("m", ENGLISH)
     better = apply(first, operation("add", "Fail if label is missing.").operations)
     done = Learnt([Point(0, first), Point(101, better)], rollouts=120, reflections=1, accepted=1)
-    cell = Cell("demo-rack", "ours", seed=1, budget=100, measured=False, **noise)
+    cell = Cell("demo-rack", "ours", seed=1, budget=100, noise=noise, measured=False)
     points = list(cells.curve(done, Judge(ScriptedEngine(lambda prompt, decode, key: "")), [], cell))
     assert [point["rollouts"] for point in points] == ([0, 101] if noise else [0])
 

@@ -25,9 +25,7 @@ def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **chan
         "method": method,
         "seed": seed,
         "budget": 100,
-        "shuffled": False,
-        "one_rule": False,
-        "idle": False,
+        "noise": None,
         "rollouts": 90,
     }
     sizes = {"train": 12, "val": 4, "test": len(curve[0][1])}
@@ -124,10 +122,10 @@ def test_what_needs_no_rollouts_shows_no_costs() -> None:
 
 def test_the_noise_table_counts_runs_that_accepted_and_runs_that_handed_back() -> None:
     results = [
-        result("d", "ours", 1, (0, ""), shuffled=True),
-        result("d", "ours", 2, (0, ""), (20, ""), shuffled=True),
-        result("d", "ours", 3, (0, ""), shuffled=True, accepted=4),
-        result("d", "ours", 1, (0, ""), idle=True),
+        result("d", "ours", 1, (0, ""), noise="shuffled"),
+        result("d", "ours", 2, (0, ""), (20, ""), noise="shuffled"),
+        result("d", "ours", 3, (0, ""), noise="shuffled", accepted=4),
+        result("d", "ours", 1, (0, ""), noise="idle"),
     ]
     text = figures.noise_table(results)
     assert "| d | labels dealt anew | ours | 2 of 3 |" in text
@@ -149,7 +147,7 @@ def test_beside_one_true_rule_edits_count_that_do_not_judge_more_of_its_tickets_
     rights: list[str], worthless: int
 ) -> None:
     points = list(enumerate(rights))
-    found = result("d", "ours", 1, *points, one_rule=True, ruled="1100", accepted=len(points) - 1)
+    found = result("d", "ours", 1, *points, noise="one-rule", ruled="1100", accepted=len(points) - 1)
     assert figures.worthless(found) == worthless
     back = {"rollouts": 50, "rules": found["curve"][0]["rules"], "right": rights[0]}
     assert figures.worthless({**found, "curve": [*found["curve"], back]}) == worthless, "to come back to a step is no edit"
