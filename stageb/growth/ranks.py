@@ -71,8 +71,7 @@ class Ranks:
                 episodes = self._played(Places(tuple(numbers), held_out), decider)
                 mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
         told = mine if shared_out or self.world.is_global_zero else []
-        facts = {**self._facts(mine), "play_s": round(time.monotonic() - begun, 3)}
-        parts = self.world.gather(pack({"blocks": told, "rank": facts}))
+        parts = self.world.gather(pack({"blocks": told, "rank": self._facts(mine, time.monotonic() - begun)}))
         if not self.world.is_global_zero:
             return Round((), (), ())
         unpacked = [unpack(part) for part in parts]
@@ -89,12 +88,18 @@ class Ranks:
         block = Block(self.setting, places, trainer=together)
         return play(block, together.led(decider.of(block)))
 
-    def _facts(self, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What this rank did: how many environments, on which device, and the most memory that took there."""
+    def _facts(self, blocks: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
+        """What this rank did: how many environments, on which device, in how long, and the most memory that took there."""
         device = torch.device(self.world.device)
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
         environments = sum(len(block["ended"]) for block in blocks)
-        return {"rank": self.world.rank, "device": str(device), "environments": environments, "peak_bytes": peak}
+        return {
+            "rank": self.world.rank,
+            "device": str(device),
+            "environments": environments,
+            "play_s": round(seconds, 3),
+            "peak_bytes": peak,
+        }
 
 
 def named(numbers: range) -> str:

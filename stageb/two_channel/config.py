@@ -11,6 +11,7 @@ from typing import Literal
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
 
 Channel = Literal["A", "B"]
+FalsePositives = Literal["cut", "neutral", "duplicates", "all"]
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class ChannelBConfig:
     """Least probability mass that tokens are drawn from."""
     min_iou: float = 0.5
     """Overlap with an object of the same name from which on a box counts as found."""
-    false_positives: Literal["cut", "neutral", "duplicates", "all"] = "cut"
+    false_positives: FalsePositives = "cut"
     """What comes of boxes without an object. cut: the answer is kept up to the first of them; else they stay in it, and are
     taught against: none (neutral), near-duplicates of earlier boxes, or all."""
 

@@ -11,13 +11,11 @@ the truth goes on with those it missed, and the model learns that where it would
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
+from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts
 from stageb.two_channel.text import Spelling, boxes_in, written
 from stageb.two_channel.types import Match, Parsed, Placed, Slot, Target
-
-FalsePositives = Literal["cut", "neutral", "duplicates", "all"]
 
 
 def of_truth(true: Sequence[Placed], spelling: Spelling) -> Target:
@@ -44,8 +42,8 @@ def of_rollout(
     """
     matched = first_counts(matched, parsed.objects)
     wrong = {"cut": (), "neutral": (), "duplicates": matched.duplicates, "all": matched.false_positives}[false_positives]
-    cut = matched.false_positives[:1] if false_positives == "cut" else ()
-    count = min(cut, default=len(parsed.objects))
+    whole = len(parsed.objects)
+    count = min(matched.false_positives, default=whole) if false_positives == "cut" else whole
     pairs = {predicted: number for predicted, number in matched.pairs if predicted < count}
     missed = [each for number, each in enumerate(true) if number not in pairs.values()]
     kept = tuple(answer[: (0, *parsed.ends)[count]])

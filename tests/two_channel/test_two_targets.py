@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from two_channel.spelt import placed, spelling
 
 from stageb.seeds import bits, stream
+from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts, ious, match, near
-from stageb.two_channel.targets import FalsePositives, of_rollout, of_truth
+from stageb.two_channel.targets import of_rollout, of_truth
 from stageb.two_channel.text import in_order, parse, written
 from stageb.two_channel.types import BINS, Bins, Placed, Target
 

@@ -8,13 +8,18 @@ from math import isinf
 from statistics import fmean
 from typing import Any
 
+from lab.bench.learning.cells import Noise
 from lab.bench.learning.classic import LEARNERS
 from lab.bench.learning.data import MADE, REAL
 from lab.bench.learning.statistics import Interval, mean_interval, wilson
 
 Result = Mapping[str, Any]  # what ``cells.run`` writes
 OURS = "ours"
-NOISE = {"shuffled": "labels dealt anew", "one-rule": "the same beside one true rule", "idle": "idle edits"}
+NOISE: Mapping[Noise, str] = {
+    "shuffled": "labels dealt anew",
+    "one-rule": "the same beside one true rule",
+    "idle": "idle edits",
+}
 RIVALS = ("gepa-tuned", "gepa-evidence", "statistics")  # that the set-by-set table shows
 
 
