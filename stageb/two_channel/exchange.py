@@ -77,10 +77,13 @@ class Shared:
         self._made = {step: _rollouts(rows) for step, rows in pending.items()}
 
     def _handed_over(self, step: int) -> Iterator[Taken]:
-        yield from self._taken(step)
         following = self.schedule.next_b(step)
-        if self._ahead and following is not None:  # with the weights as they are until this step is done
-            self._begin(following, step)
+        if not self._ahead or following is None:
+            yield from self._taken(step)
+            return
+        taken = list(self._taken(step))  # all, before the first is learnt from: so nobody waits with the next
+        self._begin(following, step)  # with the weights as they are until this step is done
+        yield from taken
 
     def _begun(self, step: int) -> bool:
         return step in self._made

@@ -1,0 +1,48 @@
+"""Answers on their way to those that learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+import torch
+from lightning.fabric import Fabric
+
+from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyConfig, TwoChannelConfig
+from stageb.two_channel.exchange import Shared
+from stageb.two_channel.rollout import Writer
+from stageb.two_channel.schedule import Schedule
+from stageb.two_channel.types import Object, Rollout, Sample
+from stageb.world import World
+
+SAMPLE = Sample("a.png", "a.png", 100, 100, (Object("cat", (10, 10, 40, 40)),))
+
+
+class Scribe:
+    """Writes one token, whatever it is shown."""
+
+    version = -1
+
+    def take(self, _weights: Iterator[tuple[str, torch.Tensor]], version: int) -> None:
+        self.version = version
+
+    def write(self, samples: Sequence[Sample], *_how: Any) -> list[Rollout]:
+        return [Rollout((7,), True, self.version) for _ in samples]
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_answers_ahead_are_begun_before_the_first_is_learnt_from(staleness: int) -> None:
+    """Or else the ranks that answer wait for those that learn."""
+    config = TwoChannelConfig(
+        schedule=ScheduleConfig(steps=3, pattern=["A", "B", "B"]),
+        channel_b=ChannelBConfig(rollouts_per_step=2),
+        topology=TopologyConfig(staleness=staleness),
+    )
+    world = World(Fabric(accelerator="cpu", devices=1))
+    exchange = Shared(world, cast(Writer, Scribe()), Schedule(config, 2), lambda _step: [SAMPLE] * 2, lambda: iter(()))
+    taken = exchange.rollouts(1)
+    assert next(taken) == (SAMPLE, Rollout((7,), True, 1))
+    assert list(exchange.pending()) == ([2] if staleness else [])
+    assert len(list(taken)) == 1
+    assert [each.version for _, each in exchange.rollouts(2)] == [1 if staleness else 2] * 2
