@@ -3,8 +3,9 @@
 - ``batch``: training steps of hosts on one device, in blocks, and one by one in a plain loop of autograd and torch's fused
   Adam over the same functions. Hosts alone, and hosts in which each slot holds a seed. ``--ones``: in blocks of one, too.
 - ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one by one.
-- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), each with
-  ``--environments`` environments in blocks of ``--block``; with ``--set growth.ddp=true`` all devices share those.
+- ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), which share
+  ``--environments`` environments in blocks of ``--block``; with ``--set growth.ddp=true`` each of them. All play the same
+  episodes: how long those take depends on what the policy grows.
 
 A step is one of one host's optimiser. Figures are medians over ``--repeats``, or over a run's updates but the first, with
 the lowest and the highest.
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("parts", nargs="+", choices=tuple(ACTS))
     parser.add_argument("--hosts", default="mlp,conv1d", help="kinds, for batch (default mlp,conv1d)")
-    parser.add_argument("--environments", type=int, default=64, help="at a time; a device, for ranks (default 64)")
+    parser.add_argument("--environments", type=int, default=64, help="at a time; of an update, for ranks (default 64)")
     parser.add_argument("--block", type=int, default=64, help="environments that are one batch (default 64)")
     parser.add_argument("--ones", action="store_true", help="measure blocks of one beside these, for batch")
     parser.add_argument("--device", default="cpu", help="for batch and conv: cpu or cuda (default cpu)")
@@ -212,11 +213,11 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
     if config.loop != "growth":
         raise InputError(f"bin/bench growth ranks: {given.config} is for loop {config.loop}; name one for loop growth")
 
+    steps = given.environments * config.host.epochs * config.host.steps_per_epoch
+
     def trained(count: int) -> Row:
-        environments = given.environments if config.growth.ddp else given.environments * count
-        steps = environments * config.host.epochs * config.host.steps_per_epoch
         keys = {
-            "growth.environments": environments,
+            "growth.environments": given.environments,
             "growth.block": given.block,
             "growth.updates": given.updates,
             "growth.commit_every": given.updates,
@@ -229,7 +230,7 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
         }
         rows = fit({"loop": "growth", "config": given.config, **asked, **keys})[1:-1]
         played = [[rank["play_s"] for rank in row["ranks"]] for row in rows]
-        row = {"devices": count, "ddp": config.growth.ddp, "environments": environments, "block": given.block}
+        row = {"devices": count, "ddp": config.growth.ddp, "environments": given.environments, "block": given.block}
         row |= spread("steps_per_s", [steps / row["seconds"] for row in rows])
         parts = {"play_s": map(max, played), "least_play_s": map(min, played), "learn_s": (row["learn_s"] for row in rows)}
         return row | {name: statistics.median(seconds) for name, seconds in parts.items()}
