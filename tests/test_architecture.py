@@ -36,6 +36,7 @@ THIRD_PARTY = {
     "stageb/progress": {"rich"},
     "stageb/placing": {"lightning", "torch"},
     "stageb/draws": {"torch"},
+    "stageb/graphs": {"torch"},
     "stageb/ppo": {"torch"},
     "stageb/muon": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},

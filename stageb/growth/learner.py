@@ -20,6 +20,7 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
+from stageb.growth.step import Batch, Step
 from stageb.nonfinite import IN_A_ROW, LeftOut
 
 
@@ -49,17 +50,6 @@ class Trajectory:
     truncated: Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What one step of the optimiser learns from: B steps of episodes."""
-
-    seen: tuple[Tensor, Tensor, Tensor]  # normalised observations, memory, masks
-    actions: Tensor  # int64 (B, 3)
-    log_probs: Tensor  # float32 (B,)
-    advantages: Tensor  # float32 (B,)
-    returns: Tensor  # float32 (B,)
-
-
 class Learner:
     """The policy, its normaliser and its optimiser; the policy learns on ``device``, from what is on the CPU."""
 
@@ -67,7 +57,7 @@ class Learner:
         self.config, self.device = config, device
         self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed).to(device)
         self.normaliser = Normaliser(SIZE)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON)
+        self.step = Step(self.policy, config.ppo, device)
         self._left_out = LeftOut("a smaller ppo.learning_rate")
 
     def learn(self, played: Played, update: int, done: float) -> ppo.Figures:
@@ -88,49 +78,39 @@ class Learner:
         returns = self._there(advantages + trajectory.values)
         normal = self._there(ppo.normalised(advantages, mean, deviation))
         whole = Batch(flat, actions, log_probs, normal, returns)
-        self._anneal(done)
+        rate = between(config.learning_rate, config.learning_rate_end, done)
+        self.step.go_by(rate, between(config.entropy_weight, config.entropy_weight_end, done))
         losses: list[Tensor] = []
         passes = 0
         for epoch in range(config.epochs):
-            steps = [self._step(batch, done) for batch in self._minibatches(whole, (update, epoch))]
+            steps = [self.step.take(batch) for batch in self._minibatches(whole, (update, epoch))]
             losses, passes = losses + steps, passes + 1
             if config.target_kl is not None and float(torch.stack(steps)[:, ppo.APPROX_KL].mean()) > config.target_kl:
                 break
         self.normaliser.take(played.observations)
-        return _figures(losses, float(explained), passes)
+        return self._figures(torch.stack(losses).cpu(), float(explained), passes)
 
     def state(self) -> dict[str, Any]:
         """All that it goes on from: copies of tensors, by name."""
-        kept = {"policy": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
+        kept = {"policy": self.policy.state_dict(), "optimizer": self.step.optimizer.state_dict()}
         return copy.deepcopy({**kept, "normaliser": self.normaliser.state()})
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
         self.policy.load_state_dict(state["policy"])
         self.normaliser.load(state["normaliser"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.step.load(state["optimizer"])
 
     def _there(self, steps: Tensor) -> Tensor:
         """Of (T, N, ...): (T * N, ...), where the policy learns."""
         return steps.flatten(0, 1).to(self.device)
 
-    def _anneal(self, done: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = between(self.config.ppo.learning_rate, self.config.ppo.learning_rate_end, done)
-
-    def _step(self, batch: Batch, done: float) -> Tensor:
-        """One step of the optimiser: ``ppo.noted``."""
-        config = self.config.ppo
-        weight = between(config.entropy_weight, config.entropy_weight_end, done)
-        losses = ppo.ppo_loss(self.policy(batch.seen, batch.actions), batch, config, weight)
-        self.optimizer.zero_grad()
-        losses.total.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
-        finite = bool(norm.isfinite())
-        self._left_out.count(finite, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")
-        if finite:
-            self.optimizer.step()
-        return ppo.noted(losses, norm)
+    def _figures(self, steps: Tensor, explained: float, passes: int) -> ppo.Figures:
+        """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
+        finite = steps[:, -1].isfinite().tolist()  # of the gradients of steps
+        for each in finite:
+            self._left_out.count(each, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")
+        return ppo.Figures.of(ppo.means(steps).tolist(), explained, finite.count(False), passes)
 
     def _minibatches(self, whole: Batch, names: tuple[int, int]) -> Iterator[Batch]:
         """The steps of the round in parts of nearly one size, in an order that ``names`` name: the update and the pass."""
@@ -154,9 +134,3 @@ def _whole(rewards: Tensor, values: Tensor) -> Trajectory:
     ends = torch.zeros_like(rewards, dtype=torch.bool)
     ends[-1] = True
     return Trajectory(values, torch.cat([values[1:], nothing]), rewards, ends, torch.zeros_like(ends))
-
-
-def _figures(losses: Sequence[Tensor], explained: float, passes: int) -> ppo.Figures:
-    seen = torch.stack(list(losses)).cpu()
-    skipped = int((~seen[:, -1].isfinite()).sum())
-    return ppo.Figures.of(ppo.means(seen).tolist(), explained, skipped, passes)

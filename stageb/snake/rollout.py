@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import draws, seeds
+from stageb import draws, graphs, seeds
 from stageb.snake.agent import Agent
 from stageb.snake.game import Game
 from stageb.snake.types import Played, Rollout
@@ -51,7 +51,7 @@ class Player:
         self._tally = torch.zeros(5, dtype=torch.int64, device=device)  # the fields of Played, in their order
         self._at = torch.zeros(1, dtype=torch.int64, device=device)  # the row of the buffers that is next
         self._step = torch.zeros(1, dtype=torch.int64, device=device)  # steps since the run began
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._replay: Callable[[], None] | None = None  # a step that is recorded
         self._decide = agent.decide
 
     def compile(self) -> None:
@@ -65,13 +65,11 @@ class Player:
         The rollout lies in buffers that the next one is written to.
         """
         self._begin(first_step)
-        if self.game.device.type == "cuda" and self._graph is None:
+        if self.game.device.type == "cuda" and self._replay is None:
             self._record(first_step)
+        take = self._replay or self._one_step
         for _ in range(self.length):
-            if self._graph:
-                self._graph.replay()
-            else:
-                self._one_step()
+            take()
         names = ("grids", "actions", "log_probs", "values", "rewards", "terminated", "truncated")
         rollout = Rollout(next_values=self._next_values(), **{name: self.buffers[name] for name in names})
         return rollout, Played(*self._tally.tolist())
@@ -126,15 +124,11 @@ class Player:
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
         kept = self.game.state()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self._one_step()
-                self._at.zero_()
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):  # NCCL's own threads go on meanwhile
-            self._one_step()
+        self._replay, _ = graphs.recorded(self._one_step, self._warm_up)
         self.game.load(kept)
         self._begin(first_step)
+
+    def _warm_up(self) -> None:
+        for _ in range(WARM_UP):
+            self._one_step()
+            self._at.zero_()

@@ -10,12 +10,13 @@ that is not finite on one rank leaves no finite gradient on any.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stageb import ppo
+from stageb import graphs, ppo
 from stageb.config import PpoConfig
 from stageb.snake.types import Batch
 from stageb.world import World
@@ -32,8 +33,8 @@ class Step:
         self.device = torch.device(world.device)
         self._records = self.device.type == "cuda"
         self._rate, self._entropy_weight = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._batch: Batch  # what the graph reads
+        self._replay: Callable[[], None] | None = None  # a step that is recorded
+        self._batch: Batch  # what that reads
         self._losses: Tensor  # what it writes
 
     def go_by(self, learning_rate: float, entropy_weight: float) -> None:
@@ -43,11 +44,11 @@ class Step:
 
     def take(self, batch: Batch) -> Tensor:
         """Take a step. Its losses on this rank, and the length of the gradient that all ranks share: ``ppo.noted``."""
-        if self._graph is None:
+        if self._replay is None:
             return self._take(batch)
         for name in Batch.__slots__:
             getattr(self._batch, name).copy_(getattr(batch, name))
-        self._graph.replay()
+        self._replay()
         return self._losses.clone()
 
     def prepare(self, size: int, cells: int) -> None:
@@ -72,15 +73,9 @@ class Step:
         """Make a step a CUDA graph."""
         # Fabric makes DDP on a stream of its own, as recording wants it; torch warns that it is not the one worked on.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self._take(self._batch)
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):  # NCCL's own threads go on
-            self._losses = self._take(self._batch)
+        self._replay, self._losses = graphs.recorded(
+            lambda: self._take(self._batch), lambda: [self._take(self._batch) for _ in range(WARM_UP)]
+        )
 
     def _take(self, batch: Batch) -> Tensor:
         losses = ppo.ppo_loss(self.model(batch.grids, batch.actions), batch, self.config, self._entropy_weight)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from stageb.config import PpoConfig
 from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
 from stageb.growth.controllers import Learnt
-from stageb.growth.learner import Batch, Learner, Played
+from stageb.growth.learner import Learner, Played
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
+from stageb.growth.step import Batch
 from stageb.growth.types import SlotView, Stage, View
 from stageb.nonfinite import NonFiniteError
 from stageb.ppo import Figures
@@ -29,6 +31,8 @@ CONFIG = GrowthConfig(
 )
 RULES = Rules(CONFIG.gates, (True, True, True), 2)
 MADE = Made(epochs=14, lift=0.3, noise=0.005)
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+ON_EACH = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])]
 VIEW = View(5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 250, (SlotView(),) * 3, 1)
 
 
@@ -86,24 +90,51 @@ def test_it_learns_to_leave_hosts_alone_where_nothing_pays() -> None:
     assert sum(not each for each in found) >= 38
 
 
-def test_an_update_goes_on_from_a_state_as_from_itself() -> None:
-    learner, _ = learnt(1, futile=0.0)
-    other = Learner(replace(CONFIG, seed=CONFIG.seed + 1))
-    other.load(learner.state())
-    other.config = CONFIG
-    played, _ = round_of(learner, answers(8, 2, 3), 4)
-    assert other.learn(played, 1, 0.5) == learner.learn(played, 1, 0.5)
-    weights, again = (torch.cat([each.flatten() for each in one.policy.parameters()]) for one in (learner, other))
-    assert torch.equal(weights, again)
+def weights(learner: Learner) -> torch.Tensor:
+    return torch.cat([each.detach().flatten().cpu() for each in learner.policy.parameters()])
 
 
-def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three() -> None:
-    learner, _ = learnt(1, futile=0.0)
-    played, _ = round_of(learner, answers(8, 2, 3), 4)
-    weights = torch.cat([each.flatten() for each in learner.policy.parameters()]).detach()
+def going_on(state: dict[str, Any], device: str) -> Learner:
+    learner = Learner(replace(CONFIG, seed=CONFIG.seed + 1), device)
+    learner.load(state)
+    learner.config = CONFIG
+    return learner
+
+
+@pytest.mark.parametrize("device", ON_EACH)
+def test_an_update_goes_on_from_a_state_as_from_itself(device: str) -> None:
+    first, _ = learnt(1, futile=0.0)
+    played, _ = round_of(first, answers(8, 2, 3), 4)
+    learner = going_on(first.state(), device)
+    learner.learn(played, 1, 0.4)
+    other = going_on(learner.state(), device)
+    assert other.learn(played, 2, 0.5) == learner.learn(played, 2, 0.5)
+    assert torch.equal(weights(learner), weights(other))
+
+
+@pytest.mark.parametrize("device", ON_EACH)
+def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(device: str) -> None:
+    first, _ = learnt(1, futile=0.0)
+    played, _ = round_of(first, answers(8, 2, 3), 4)
+    learner = going_on(first.state(), device)
     with pytest.raises(NonFiniteError, match="3 steps in a row"):
         learner.learn(replace(played, rewards=played.rewards * torch.inf), 1, 0.5)
-    assert torch.equal(weights, torch.cat([each.flatten() for each in learner.policy.parameters()]))
+    assert torch.equal(weights(learner), weights(first))
+
+
+@pytest.mark.gpu
+@NO_GPU
+def test_a_gpu_learns_what_a_cpu_does() -> None:
+    """Of minibatches of two sizes."""
+    first, _ = learnt(1, futile=0.0)
+    played, _ = round_of(first, answers(9, 2, 3), 4)
+    assert played.rewards.numel() % CONFIG.policy.minibatches
+    here, there = (going_on(first.state(), device) for device in ("cpu", "cuda"))
+    for update in (1, 2):
+        wanted, found = (asdict(each.learn(played, update, 0.5)) for each in (here, there))
+        assert found == pytest.approx(wanted, rel=1e-3, abs=1e-5)
+    moved = (weights(here) - weights(first)).norm()
+    assert (weights(there) - weights(here)).norm() < 1e-3 * moved
 
 
 def test_the_objective_is_accuracy_less_the_price_of_size() -> None:
@@ -137,7 +168,7 @@ def test_contributions_are_paid_up_to_what_came_of_them_and_rent_is_due() -> Non
 
 def test_the_policy_learns_where_it_is_put() -> None:
     """On a device without numbers, where what was left on the CPU would be told."""
-    policy = Learner(CONFIG, "meta").policy
+    policy = Learner(CONFIG).policy.to("meta")
     with torch.device("meta"):
         seen = (torch.empty(20, 80), torch.empty(20, 3, 5, 2), torch.ones(20, 4, 3, dtype=torch.bool))
         actions = torch.zeros(20, 3, dtype=torch.int64)
