@@ -229,7 +229,7 @@ def draw(rows: Sequence[Row], path: str) -> None:
     from matplotlib.figure import Figure
 
     bars = [(f"{row['topology']}, rank {rank}", parts, row) for row in rows for rank, parts in enumerate(row["by_rank"])]
-    figure = Figure(figsize=(8, 0.6 + 0.35 * len(bars)), layout="constrained")
+    figure = Figure(figsize=(8, 1.2 + 0.3 * len(bars)), layout="constrained")
     axes = figure.add_subplot()
     names = (ANSWERING, *LEARNING, WAITING)
     for place, (_, parts, row) in enumerate(bars):
@@ -241,7 +241,7 @@ def draw(rows: Sequence[Row], path: str) -> None:
     axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
     axes.invert_yaxis()
     axes.set_xlabel("seconds of a step (line: its whole length)")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3, frameon=False)
+    figure.legend(loc="outside lower center", ncols=len(names), frameon=False, fontsize="small", columnspacing=1)
     figure.savefig(path, dpi=150)
 
 

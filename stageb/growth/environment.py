@@ -152,16 +152,11 @@ class Block:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
         judged = self.trainer.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
-        for member, slots in enumerate(self.slots):
+        told = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
+        rows = zip(self.slots, *(each.tolist() for each in told), strict=True)
+        for member, (slots, train_loss, train_accuracy, loss, (accuracy, *changed), norms) in enumerate(rows):
             self.flops[member] += self.price_of_looking(member)
-            measured = Measured(
-                train_loss=float(figures.loss[member]),
-                train_accuracy=float(figures.accuracy[member]),
-                loss=float(judged.loss[member, 0]),
-                accuracy=float(judged.accuracy[member, 0]),
-                changed=tuple(judged.accuracy[member, 1:].tolist()),
-                gradient_norms=tuple(figures.gradient_norms[member, 1:].tolist()),
-            )
+            measured = Measured(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))
             host, extra = hosts.parameters(self.setting.plan, views.in_use(slots))
             sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
             after.append(views.after_epoch(self.views[member], slots, measured, sizes, config.gates))
@@ -210,9 +205,8 @@ class Block:
         A seed that its host sees is out where it is turned, and one that trains beside its host is in.
         """
         alphas = self.alphas()[:, None].repeat(1, len(SLOTS) + 1, 1)
-        for member, slots in enumerate(self.slots):
-            for place, slot in enumerate(slots):
-                alphas[member, place + 1, place] = 0.0 if slot.stage in VISIBLE else 1.0
+        unseen = torch.tensor([[slot.stage not in VISIBLE for slot in slots] for slots in self.slots])
+        alphas[:, 1:].diagonal(dim1=1, dim2=2).copy_(unseen)
         return alphas
 
     def _take(self, member: int, slots: Slots, effects: Sequence[tuple[int, Effect]]) -> None:
@@ -325,4 +319,4 @@ def _weighed(slot: SlotView, config: GrowthConfig) -> SlotView:
         alpha = blends.alpha(config.host.blend, slot.epochs_in_stage + 1, epochs + 1)
     else:
         alpha = 1.0 if slot.stage in VISIBLE else 0.0
-    return replace(slot, alpha=alpha)
+    return slot if slot.alpha == alpha else replace(slot, alpha=alpha)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ class Plan:
     segments: Mapping[str, tuple[Spec, ...]]  # in one order: host, then the seeds and the gate of early, mid, late
     slots: tuple[Place, Place, Place]
 
-    @property
+    @cached_property
     def sizes(self) -> dict[str, int]:
         """How many numbers each segment holds."""
         return {name: sum(spec.size for spec in specs) for name, specs in self.segments.items()}

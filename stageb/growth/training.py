@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stageb import nonfinite
+from stageb import graphs, nonfinite
 from stageb.growth import bank
 from stageb.growth.blocks import Seeds, Slot, forward, parted
 from stageb.growth.data import Split
@@ -32,6 +32,7 @@ from stageb.growth.hosts import HOST, Plan, segment
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 SCALE, LARGEST_SCALE = 1024.0, 65536.0  # of 16-mixed losses: at first, and at most
 SHRINK, GROW, GROW_AFTER = 0.125, 2.0, 200  # three steps left out take it from 1024 to 2: then it is not to blame
+RECORDED_FROM = 3  # steps of an epoch: to record one takes as long as to take one plainly
 
 
 Mean = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
@@ -54,6 +55,7 @@ class Hosts:
     """A block of networks in training: all that ``epoch`` changes."""
 
     plan: Plan
+    learning_rates: Tensor  # (4,): of the parts
     weights: dict[str, Tensor]  # segment -> (B, size)
     first: dict[str, Tensor]  # Adam's moments, alike
     second: dict[str, Tensor]
@@ -106,7 +108,8 @@ def begin(plan: Plan, start: Tensor, device: torch.device | str, dtype: torch.dt
         return torch.zeros((members, *shape), dtype=torch.int64, device=device)
 
     scale = torch.full((members,), SCALE if plan.precision == "16-mixed" else 1.0, device=device)
-    return Hosts(plan, weights, first, second, zeros(4), zeros(4), zeros(), scale, zeros())
+    rates = torch.tensor(plan.learning_rates, dtype=dtype, device=device)
+    return Hosts(plan, rates, weights, first, second, zeros(4), zeros(4), zeros(), scale, zeros())
 
 
 def germinate(hosts: Hosts, member: int, slot: int, blueprint: int, key: int) -> None:
@@ -134,13 +137,35 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
     learning = learns.cpu() & (active.cpu() >= 0)
     passes = [each for each in _passes(hosts, active.tolist(), alphas.cpu(), learning) if each is not None]
     updated = torch.cat([torch.ones(hosts.members, 1, dtype=torch.bool), learning], 1).to(hosts.device)
-    before, rows, batches = hosts.skipped.clone(), [], batches.to(hosts.device)
-    for step in range(batches.shape[1]):
-        figures, gradients = _gradients(hosts, passes, fit.batch(batches[:, step]))
-        rows.append(torch.cat([figures, _update(hosts, gradients, updated, figures[:, 0])], 1))
+    before, chosen = hosts.skipped.clone(), batches.to(hosts.device).unbind(1)
+    at_hand = chosen[0].clone()
+
+    def step() -> Tensor:
+        figures, gradients = _gradients(hosts, passes, fit.batch(at_hand))
+        return torch.cat([figures, _update(hosts, gradients, updated, figures[:, 0])], 1)
+
+    rows, again = _begun(hosts, step, len(chosen))
+    for examples in chosen[1:]:
+        at_hand.copy_(examples)
+        rows.append(again().clone())
     _raise_if_broken(hosts)
     means = torch.stack(rows).mean(0).cpu()
     return EpochFigures(means[:, 0], means[:, 1], means[:, 2:], (hosts.skipped - before).cpu())
+
+
+def _begun(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    """What the first ``step`` of an epoch comes to, and what takes each other one: on a GPU a replay, since to launch a
+    step's many small kernels takes the processor longer than the GPU to run them. Not so where ranks meet in a step."""
+    rows: list[Tensor] = []
+    if hosts.device.type != "cuda" or hosts.mean is not None or steps < RECORDED_FROM:
+        return [step()], step
+    replay, left = graphs.recorded(step, lambda: rows.append(step()))
+
+    def again() -> Tensor:
+        replay()
+        return left
+
+    return rows, again
 
 
 @dataclass(frozen=True)
@@ -239,7 +264,7 @@ def _update(hosts: Hosts, gradients: Sequence[Gradient], updated: Tensor, losses
     in_a_row = (hosts.broken + 1) * ~finite[:, 0]
     hosts.broken.copy_(torch.where(hosts.broken >= nonfinite.IN_A_ROW, hosts.broken, in_a_row))
     counts = hosts.counts.clamp(min=1).to(squares.dtype)
-    rates = counts.new_tensor(hosts.plan.learning_rates) * finite / -torch.expm1(counts * math.log(BETAS[0]))
+    rates = hosts.learning_rates * finite / -torch.expm1(counts * math.log(BETAS[0]))
     roots = (-torch.expm1(counts * math.log(BETAS[1]))).rsqrt()
     moved = finite.to(squares.dtype)
     for (name, rows, gradient), square in zip(gradients, squared, strict=True):

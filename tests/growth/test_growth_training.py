@@ -40,6 +40,29 @@ def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) ->
             torch.testing.assert_close(judged.loss[member, setting], loss, rtol=0, atol=1e-10)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_trains_a_block_as_a_cpu_does(name: str) -> None:
+    """Where steps are recorded: as members stand, and when some have lost a seed."""
+    plan = plan_of(name)
+    fit = examples(plan.form, 30, len(KEYS))
+    here, active, alphas, learns = grown(plan, KEYS)
+    there = training.begin(plan, here.weights["host"], "cuda", torch.float64)
+    there.load(here.state())
+    for epoch in range(2):
+        batches = tasks.batches(KEYS, epoch, 4, 8, 30)
+        wanted = training.epoch(here, active, alphas, learns, fit, batches)
+        found = training.epoch(there, active, alphas, learns, fit.to("cuda"), batches)
+        torch.testing.assert_close(found.loss, wanted.loss, rtol=0, atol=1e-8)
+        torch.testing.assert_close(found.gradient_norms, wanted.gradient_norms, rtol=0, atol=1e-7)
+        for block in (here, there):
+            training.cull(block, 1, 1)
+        active[1, 1], learns[1, 1] = -1, False
+    for (part, found_there), held in zip(there.state().items(), here.state().values(), strict=True):
+        torch.testing.assert_close(found_there.cpu(), held, rtol=0, atol=1e-8, msg=part)
+
+
 def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own_start() -> None:
     plan = replace(plan_of("mlp"), learning_rates=(0.01, 0.02, 0.02, 0.02))
     fit = examples(plan.form, 30, 1)

@@ -42,9 +42,9 @@ def test_a_recorded_step_is_the_step_itself(precision: str) -> None:
         ranks = Ranks(config, Schedule.of(config, 1, GAMES), world)
         ranks.take_up(None)
         ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
-        assert ranks.step._graph is not None
+        assert ranks.step._replay is not None
         if not recorded:
-            ranks.step._graph = None
+            ranks.step._replay = None
         rollout, losses = ranks.roll_out(0), []
         for number, batch in enumerate(ranks.learner._minibatches(rollout, rollout.rewards, rollout.values, (0, 0))):
             spoilt: Batch = replace(batch, returns=batch.returns * torch.nan) if number == 2 else batch
