@@ -11,8 +11,8 @@ import torch
 T = TypeVar("T")
 
 
-def recorded(act: Callable[[], T], ready: Callable[[], object]) -> tuple[Callable[[], None], T]:
-    """What replays ``act``, and what that leaves each time: the same tensors, written anew.
+def recorded(act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
+    """What replays ``act`` and gives what it gave: the same tensors each time, written anew.
 
     ``act`` works on tensors that stay where they are, and never waits for the device. ``ready`` is called first, and calls
     it some times, so that every kernel is there; recording itself has no effect.
@@ -25,4 +25,9 @@ def recorded(act: Callable[[], T], ready: Callable[[], object]) -> tuple[Callabl
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):  # NCCL's own threads go on meanwhile
         left = act()
-    return graph.replay, left
+
+    def again() -> T:
+        graph.replay()
+        return left
+
+    return again

@@ -42,15 +42,14 @@ class Step:
         self.policy, self.config = policy, config
         self._records = device.startswith("cuda")
         self._rate, self._entropy_weight = torch.zeros((), device=device), torch.zeros((), device=device)
-        self._recorded: dict[int, tuple[Batch, Callable[[], None], Tensor]] = {}  # by size: what is read, and written
+        self._recorded: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}  # by size: what is read, and a step on it
         self.optimizer: Any = torch.optim.Adam(policy.parameters(), self._rate, eps=ppo.ADAM_EPSILON, fused=True)
-        self.load(self.optimizer.state_dict())
+        self._steer()
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from the optimiser's ``state``."""
         self.optimizer.load_state_dict(state)
-        for group in self.optimizer.param_groups:
-            group["lr"], group["capturable"] = self._rate, self._records
+        self._steer()
         self._recorded.clear()
 
     def go_by(self, learning_rate: float, entropy_weight: float) -> None:
@@ -65,18 +64,22 @@ class Step:
         size = len(batch.actions)
         if size not in self._recorded:
             self._recorded[size] = self._record(batch)
-        held, replay, left = self._recorded[size]
+        held, again = self._recorded[size]
         for into, new in zip(held.tensors(), batch.tensors(), strict=True):
             into.copy_(new)
-        replay()
-        return left.clone()
+        return again().clone()
 
-    def _record(self, like: Batch) -> tuple[Batch, Callable[[], None], Tensor]:
+    def _steer(self) -> None:
+        """Have the optimiser, made or taken up, go by the rate that is held here."""
+        for group in self.optimizer.param_groups:
+            group["lr"], group["capturable"] = self._rate, self._records
+
+    def _record(self, like: Batch) -> tuple[Batch, Callable[[], Tensor]]:
         """Make a step on as much as ``like`` holds a CUDA graph, by steps that have no finite gradient, and so no effect."""
         seen, actions, *rest = like.seen, like.actions, like.log_probs, like.advantages, like.returns
         observations, memory, legal = (each.clone() for each in seen)
         held = Batch((observations, memory, legal), actions.clone(), *(torch.full_like(each, torch.nan) for each in rest))
-        return held, *graphs.recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(WARM_UP)])
+        return held, graphs.recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(WARM_UP)])
 
     def _take(self, batch: Batch) -> Tensor:
         losses = ppo.ppo_loss(self.policy(batch.seen, batch.actions), batch, self.config, self._entropy_weight)

@@ -159,13 +159,7 @@ def _begun(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[T
     rows: list[Tensor] = []
     if hosts.device.type != "cuda" or hosts.mean is not None or steps < RECORDED_FROM:
         return [step()], step
-    replay, left = graphs.recorded(step, lambda: rows.append(step()))
-
-    def again() -> Tensor:
-        replay()
-        return left
-
-    return rows, again
+    return rows, graphs.recorded(step, lambda: rows.append(step()))
 
 
 @dataclass(frozen=True)

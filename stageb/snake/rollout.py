@@ -124,7 +124,7 @@ class Player:
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
         kept = self.game.state()
-        self._replay, _ = graphs.recorded(self._one_step, self._warm_up)
+        self._replay = graphs.recorded(self._one_step, self._warm_up)
         self.game.load(kept)
         self._begin(first_step)
 

@@ -33,9 +33,8 @@ class Step:
         self.device = torch.device(world.device)
         self._records = self.device.type == "cuda"
         self._rate, self._entropy_weight = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
-        self._replay: Callable[[], None] | None = None  # a step that is recorded
+        self._replay: Callable[[], Tensor] | None = None  # a step that is recorded
         self._batch: Batch  # what that reads
-        self._losses: Tensor  # what it writes
 
     def go_by(self, learning_rate: float, entropy_weight: float) -> None:
         """What steps go by from now on."""
@@ -48,8 +47,7 @@ class Step:
             return self._take(batch)
         for name in Batch.__slots__:
             getattr(self._batch, name).copy_(getattr(batch, name))
-        self._replay()
-        return self._losses.clone()
+        return self._replay().clone()
 
     def prepare(self, size: int, cells: int) -> None:
         """Take steps to no effect, and on a GPU record one; batches to come have that ``size``, grids that many cells.
@@ -73,7 +71,7 @@ class Step:
         """Make a step a CUDA graph."""
         # Fabric makes DDP on a stream of its own, as recording wants it; torch warns that it is not the one worked on.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        self._replay, self._losses = graphs.recorded(
+        self._replay = graphs.recorded(
             lambda: self._take(self._batch), lambda: [self._take(self._batch) for _ in range(WARM_UP)]
         )
 

@@ -130,6 +130,7 @@ def test_a_gpu_learns_what_a_cpu_does() -> None:
     played, _ = round_of(first, answers(9, 2, 3), 4)
     assert played.rewards.numel() % CONFIG.policy.minibatches
     here, there = (going_on(first.state(), device) for device in ("cpu", "cuda"))
+    assert {each.device.type for each in there.policy.parameters()} == {"cuda"}
     for update in (1, 2):
         wanted, found = (asdict(each.learn(played, update, 0.5)) for each in (here, there))
         assert found == pytest.approx(wanted, rel=1e-3, abs=1e-5)
