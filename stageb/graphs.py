@@ -11,23 +11,45 @@ import torch
 T = TypeVar("T")
 
 
-def recorded(act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
-    """What replays ``act`` and gives what it gave: the same tensors each time, written anew.
+class Recorder:
+    """Records works in the same memory, one after the other: once the next is recorded, none before it may be replayed.
 
-    ``act`` works on tensors that stay where they are, and never waits for the device. ``ready`` is called first, and calls
-    it some times, so that every kernel is there; recording itself has no effect.
+    ``torch.cuda.graph`` has the device give back all memory that is not in use before it records, which is then asked for
+    again. Where works are recorded many times a second that takes longer than they do, and processes on one machine wait for
+    each other in the driver.
     """
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        ready()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):  # NCCL's own threads go on meanwhile
-        left = act()
 
-    def again() -> T:
-        graph.replay()
-        return left
+    def __init__(self) -> None:
+        self._stream: torch.cuda.Stream | None = None  # memory is held by stream
+        self._newest: torch.cuda.CUDAGraph | None = None  # keeps the memory
 
-    return again
+    def record(self, act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
+        """What replays ``act`` and gives what it gave: the same tensors each time, written anew.
+
+        ``act`` works on tensors that stay where they are, and never waits for the device. ``ready`` is called first, and
+        calls it some times, so that every kernel is there; recording itself has no effect.
+        """
+        stream = self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            ready()
+            pool = self._newest.pool() if self._newest else None
+            graph.capture_begin(pool, capture_error_mode="thread_local")  # NCCL's own threads go on meanwhile
+            try:
+                left = act()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._newest = graph
+
+        def again() -> T:
+            graph.replay()
+            return left
+
+        return again
+
+
+def recorded(act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
+    """``Recorder.record`` in memory of its own."""
+    return Recorder().record(act, ready)

@@ -100,8 +100,9 @@ def within(block: Block, name: str, controller: Controller | None, budgets: Sequ
 def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None:
     """What follows an epoch of an episode: an action for each, or its end."""
     if block.epochs < block.setting.config.host.epochs:
+        legal = [block.setting.rules.legal(view) for view in known]
         keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
-        block.act(controller.act(known, observe(known), keys))
+        block.act(controller.act(known, observe(known), legal, keys))
     else:
         for member in range(len(block.keys)):
             block.close(member)

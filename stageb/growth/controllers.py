@@ -1,8 +1,8 @@
 """Who decides: the policy that PPO trains, and those that it is compared with.
 
-A controller chooses one action for each environment of a block at every epoch's end. It sees views and observations and
-nothing else; what it draws, it draws from the streams that it is given. ``begin`` is called as the episodes of a block
-begin.
+A controller chooses one action for each environment of a block at every epoch's end, among what is legal. It sees views and
+observations and nothing else; what it draws, it draws from the streams that it is given. ``begin`` is called as the episodes
+of a block begin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.growth import memory
-from stageb.growth.lifecycle import Rules
+from stageb.growth.lifecycle import Legal, Rules
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.policy import Policy, masks
 from stageb.growth.types import Action, Op, Stage, View
@@ -28,50 +28,43 @@ class Controller(Protocol):
     def begin(self, count: int) -> None:
         """As many episodes begin."""
 
-    def act(self, views: Sequence[View], observations: Tensor, keys: Sequence[int]) -> list[Action]:
-        """A legal action for each view; observations are float32 (views, 80), keys one stream for each."""
+    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
+        """A legal action for each view; observations are float32 (views, 80), ``legal`` is what each may do, keys one
+        stream for each."""
 
 
 class Learnt:
     """The policy that PPO trains."""
 
-    def __init__(self, rules: Rules, policy: Policy, normaliser: Normaliser, greedy: bool = False) -> None:
+    def __init__(self, policy: Policy, normaliser: Normaliser, greedy: bool = False) -> None:
         """``greedy`` takes the most probable choices in place of drawn ones."""
-        self.rules, self.policy, self.normaliser, self.greedy = rules, policy, normaliser, greedy
+        self.policy, self.normaliser, self.greedy = policy, normaliser, greedy
         self._memory = memory.blank(0)
 
     def begin(self, count: int) -> None:
         """Nothing was tried yet."""
         self._memory = memory.blank(count)
 
-    def act(self, views: Sequence[View], observations: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
         """Choices of the policy."""
         self._memory = memory.remember(self._memory, observations)
-        legal = masks([self.rules.legal(view) for view in views])
-        return self.policy.decide((self.normaliser(observations), self._memory, legal), None if self.greedy else keys)
+        seen = (self.normaliser(observations), self._memory, masks(legal))
+        return self.policy.decide(seen, None if self.greedy else keys)
 
 
 class Alone:
     """Controllers that look at one environment at a time and remember nothing."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-
     def begin(self, count: int) -> None:
         """Nothing is remembered."""
 
-    def act(self, views: Sequence[View], observations: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
         """One environment after the other."""
-        return [self.choose(view, key) for view, key in zip(views, keys, strict=True)]
+        return [self.choose(*each) for each in zip(views, legal, keys, strict=True)]
 
-    def choose(self, view: View, key: int) -> Action:
+    def choose(self, view: View, legal: Legal, key: int) -> Action:
         """The action for one environment."""
         raise NotImplementedError
-
-    def slots(self, view: View, op: Op) -> list[int]:
-        """The slots in which ``op`` is legal, in their order."""
-        row = self.rules.legal(view)[op]
-        return [slot for slot in range(len(row)) if row[slot]]
 
 
 class Heuristic(Alone):
@@ -82,16 +75,19 @@ class Heuristic(Alone):
     adds least; germinate into the first empty slot, the blueprints in turn. Equal figures: the earliest slot.
     """
 
-    def choose(self, view: View, key: int) -> Action:
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+
+    def choose(self, view: View, legal: Legal, key: int) -> Action:
         """Deterministic: ``key`` is not used."""
         adds = [slot.contribution for slot in view.slots]
-        if keep := self.slots(view, Op.FOSSILIZE):
+        if keep := _slots(legal, Op.FOSSILIZE):
             return Action(Op.FOSSILIZE, max(keep, key=lambda slot: adds[slot]))
         patience = self.rules.gates.probation_epochs
-        on_trial = [slot for slot in self.slots(view, Op.CULL) if view.slots[slot].stage is Stage.PROBATIONARY]
+        on_trial = [slot for slot in _slots(legal, Op.CULL) if view.slots[slot].stage is Stage.PROBATIONARY]
         if failed := [slot for slot in on_trial if view.slots[slot].epochs_in_stage >= patience]:
             return Action(Op.CULL, min(failed, key=lambda slot: adds[slot]))
-        if empty := self.slots(view, Op.GERMINATE):
+        if empty := _slots(legal, Op.GERMINATE):
             return Action(Op.GERMINATE, empty[0], view.germinated % self.rules.blueprints)
         return WAIT
 
@@ -99,17 +95,20 @@ class Heuristic(Alone):
 class Random(Alone):
     """A legal operation, then a slot, then a blueprint, each uniformly."""
 
-    def choose(self, view: View, key: int) -> Action:
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+
+    def choose(self, view: View, legal: Legal, key: int) -> Action:
         """Positions 0, 1 and 2 of the stream."""
 
         def of(number: int, position: int) -> int:
             return int(seeds.uniform(key, position) * number)
 
-        ops = [op for op in Op if op is Op.WAIT or self.slots(view, op)]
+        ops = [op for op in Op if op is Op.WAIT or _slots(legal, op)]
         op = ops[of(len(ops), 0)]
         if op is Op.WAIT:
             return WAIT
-        slots = self.slots(view, op)
+        slots = _slots(legal, op)
         slot = slots[of(len(slots), 1)]
         return Action(op, slot, of(self.rules.blueprints, 2) if op is Op.GERMINATE else None)
 
@@ -119,14 +118,13 @@ class Periodic(Alone):
 
     def __init__(self, rules: Rules, period: int) -> None:
         """``period`` is in epochs."""
-        super().__init__(rules)
-        self.period = period
+        self.rules, self.period = rules, period
 
-    def choose(self, view: View, key: int) -> Action:
+    def choose(self, view: View, legal: Legal, key: int) -> Action:
         """The first slot where several would do."""
-        if keep := self.slots(view, Op.FOSSILIZE):
+        if keep := _slots(legal, Op.FOSSILIZE):
             return Action(Op.FOSSILIZE, keep[0])
-        empty = self.slots(view, Op.GERMINATE)
+        empty = _slots(legal, Op.GERMINATE)
         if empty and view.epoch % self.period == 0:
             return Action(Op.GERMINATE, empty[0], view.germinated % self.rules.blueprints)
         return WAIT
@@ -135,7 +133,7 @@ class Periodic(Alone):
 class Static(Alone):
     """Changes nothing: the network stays as it begins, whether that is the bare host or a grown one."""
 
-    def choose(self, view: View, key: int) -> Action:
+    def choose(self, view: View, legal: Legal, key: int) -> Action:
         """Wait."""
         return WAIT
 
@@ -143,22 +141,26 @@ class Static(Alone):
 class Oracle:
     """Knows what pays: germinates it at once, and keeps it as soon as it may; where nothing pays, it waits."""
 
-    def __init__(self, rules: Rules, answers: Sequence[tuple[int, int] | None]) -> None:
+    def __init__(self, answers: Sequence[tuple[int, int] | None]) -> None:
         """``answers``: slot and blueprint for each environment of the block, None where no growth pays."""
-        self.rules, self.answers = rules, answers
+        self.answers = answers
 
     def begin(self, count: int) -> None:
         """Nothing is remembered."""
 
-    def act(self, views: Sequence[View], observations: Tensor, keys: Sequence[int]) -> list[Action]:
+    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
         """What the answers say."""
-        return [self._choose(view, answer) for view, answer in zip(views, self.answers, strict=True)]
+        return [self._choose(may, answer) for may, answer in zip(legal, self.answers, strict=True)]
 
-    def _choose(self, view: View, answer: tuple[int, int] | None) -> Action:
+    def _choose(self, legal: Legal, answer: tuple[int, int] | None) -> Action:
         if answer is None:
             return WAIT
         slot, blueprint = answer
-        legal = self.rules.legal(view)
         if legal[Op.FOSSILIZE][slot]:
             return Action(Op.FOSSILIZE, slot)
         return Action(Op.GERMINATE, slot, blueprint) if legal[Op.GERMINATE][slot] else WAIT
+
+
+def _slots(legal: Legal, op: Op) -> list[int]:
+    """The slots in which ``op`` may be done, in their order."""
+    return [slot for slot, may in enumerate(legal[op]) if may]

@@ -35,13 +35,14 @@ class Decider:
         setting = block.setting
         if self.name == "ppo":
             policy, normaliser = taken_up(self.snapshot, setting.config)
-            return Learnt(setting.rules, policy, normaliser, self.greedy)
+            return Learnt(policy, normaliser, self.greedy)
         if self.name == "oracle":
-            return Oracle(setting.rules, answers(block))
+            return Oracle(answers(block))
         if self.name == "periodic":
             return Periodic(setting.rules, setting.config.gates.shortest_life)
-        simple = {"heuristic": Heuristic, "random": Random, "static-small": Static}
-        return simple[self.name](setting.rules)
+        if self.name == "static-small":
+            return Static()
+        return {"heuristic": Heuristic, "random": Random}[self.name](setting.rules)
 
 
 def answers(block: Block) -> list[tuple[int, int] | None]:

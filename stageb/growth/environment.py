@@ -10,7 +10,7 @@ What a block comes to depends on its environments' numbers and on what decides: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, cast
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
+from stageb.graphs import Recorder
 from stageb.growth import blends, counterfactual, flops, hosts, tasks, teachers, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
@@ -51,6 +52,7 @@ class Setting:
     plan: Plan
     rules: Rules
     device: str
+    recorder: Recorder = field(default_factory=Recorder)  # one for all blocks, which train one after the other
 
     @classmethod
     def of(cls, config: GrowthConfig, device: str) -> Setting:
@@ -113,6 +115,7 @@ class Block:
         self.keys = places.keys(setting.config.seed)
         self.lessons = tasks.lessons(setting.task, setting.plan, self.keys)
         self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
+        self.hosts.recorder = setting.recorder
         self.slots: list[Slots] = [EMPTY] * len(self.keys)
         self.views: list[View | None] = [None] * len(self.keys)
         self.flops = [0.0] * len(self.keys)
@@ -238,13 +241,16 @@ def play(block: Block, controller: Controller) -> Episodes:
     seen: list[tuple[View, ...]] = []
     decided: list[tuple[Action, ...]] = []
     observed: list[Tensor] = []
+    masked: list[Tensor] = []
     for epoch in range(1, config.host.epochs + 1):
         known = block.look(block.train())
         seen.append(tuple(known))
         if epoch < config.host.epochs:
             observed.append(observe(known))
+            legal = [setting.rules.legal(view) for view in known]
+            masked.append(masks(legal))
             keys = [seeds.stream(key, "action", epoch) for key in block.keys]
-            decided.append(tuple(controller.act(known, observed[-1], keys)))
+            decided.append(tuple(controller.act(known, observed[-1], legal, keys)))
             block.act(decided[-1])
     for member in range(len(block.keys)):
         block.close(member)
@@ -252,7 +258,7 @@ def play(block: Block, controller: Controller) -> Episodes:
     rewards = _rewards(seen, finals, config)
     played = Played(
         torch.stack(observed),
-        torch.stack([masks([setting.rules.legal(view) for view in known]) for known in seen[:-1]]),
+        torch.stack(masked),
         torch.tensor([[numbers_of(action) for action in actions] for actions in decided]),
         rewards,
     )

@@ -22,8 +22,12 @@ def forward(plan: Plan, active: Sequence[int]) -> int:
 
 
 def training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
-    """Of one example in a step of training: forward and backward, and both again where a seed trains ``beside`` the host."""
-    return forward(plan, active) * (6 if any(beside) else 3)
+    """Of one example in a step of training, forward and backward: of the network as it stands, and of one for each seed that
+    trains ``beside`` it, in which that seed stands too."""
+    stands = [-1 if trains else index for index, trains in zip(active, beside, strict=True)]
+    tried = [slot for slot, trains in enumerate(beside) if trains]
+    networks = [[*stands[:slot], active[slot], *stands[slot + 1 :]] for slot in tried]
+    return 3 * sum(forward(plan, network) for network in (stands, *networks))
 
 
 def judging(plan: Plan, active: Sequence[int], settings: int) -> int:

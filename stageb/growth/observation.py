@@ -33,7 +33,7 @@ elsewhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -52,45 +52,47 @@ LAST = max(Stage)
 
 def observe(views: Sequence[View]) -> Tensor:
     """The observation of every view: float32 (views, 80)."""
-    rows = [list(_numbers(view)) for view in views]
+    rows = [_numbers(view) for view in views]
     return torch.tensor(rows, dtype=torch.float32).reshape(len(rows), SIZE)
 
 
-def _numbers(view: View) -> Iterator[float]:
+def _numbers(view: View) -> list[float]:
     """The 80 numbers of a view, in the order of the table."""
-    yield from _of_host(view)
+    numbers = _of_host(view)
     for slot in view.slots:
-        yield from _of_slot(slot)
+        numbers += _of_slot(slot)
     for slot in view.slots:
-        yield from _telemetry(slot, view)
+        numbers += _telemetry(slot, view)
+    return numbers
 
 
-def _of_host(view: View) -> Iterator[float]:
-    yield _share(view.epoch, view.epochs)
-    yield _squashed(view.steps / 1000)
-    yield _squashed(view.train_loss)
-    yield _unit(view.train_accuracy)
-    yield _tanh(view.train_loss_delta)
-    yield _signed(view.train_accuracy_delta)
-    yield _tanh(_change(view.loss_history))
-    yield _signed(_change(view.accuracy_history))
-    yield _share(view.plateau, view.epochs)
-    yield _squashed(view.best_loss)
-    yield _unit(view.best_accuracy)
-    for history, bound in ((view.loss_history, _squashed), (view.accuracy_history, _unit)):
-        newest = [bound(each) for each in reversed(history[-HISTORY:])]
-        yield from newest + [0.0] * (HISTORY - len(newest))
-    yield _share(view.extra_parameters, view.extra_parameters + view.host_parameters)
-    yield _share(view.germinated, view.epochs)
+def _of_host(view: View) -> list[float]:
+    return [
+        _share(view.epoch, view.epochs),
+        _squashed(view.steps / 1000),
+        _squashed(view.train_loss),
+        _unit(view.train_accuracy),
+        _tanh(view.train_loss_delta),
+        _signed(view.train_accuracy_delta),
+        _tanh(_change(view.loss_history)),
+        _signed(_change(view.accuracy_history)),
+        _share(view.plateau, view.epochs),
+        _squashed(view.best_loss),
+        _unit(view.best_accuracy),
+        *_newest(view.loss_history, _squashed),
+        *_newest(view.accuracy_history, _unit),
+        _share(view.extra_parameters, view.extra_parameters + view.host_parameters),
+        _share(view.germinated, view.epochs),
+    ]
 
 
-def _of_slot(slot: SlotView) -> Iterator[float]:
-    seeded = slot.stage in SEEDED
-    yield float(seeded)
-    yield slot.stage / LAST
-    yield _unit(slot.alpha) * seeded
-    yield _signed(slot.contribution) * seeded
-    yield from (float(seeded and slot.blueprint == blueprint) for blueprint in range(MOST_BLUEPRINTS))
+def _of_slot(slot: SlotView) -> list[float]:
+    numbers = [0.0] * BASE
+    numbers[1] = slot.stage / LAST
+    if slot.stage in SEEDED:
+        numbers[0], numbers[2], numbers[3] = 1.0, _unit(slot.alpha), _signed(slot.contribution)
+        numbers[4 + slot.blueprint] = 1.0
+    return numbers
 
 
 def _telemetry(slot: SlotView, view: View) -> list[float]:
@@ -108,6 +110,12 @@ def _telemetry(slot: SlotView, view: View) -> list[float]:
         _unit(slot.alpha),
         _share(slot.age, view.epochs),
     ]
+
+
+def _newest(history: Sequence[float], bound: Callable[[float], float]) -> list[float]:
+    """Of the last epochs, newest first; 0 before the first."""
+    newest = [bound(each) for each in reversed(history[-HISTORY:])]
+    return newest + [0.0] * (HISTORY - len(newest))
 
 
 def _squashed(value: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -69,14 +69,14 @@ class Ranks:
         for numbers in self.world.share(blocks) if shared_out else blocks:
             with self.world.at(f"{label}, {named(numbers)}"):
                 episodes = self._played(Places(tuple(numbers), held_out), decider)
-                mine.append({"ended": [asdict(each) for each in episodes.ended], "played": _tensors(episodes.played)})
+                mine.append({"ended": _text(episodes.ended), "played": _tensors(episodes.played)})
         told = mine if shared_out or self.world.is_global_zero else []
         parts = self.world.gather(pack({"blocks": told, "rank": self._facts(mine, time.monotonic() - begun)}))
         if not self.world.is_global_zero:
             return Round((), (), ())
         unpacked = [unpack(part) for part in parts]
         together = self.world.dealt([each["blocks"] for each in unpacked]) if shared_out else mine
-        ended = tuple(Ended(**each) for block in together for each in block["ended"])
+        ended = tuple(Ended.of(row) for block in together for row in decode(block["ended"]))
         return Round(ended, tuple(Played(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked))
 
     def _played(self, places: Places, decider: Decider) -> Episodes:
@@ -92,7 +92,7 @@ class Ranks:
         """What this rank did: how many environments, on which device, in how long, and the most memory that took there."""
         device = torch.device(self.world.device)
         peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
-        environments = sum(len(block["ended"]) for block in blocks)
+        environments = sum(block["played"]["rewards"].shape[1] for block in blocks)
         return {
             "rank": self.world.rank,
             "device": str(device),
@@ -105,6 +105,11 @@ class Ranks:
 def named(numbers: range) -> str:
     """The environments of a block, for errors."""
     return f"environment{f's {numbers[0]} to' * (len(numbers) > 1)} {numbers[-1]}"
+
+
+def _text(ended: Sequence[Ended]) -> str:
+    """As ``pack`` takes it soonest, which reads objects one by one, back too."""
+    return encode([each.plain() for each in ended]).decode()
 
 
 def _tensors(played: Played) -> dict[str, torch.Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from stageb.curves import Curves
@@ -52,7 +51,7 @@ def averages(ended: Sequence[Ended], prefix: str = "") -> dict[str, float | int 
 
 def of_episode(update: int, ended: Ended, blueprints: Sequence[str]) -> dict[str, Any]:
     """A row of episodes.jsonl."""
-    plain = {name: rounded(value) if isinstance(value, float) else value for name, value in asdict(ended).items()}
+    plain = {name: rounded(value) if isinstance(value, float) else value for name, value in ended.plain().items()}
     named = {"kept": [_named(each, blueprints) for each in ended.kept]}
     truth = {"truth": _named(ended.truth, blueprints) if ended.truth else None}
     return {"update": update + 1, **plain, **named, **truth}

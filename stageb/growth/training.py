@@ -4,7 +4,8 @@ Members share no number, so the gradient of the sum of their losses is every mem
 ``vmap``. That takes half the time of ``vmap`` over ``torch.func.grad``, where autograd runs on wrapped tensors.
 
 A seed that learns at alpha 0 trains *beside* its host: in a second pass with its alpha at 1 and all else held fast, the
-loss of the whole network trains it alone. The host sees neither its output nor its gradient. (Letting the seed's gradient
+loss of the whole network trains it alone. The host sees neither its output nor its gradient, and nor does another seed that
+trains beside the same host: each has a network of its own in that pass. (Letting the seed's gradient
 through in the host's own pass, with its output held back, would never tell it what it already adds: it would grow without
 bound.) A host that is given does not learn, and no gradient of its parameters is made.
 
@@ -18,16 +19,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from stageb import graphs, nonfinite
+from stageb import nonfinite
+from stageb.graphs import Recorder
 from stageb.growth import bank
 from stageb.growth.blocks import Seeds, Slot, forward, parted
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, segment
+from stageb.growth.types import SLOTS
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 SCALE, LARGEST_SCALE = 1024.0, 65536.0  # of 16-mixed losses: at first, and at most
@@ -65,6 +68,7 @@ class Hosts:
     scale: Tensor  # (B,): of the loss, in 16-mixed; else 1
     since: Tensor  # int64 (B,): steps since it last changed
     mean: Mean | None = None  # over the ranks that train these hosts together
+    recorder: Recorder = field(default_factory=Recorder)  # of steps, on a GPU
 
     @property
     def members(self) -> int:
@@ -135,7 +139,7 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
     alpha 0 beside the host; ``batches`` int64 (B, S, N), examples of ``fit``. Raises ``NonFiniteError``.
     """
     learning = learns.cpu() & (active.cpu() >= 0)
-    passes = [each for each in _passes(hosts, active.tolist(), alphas.cpu(), learning) if each is not None]
+    passes = _passes(hosts, active.cpu(), alphas.cpu(), learning)
     updated = torch.cat([torch.ones(hosts.members, 1, dtype=torch.bool), learning], 1).to(hosts.device)
     before, chosen = hosts.skipped.clone(), batches.to(hosts.device).unbind(1)
     at_hand = chosen[0].clone()
@@ -159,37 +163,38 @@ def _begun(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[T
     rows: list[Tensor] = []
     if hosts.device.type != "cuda" or hosts.mean is not None or steps < RECORDED_FROM:
         return [step()], step
-    return rows, graphs.recorded(step, lambda: rows.append(step()))
+    return rows, hosts.recorder.record(step, lambda: rows.append(step()))
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """A forward and backward of some members: of all, as they stand, or beside their hosts."""
+    """A forward and backward of networks of the block: of every member as it stands, or of seeds beside their hosts."""
 
-    rows: Tensor | None  # int64: which members; None: all
+    rows: Tensor | None  # int64: whose each network is; None: every member's
     slots: tuple[Slot, ...]
-    alphas: Tensor  # (members of the pass, 1, 3)
+    alphas: Tensor  # (networks of the pass, 1, 3)
 
 
-def _passes(hosts: Hosts, active: list[list[int]], alphas: Tensor, learning: Tensor) -> tuple[_Pass, _Pass | None]:
-    """The hosts' own pass, in which every seed at an alpha above 0 stands; and that of seeds that train beside hosts."""
-
-    def made(rows: list[int] | None, alphas: Tensor, learning: Tensor) -> _Pass:
-        members = range(hosts.members) if rows is None else rows
-        seeds: Seeds = [
-            [
-                (index, bool(learning[member, slot])) if index >= 0 and alphas[member, slot] > 0 else None
-                for slot, index in enumerate(active[member])
-            ]
-            for member in members
-        ]
-        some = None if rows is None else torch.tensor(rows, device=hosts.device)
-        weighed = alphas[list(members)].to(hosts.device, hosts.weights[HOST].dtype)[:, None]
-        return _Pass(some, parted(hosts.plan, seeds, hosts.device), weighed)
-
+def _passes(hosts: Hosts, active: Tensor, alphas: Tensor, learning: Tensor) -> list[_Pass]:
+    """The hosts' own pass, in which every seed at an alpha above 0 stands; and one of a network for each seed that trains
+    beside its host, in which no other such seed stands, so that none learns to lean on another. All are on the CPU."""
     beside = learning & (alphas == 0)
-    whose = beside.any(1).nonzero().flatten().tolist()
-    return made(None, alphas, learning), made(whose, alphas.masked_fill(beside, 1.0), beside) if whose else None
+    passes = [_pass(hosts, None, active, alphas, learning & ~beside)]
+    whose, which = beside.nonzero().unbind(1)
+    if len(whose):
+        trains = torch.nn.functional.one_hot(which, len(SLOTS)).bool()
+        passes.append(_pass(hosts, whose, active[whose], alphas[whose].masked_fill(trains, 1.0), trains))
+    return passes
+
+
+def _pass(hosts: Hosts, rows: Tensor | None, active: Tensor, alphas: Tensor, learning: Tensor) -> _Pass:
+    """A pass of networks whose every row says what it is."""
+    seeds: Seeds = [
+        [(index, learns) if index >= 0 and alpha > 0 else None for index, alpha, learns in zip(*network, strict=True)]
+        for network in zip(active.tolist(), alphas.tolist(), learning.tolist(), strict=True)
+    ]
+    weighed = alphas.to(hosts.device, hosts.weights[HOST].dtype)[:, None]
+    return _Pass(None if rows is None else rows.to(hosts.device), parted(hosts.plan, seeds, hosts.device), weighed)
 
 
 Gradient = tuple[str, Tensor | None, Tensor]  # a segment, whose members (None: all), and their gradients, (members, size)

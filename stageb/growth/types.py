@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 SLOTS = ("early", "mid", "late")  # everywhere in this order
 
@@ -116,3 +118,13 @@ class Ended:
     def extra(self) -> float:
         """Parameters that were added, as a share of the host's."""
         return self.extra_parameters / self.host_parameters
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON can hold it; ``of`` reads it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Ended:
+        """From what ``plain`` made, JSON in between."""
+        kept, truth = plain["kept"], plain["truth"]
+        return cls(**{**plain, "kept": tuple(map(tuple, kept)), "truth": tuple(truth) if truth else None})

@@ -30,7 +30,8 @@ def played(controller: Controller, environments: list[Environment], key: int = 0
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]
         keys = [seeds.stream(key, epoch, place) for place in range(len(views))]
-        actions = controller.act(views, observe(views), keys)
+        legal = [RULES.legal(view) for view in views]
+        actions = controller.act(views, observe(views), legal, keys)
         for each, action in zip(environments, actions, strict=True):
             each.step(action)
         taken.append(actions)
@@ -41,7 +42,7 @@ def keeping() -> Learnt:
     """A policy that likes to germinate and to keep, and culls nothing."""
     policy = Policy(8, BLUEPRINTS, 1)
     policy.op.bias.data.copy_(torch.tensor([0.0, 2.0, 4.0, -9.0]))
-    return Learnt(RULES, policy, Normaliser(80))
+    return Learnt(policy, Normaliser(80))
 
 
 @pytest.mark.parametrize("controller", [Heuristic(RULES), keeping()], ids=["heuristic", "policy"])
@@ -51,7 +52,8 @@ def test_both_controllers_fill_two_slots_and_keep_one_seed_at_least(controller: 
     controller.begin(4)
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]
-        actions = controller.act(views, observe(views), [seeds.stream(epoch, place) for place in range(4)])
+        legal, keys = [RULES.legal(view) for view in views], [seeds.stream(epoch, place) for place in range(4)]
+        actions = controller.act(views, observe(views), legal, keys)
         for place, (each, action) in enumerate(zip(environments, actions, strict=True)):
             after = each.step(action)
             filled[place] = max(filled[place], sum(slot.blueprint >= 0 for slot in after.slots))
@@ -65,7 +67,8 @@ def test_the_heuristic_keeps_before_it_culls_before_it_grows_and_ties_go_to_the_
     adds = [0.02, 0.05, 0.05]
 
     def chosen(*slots: SlotView) -> Action:
-        return Heuristic(RULES).choose(replace(view, slots=slots), 0)
+        now = replace(view, slots=slots)
+        return Heuristic(RULES).choose(now, RULES.legal(now), 0)
 
     assert chosen(*(replace(trial, contribution=each) for each in adds)) == Action(Op.FOSSILIZE, 1)
     assert chosen(SlotView(), *(replace(trial, contribution=each) for each in (-0.1, -0.2))) == Action(Op.CULL, 2)
@@ -73,16 +76,17 @@ def test_the_heuristic_keeps_before_it_culls_before_it_grows_and_ties_go_to_the_
     assert chosen(replace(trial, stage=Stage.FOSSILIZED), SlotView(), SlotView()) == Action(Op.GERMINATE, 1, 4 % BLUEPRINTS)
     assert chosen(*[replace(trial, stage=Stage.BLENDING)] * 3) == Action()
     two = Rules(GatesConfig(), (False, False, True), BLUEPRINTS)
-    assert Heuristic(two).choose(replace(view, slots=(SlotView(),) * 3), 0) == Action(Op.GERMINATE, 2, 1)
+    empty = replace(view, slots=(SlotView(),) * 3)
+    assert Heuristic(two).choose(empty, two.legal(empty), 0) == Action(Op.GERMINATE, 2, 1)
 
 
 def test_baselines_do_what_their_names_say() -> None:
     sought = answers(8, BLUEPRINTS, 5, futile=0.3)
     assert None in sought
-    waits = played(Static(RULES), block(MADE, RULES, sought, 7))
+    waits = played(Static(), block(MADE, RULES, sought, 7))
     assert {action for actions in waits for action in actions} == {Action()}
     environments = block(MADE, RULES, sought, 7)
-    played(Oracle(RULES, sought), environments)
+    played(Oracle(sought), environments)
     assert [kept(each.final()) for each in environments] == [{answer} if answer else set() for answer in sought]
     periodic = played(Periodic(RULES, 5), block(MADE, RULES, sought, 7))
     assert {epoch + 1 for epoch, actions in enumerate(periodic) for each in actions if each.op is Op.GERMINATE} == {

@@ -88,7 +88,11 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
     assert flops.judging(plan, active, 1) == flops.forward(plan, active)
     assert (stem > 0) == (plan.form.vocabulary == 0)
     assert flops.training(plan, active, [False] * 3) == 3 * flops.forward(plan, active)
-    assert flops.training(plan, active, [False, False, True]) == 6 * flops.forward(plan, active)
+    without = flops.forward(plan, [index, -1, -1])
+    assert flops.training(plan, active, [False, False, True]) == 3 * (without + flops.forward(plan, active))
+    bare, alone = flops.forward(plan, [-1, -1, -1]), [[index, -1, -1], [-1, -1, index]]
+    each = sum(flops.forward(plan, network) for network in alone)
+    assert flops.training(plan, active, [True, False, True]) == 3 * (bare + each)
 
 
 @pytest.mark.parametrize("name", ["tokens", "tokens second"])

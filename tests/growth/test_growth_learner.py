@@ -41,20 +41,22 @@ def round_of(
 ) -> tuple[Played, list[set[tuple[int, int]]]]:
     """Whole episodes under the policy as it stands, and what each kept."""
     environments = block(MADE, RULES, sought, key)
-    controller = Learnt(RULES, learner.policy, learner.normaliser, greedy)
+    controller = Learnt(learner.policy, learner.normaliser, greedy)
     controller.begin(len(environments))
     rows = []
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]
-        observations, legal = observe(views), masks([RULES.legal(view) for view in views])
-        actions = controller.act(views, observations, [seeds.stream(key, epoch, place) for place in range(len(views))])
+        observations, legal = observe(views), [RULES.legal(view) for view in views]
+        actions = controller.act(
+            views, observations, legal, [seeds.stream(key, epoch, place) for place in range(len(views))]
+        )
         after = [each.step(action) for each, action in zip(environments, actions, strict=True)]
         finals = [each.final() if epoch == MADE.epochs - 2 else None for each in environments]
         paid = [
             reward.reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
             for old, new, final in zip(views, after, finals, strict=True)
         ]
-        rows.append((observations, legal, torch.tensor([numbers_of(each) for each in actions]), torch.tensor(paid)))
+        rows.append((observations, masks(legal), torch.tensor([numbers_of(each) for each in actions]), torch.tensor(paid)))
     return Played(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
 
 

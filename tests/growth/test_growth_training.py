@@ -111,6 +111,27 @@ def test_a_seed_beside_its_host_learns_and_the_host_does_not_notice(name: str) -
     assert (within < out - 1e-3).all(), dict(zip(plan.blueprints, (within - out).tolist(), strict=True))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_seeds_that_train_beside_one_host_learn_as_if_each_were_the_only_one(name: str) -> None:
+    plan = plan_of(name)
+    blueprint = len(plan.blueprints) - 1
+    places = [(0,), (1,), (2,), (0, 1, 2)]  # of the same host: one seed, another, a third, and all of them
+    keys = [KEYS[0]] * len(places)
+    block, active, alphas, learns = bare(plan, keys)
+    for member, slots in enumerate(places):
+        for slot in slots:
+            training.germinate(block, member, slot, blueprint, KEYS[1])
+            active[member, slot], learns[member, slot] = blueprint, True
+    fit = examples(plan.form, 30, 1)
+    fit = Split(fit.inputs, fit.targets.expand(len(keys), *fit.targets.shape[1:]))
+    figures = training.epoch(block, active, alphas, learns, fit, BATCHES[:1].expand(len(keys), -1, -1))
+    for slot in range(3):
+        held = block.weights[hosts.segment(plan, slot, blueprint)]
+        torch.testing.assert_close(held[3], held[slot], rtol=0, atol=1e-10)
+        assert not torch.equal(held[3], held[(slot + 1) % 3])
+        torch.testing.assert_close(figures.gradient_norms[3, slot + 1], figures.gradient_norms[slot, slot + 1])
+
+
 def test_a_seed_that_blew_up_is_told_of_and_harms_nobody() -> None:
     plan = plan_of("conv1d")
     fit = examples(plan.form, 30, len(KEYS))
