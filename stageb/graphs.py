@@ -15,8 +15,7 @@ class Recorder:
     """Records works in the same memory, one after the other: once the next is recorded, none before it may be replayed.
 
     ``torch.cuda.graph`` has the device give back all memory that is not in use before it records, which is then asked for
-    again. Where works are recorded many times a second that takes longer than they do, and processes on one machine wait for
-    each other in the driver.
+    again. Where works are recorded many times a second, processes on one machine were seen to hold each other up by that.
     """
 
     def __init__(self) -> None:
