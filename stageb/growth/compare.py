@@ -14,13 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stageb import seeds
 from stageb.growth import hosts, views
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
-from stageb.growth.environment import Block, Places, Seeds, Setting, play
-from stageb.growth.observation import observe
-from stageb.growth.types import View
+from stageb.growth.environment import Block, Places, Seeds, Setting, play, take_turn
+from stageb.growth.types import View, tupled
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
 OTHERS = ("heuristic", "random", "periodic", *STATIC, "oracle")
@@ -43,8 +41,7 @@ class Outcome:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Outcome:
         """From what ``asdict`` made, JSON in between."""
-        truth = tuple(plain["truth"]) if plain["truth"] else None
-        return cls(**{**plain, "kept": tuple(tuple(each) for each in plain["kept"]), "truth": truth})
+        return cls(**tupled(plain))
 
 
 def compare(setting: Setting, places: Places, deciders: Sequence[Decider], others: Sequence[str]) -> list[list[Outcome]]:
@@ -100,9 +97,7 @@ def within(block: Block, name: str, controller: Controller | None, budgets: Sequ
 def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None:
     """What follows an epoch of an episode: an action for each, or its end."""
     if block.epochs < block.setting.config.host.epochs:
-        legal = [block.setting.rules.legal(view) for view in known]
-        keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
-        block.act(controller.act(known, observe(known), legal, keys))
+        take_turn(block, controller, known)
     else:
         for member in range(len(block.keys)):
             block.close(member)

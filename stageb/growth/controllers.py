@@ -16,7 +16,7 @@ from stageb import seeds
 from stageb.growth import memory
 from stageb.growth.lifecycle import Legal, Rules
 from stageb.growth.normaliser import Normaliser
-from stageb.growth.policy import Policy, masks
+from stageb.growth.policy import Policy
 from stageb.growth.types import Action, Op, Stage, View
 
 WAIT = Action()
@@ -28,9 +28,9 @@ class Controller(Protocol):
     def begin(self, count: int) -> None:
         """As many episodes begin."""
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
-        """A legal action for each view; observations are float32 (views, 80), ``legal`` is what each may do, keys one
-        stream for each."""
+    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
+        """A legal action for each view; observations are float32 (views, 80), ``legal`` are the masks of what each may do,
+        bool (views, 4, 3), keys one stream for each."""
 
 
 class Learnt:
@@ -45,22 +45,24 @@ class Learnt:
         """Nothing was tried yet."""
         self._memory = memory.blank(count)
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
+    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
         """Choices of the policy."""
         self._memory = memory.remember(self._memory, observations)
-        seen = (self.normaliser(observations), self._memory, masks(legal))
-        return self.policy.decide(seen, None if self.greedy else keys)
+        return self.policy.decide((self.normaliser(observations), self._memory, legal), None if self.greedy else keys)
 
 
 class Alone:
     """Controllers that look at one environment at a time and remember nothing."""
 
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+
     def begin(self, count: int) -> None:
         """Nothing is remembered."""
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
+    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
         """One environment after the other."""
-        return [self.choose(*each) for each in zip(views, legal, keys, strict=True)]
+        return [self.choose(*each) for each in zip(views, legal.tolist(), keys, strict=True)]
 
     def choose(self, view: View, legal: Legal, key: int) -> Action:
         """The action for one environment."""
@@ -74,9 +76,6 @@ class Heuristic(Alone):
     adds most, of those that may be kept; cull a seed that has had its time on probation and may not be kept, the one that
     adds least; germinate into the first empty slot, the blueprints in turn. Equal figures: the earliest slot.
     """
-
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
 
     def choose(self, view: View, legal: Legal, key: int) -> Action:
         """Deterministic: ``key`` is not used."""
@@ -94,9 +93,6 @@ class Heuristic(Alone):
 
 class Random(Alone):
     """A legal operation, then a slot, then a blueprint, each uniformly."""
-
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
 
     def choose(self, view: View, legal: Legal, key: int) -> Action:
         """Positions 0, 1 and 2 of the stream."""
@@ -118,7 +114,8 @@ class Periodic(Alone):
 
     def __init__(self, rules: Rules, period: int) -> None:
         """``period`` is in epochs."""
-        self.rules, self.period = rules, period
+        super().__init__(rules)
+        self.period = period
 
     def choose(self, view: View, legal: Legal, key: int) -> Action:
         """The first slot where several would do."""
@@ -148,9 +145,9 @@ class Oracle:
     def begin(self, count: int) -> None:
         """Nothing is remembered."""
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
+    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
         """What the answers say."""
-        return [self._choose(may, answer) for may, answer in zip(legal, self.answers, strict=True)]
+        return [self._choose(may, answer) for may, answer in zip(legal.tolist(), self.answers, strict=True)]
 
     def _choose(self, legal: Legal, answer: tuple[int, int] | None) -> Action:
         if answer is None:

@@ -35,7 +35,6 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
 from stageb.growth.counterfactual import Judged
 from stageb.growth.data import Split
-from stageb.growth.lifecycle import Legal
 from stageb.growth.training import EpochFigures, Hosts
 from stageb.growth.types import Action, Op, View
 from stageb.world import World, decode, encode
@@ -126,7 +125,7 @@ class _Led:
         """As many episodes begin."""
         self._controller.begin(count)
 
-    def act(self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]) -> list[Action]:
+    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
         """One action for each view. Raises DivergedError."""
         self._together.agree({"views": digest(encode([asdict(view) for view in views]))})
         leads = self._together.world.is_global_zero

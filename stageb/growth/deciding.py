@@ -40,9 +40,8 @@ class Decider:
             return Oracle(answers(block))
         if self.name == "periodic":
             return Periodic(setting.rules, setting.config.gates.shortest_life)
-        if self.name == "static-small":
-            return Static()
-        return {"heuristic": Heuristic, "random": Random}[self.name](setting.rules)
+        simple = {"heuristic": Heuristic, "random": Random, "static-small": Static}
+        return simple[self.name](setting.rules)
 
 
 def answers(block: Block) -> list[tuple[int, int] | None]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -83,6 +83,14 @@ class Episodes:
     played: Played  # what PPO learns from
     views: tuple[tuple[View, ...], ...]  # of every epoch, by member
     actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
+
+
+class Turn(NamedTuple):
+    """What a block's controller knew at an epoch's end, and what it chose."""
+
+    observations: Tensor  # float32 (B, 80)
+    legal: Tensor  # bool (B, 4, 3)
+    actions: tuple[Action, ...]
 
 
 class Trainer(Protocol):
@@ -236,34 +244,37 @@ class Block:
 
 def play(block: Block, controller: Controller) -> Episodes:
     """Whole episodes of a block that has just begun."""
-    setting, config = block.setting, block.setting.config
+    config = block.setting.config
     controller.begin(len(block.keys))
     seen: list[tuple[View, ...]] = []
-    decided: list[tuple[Action, ...]] = []
-    observed: list[Tensor] = []
-    masked: list[Tensor] = []
+    turns: list[Turn] = []
     for epoch in range(1, config.host.epochs + 1):
         known = block.look(block.train())
         seen.append(tuple(known))
         if epoch < config.host.epochs:
-            observed.append(observe(known))
-            legal = [setting.rules.legal(view) for view in known]
-            masked.append(masks(legal))
-            keys = [seeds.stream(key, "action", epoch) for key in block.keys]
-            decided.append(tuple(controller.act(known, observed[-1], legal, keys)))
-            block.act(decided[-1])
+            turns.append(take_turn(block, controller, known))
     for member in range(len(block.keys)):
         block.close(member)
     finals = _finals(block)
     rewards = _rewards(seen, finals, config)
+    decided = tuple(turn.actions for turn in turns)
     played = Played(
-        torch.stack(observed),
-        torch.stack(masked),
+        torch.stack([turn.observations for turn in turns]),
+        torch.stack([turn.legal for turn in turns]),
         torch.tensor([[numbers_of(action) for action in actions] for actions in decided]),
         rewards,
     )
     ended = _ended(block, finals, decided, rewards)
-    return Episodes(ended, played, tuple(seen), tuple(decided))
+    return Episodes(ended, played, tuple(seen), decided)
+
+
+def take_turn(block: Block, controller: Controller, known: Sequence[View]) -> Turn:
+    """Have every environment of a block do what ``controller`` chooses for it, and end its epoch."""
+    observations, legal = observe(known), masks([block.setting.rules.legal(view) for view in known])
+    keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
+    actions = tuple(controller.act(known, observations, legal, keys))
+    block.act(actions)
+    return Turn(observations, legal, actions)
 
 
 def _finals(block: Block) -> list[View]:

@@ -126,5 +126,10 @@ class Ended:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Ended:
         """From what ``plain`` made, JSON in between."""
-        kept, truth = plain["kept"], plain["truth"]
-        return cls(**{**plain, "kept": tuple(map(tuple, kept)), "truth": tuple(truth) if truth else None})
+        return cls(**tupled(plain))
+
+
+def tupled(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """A record whose ``kept`` and ``truth`` JSON has made lists, as it was."""
+    truth = plain["truth"]
+    return {**plain, "kept": tuple(map(tuple, plain["kept"])), "truth": tuple(truth) if truth else None}

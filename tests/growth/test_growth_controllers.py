@@ -30,8 +30,7 @@ def played(controller: Controller, environments: list[Environment], key: int = 0
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]
         keys = [seeds.stream(key, epoch, place) for place in range(len(views))]
-        legal = [RULES.legal(view) for view in views]
-        actions = controller.act(views, observe(views), legal, keys)
+        actions = controller.act(views, observe(views), masks([RULES.legal(view) for view in views]), keys)
         for each, action in zip(environments, actions, strict=True):
             each.step(action)
         taken.append(actions)
@@ -52,7 +51,8 @@ def test_both_controllers_fill_two_slots_and_keep_one_seed_at_least(controller: 
     controller.begin(4)
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]
-        legal, keys = [RULES.legal(view) for view in views], [seeds.stream(epoch, place) for place in range(4)]
+        legal = masks([RULES.legal(view) for view in views])
+        keys = [seeds.stream(epoch, place) for place in range(4)]
         actions = controller.act(views, observe(views), legal, keys)
         for place, (each, action) in enumerate(zip(environments, actions, strict=True)):
             after = each.step(action)
@@ -83,7 +83,7 @@ def test_the_heuristic_keeps_before_it_culls_before_it_grows_and_ties_go_to_the_
 def test_baselines_do_what_their_names_say() -> None:
     sought = answers(8, BLUEPRINTS, 5, futile=0.3)
     assert None in sought
-    waits = played(Static(), block(MADE, RULES, sought, 7))
+    waits = played(Static(RULES), block(MADE, RULES, sought, 7))
     assert {action for actions in waits for action in actions} == {Action()}
     environments = block(MADE, RULES, sought, 7)
     played(Oracle(sought), environments)

@@ -19,7 +19,6 @@ from stageb.growth.config import HostConfig
 from stageb.growth.data import Split
 from stageb.growth.ddp import DivergedError, Together, check
 from stageb.growth.kinds import Form
-from stageb.growth.lifecycle import Legal
 from stageb.growth.types import Action, Op, View
 from stageb.world import World
 
@@ -168,15 +167,13 @@ def test_rank_0_alone_decides() -> None:
         def begin(self, count: int) -> None:
             """Nothing to do."""
 
-        def act(
-            self, views: Sequence[View], observations: Tensor, legal: Sequence[Legal], keys: Sequence[int]
-        ) -> list[Action]:
+        def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
             self.asked += 1
             return [Action(Op.CULL, slot=self.rank)]
 
     def act(world: World) -> tuple[list[Action], int]:
         own = Own(world.rank)
-        return Together(world).led(own).act([], torch.empty(0, 80), [], []), own.asked
+        return Together(world).led(own).act([], torch.empty(0, 80), torch.empty(0, 4, 3), []), own.asked
 
     assert on_ranks(3, act) == [([Action(Op.CULL, slot=0)], int(rank == 0)) for rank in range(3)]
 

@@ -46,7 +46,7 @@ def round_of(
     rows = []
     for epoch in range(MADE.epochs - 1):
         views = [each.view for each in environments]
-        observations, legal = observe(views), [RULES.legal(view) for view in views]
+        observations, legal = observe(views), masks([RULES.legal(view) for view in views])
         actions = controller.act(
             views, observations, legal, [seeds.stream(key, epoch, place) for place in range(len(views))]
         )
@@ -56,7 +56,7 @@ def round_of(
             reward.reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
             for old, new, final in zip(views, after, finals, strict=True)
         ]
-        rows.append((observations, masks(legal), torch.tensor([numbers_of(each) for each in actions]), torch.tensor(paid)))
+        rows.append((observations, legal, torch.tensor([numbers_of(each) for each in actions]), torch.tensor(paid)))
     return Played(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
 
 
