@@ -170,5 +170,9 @@ def noted(losses: Losses, norm: Tensor) -> Tensor:
 
 
 def means(steps: Tensor) -> Tensor:
-    """Of steps ``noted``, (S, 6): float64 (6,). What is not finite counts as 0."""
-    return steps.nan_to_num(0.0, 0.0, 0.0).double().mean(0)
+    """Of steps ``noted``, (S, 6): float64 (6,), over those that were taken; 0 where none was.
+
+    A step is left out on all ranks alike, since they share the length of its gradient.
+    """
+    taken = steps.isfinite().all(1)
+    return steps.double().masked_fill(~taken[:, None], 0.0).sum(0) / taken.sum().clamp(min=1)

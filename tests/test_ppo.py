@@ -129,20 +129,26 @@ def test_entropy_is_a_bonus() -> None:
     assert loss.total.item() == pytest.approx(-0.1 * math.log(2))
 
 
-def test_figures_are_means_over_steps_under_the_names_of_their_losses() -> None:
-    def step(policy: float, norm: float) -> Tensor:
-        return ppo.noted(ppo.Losses(*(torch.tensor(each) for each in (9.0, policy, 2.0, 3.0, 4.0, 5.0))), torch.tensor(norm))
+def noted(policy: float, norm: float) -> Tensor:
+    return ppo.noted(ppo.Losses(*(torch.tensor(each) for each in (9.0, policy, 2.0, 3.0, 4.0, 5.0))), torch.tensor(norm))
 
-    steps = torch.stack([step(1.0, 6.0), step(math.nan, math.inf)])
+
+def test_figures_are_means_over_the_steps_taken_under_the_names_of_their_losses() -> None:
+    """A step that was left out counts in none of them: its own losses may be finite, where another rank's were not."""
+    steps = torch.stack([noted(1.0, 6.0), noted(math.nan, math.inf), noted(7.0, math.nan)])
     assert steps[0, ppo.APPROX_KL] == 4
     assert ppo.Figures.of(ppo.means(steps).tolist(), 0.7, 1, 2) == ppo.Figures(
-        policy_loss=0.5,
+        policy_loss=1.0,
         value_loss=2.0,
         entropy=3.0,
         approx_kl=4.0,
         clip_frac=5.0,
         explained_variance=0.7,
-        grad_norm=3.0,
+        grad_norm=6.0,
         skipped=1,
         epochs=2,
     )
+
+
+def test_figures_of_no_step_taken_are_0() -> None:
+    assert ppo.means(torch.stack([noted(math.nan, math.nan)] * 2)).tolist() == [0.0] * 6

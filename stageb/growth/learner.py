@@ -85,7 +85,7 @@ class Learner:
         for epoch in range(config.epochs):
             steps = [self.step.take(batch) for batch in self._minibatches(whole, (update, epoch))]
             losses, passes = losses + steps, passes + 1
-            if config.target_kl is not None and float(torch.stack(steps)[:, ppo.APPROX_KL].mean()) > config.target_kl:
+            if config.target_kl is not None and float(ppo.means(torch.stack(steps))[ppo.APPROX_KL]) > config.target_kl:
                 break
         self.normaliser.take(played.observations)
         return self._figures(torch.stack(losses).cpu(), float(explained), passes)

@@ -87,5 +87,5 @@ class Learner:
         """Whether the new policy is far enough from the old one, over all ranks, to make no further pass."""
         if self.config.target_kl is None:
             return False
-        mean = torch.stack([each[ppo.APPROX_KL] for each in seen]).mean().double()
+        mean = ppo.means(torch.stack([*seen]))[ppo.APPROX_KL]
         return float(self.world.sum(mean)) / self.world.world_size > self.config.target_kl

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from growth.made_hosts import Answer, Made, answers, block, kept
+from torch import Tensor
 
 from stageb import ppo, seeds
 from stageb.config import PpoConfig
@@ -122,6 +123,28 @@ def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(
     with pytest.raises(NonFiniteError, match="3 steps in a row"):
         learner.learn(replace(played, rewards=played.rewards * torch.inf), 1, 0.5)
     assert torch.equal(weights(learner), weights(first))
+
+
+@pytest.mark.parametrize("device", ON_EACH)
+def test_a_step_that_is_left_out_leaves_the_stop_by_divergence_on(device: str) -> None:
+    """By a stop at hardly any divergence an update makes one pass, by one at any it makes all."""
+    first, _ = learnt(1, futile=0.0)
+    played, _ = round_of(first, answers(8, 2, 3), 4)
+    found = []
+    for target in (1e-7, 1e9):
+        learner = going_on(first.state(), device)
+        learner.config = replace(CONFIG, ppo=replace(CONFIG.ppo, epochs=3, target_kl=target))
+        take, taken = learner.step.take, [0]
+
+        def spoil(batch: Batch, take: Any = take, taken: list[int] = taken) -> Tensor:
+            taken[0] += 1
+            spoilt = replace(batch, returns=batch.returns * torch.nan, log_probs=batch.log_probs * torch.nan)
+            return take(spoilt if taken[0] == 2 else batch)
+
+        learner.step.take = spoil  # type: ignore[method-assign]
+        figures = learner.learn(played, 1, 0.4)
+        found.append((figures.epochs, figures.skipped, figures.approx_kl > 1e-7))
+    assert found == [(1, 1, True), (3, 1, True)]
 
 
 @pytest.mark.gpu

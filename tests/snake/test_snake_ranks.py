@@ -161,6 +161,23 @@ def test_a_policy_that_parted_enough_is_not_passed_over_again() -> None:
     assert on_ranks(2, act) == [[2, 1, 2]] * 2
 
 
+def test_a_step_that_is_left_out_leaves_the_stop_by_divergence_on() -> None:
+    def act(world: World) -> list[tuple[int, int, bool]]:
+        found = []
+        for target in (1e-7, 1e9):
+            keys = {"runner": replace(CONFIG.runner, global_batch=GAMES * 2), "ppo": replace(CONFIG.ppo, target_kl=target)}
+            ranks = ranks_of(world, replace(CONFIG, **keys))
+            rollout = ranks.roll_out(0)
+            if world.rank == world.world_size - 1:
+                rollout.log_probs[0, 0] = torch.nan  # which one minibatch of each pass reads
+            figures = ranks.learn(rollout, 0)
+            found.append((figures.epochs, figures.skipped, figures.approx_kl > 1e-7))
+        return found
+
+    for size in (1, 2):
+        assert on_ranks(size, act) == [[(1, 1, True), (2, 2, True)]] * size
+
+
 def test_a_checkpoint_holds_all_that_comes_after() -> None:
     def act(world: World) -> tuple[bool, bool, bool]:
         ranks, other = ranks_of(world), ranks_of(world)
