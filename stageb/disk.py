@@ -6,10 +6,11 @@ import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from stageb.errors import JournalError
 
@@ -28,6 +29,10 @@ _REMEDIES = {
     errno.EEXIST: "a file stands in the way; move it, or choose another folder",
     errno.ENOENT: "another program removed it; set the run's folder aside and start anew",
 }
+
+
+class NotAFileError(OSError):
+    """A folder, a pipe, a device or a link stands where a file should."""
 
 
 @contextmanager
@@ -59,6 +64,21 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 def encoded(text: str) -> bytes:
     """UTF-8; half a surrogate pair, which that cannot hold, becomes the JSON escape that means the same."""
     return text.encode("utf-8", "backslashreplace")
+
+
+def open_file(path: str | Path) -> BinaryIO:
+    """Open a file to read whose name came from elsewhere: nothing is waited for, no device is touched, no link followed.
+
+    A link that may be followed is followed by who checks where it leads, and the path that this gives is opened.
+    """
+    _check_file(os.lstat(path))  # before it is opened: that alone changes some devices
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_file(os.fstat(descriptor))  # another one may have come in between
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def write_at(path: Path, data: bytes, position: int) -> None:
@@ -133,3 +153,8 @@ def quietly(act: Callable[[], object]) -> None:
         act()
     except OSError:
         return
+
+
+def _check_file(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise NotAFileError(errno.EINVAL, "not a file")

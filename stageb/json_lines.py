@@ -6,12 +6,14 @@ Who reads a file catches ``FaultError`` line by line, and tells all of them at o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from stageb import pictures, strict_json
 from stageb.clean_text import text_fault
+from stageb.errors import shown
 
 
 class FaultError(Exception):
@@ -44,10 +46,15 @@ def filled_lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
         raise FaultError("empty", f"leave it out, or write a {kind} per line")
 
 
-def lines(path: str, kind: str) -> Iterator[tuple[int, bytes]]:
+def open_named(path: str) -> BinaryIO:
+    """Open a file that a user names: a pipe is one, too."""
+    return Path(path).open("rb")
+
+
+def lines(path: str, kind: str, open_it: Callable[[str], BinaryIO] = open_named) -> Iterator[tuple[int, bytes]]:
     """The lines of a file as they come, with their numbers from 1."""
     try:
-        with Path(path).open("rb") as opened:
+        with open_it(path) as opened:
             for number, line in enumerate(opened, 1):
                 if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                     raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
@@ -72,24 +79,49 @@ def object_on(raw: bytes, shape: str) -> dict[str, Any]:
     return value
 
 
-def picture_named(name: Any, folder: Path) -> str:
-    """The path of the picture that a line names relative to ``folder``, once it was looked at. Raises ``FaultError``.
+def file_named(name: Any, folder: Path) -> str:
+    """The real path of what a line, or another file, names relative to ``folder``. Raises ``FaultError``.
 
-    It never leads out of ``folder``: a file from elsewhere must not be able to show a model, or a server, whatever else
-    lies on this machine.
+    It never leads out of ``folder``, by no link either: a file from elsewhere must not be able to show a model, or a server,
+    whatever else lies on this machine. ``folder`` itself may be a link. What is opened is this path (``disk.open_file``), so
+    that a link put there later leads nowhere.
     """
     if not isinstance(name, str) or (fault := text_fault(name)):
         said = short(name) if not isinstance(name, str) else f"a name that holds {fault}"
-        raise FaultError(f"images: {said}", "write the name of a file")
+        raise FaultError(said, "write the name of a file")
     if "://" in name:
-        raise FaultError(f"images: {short(name)}, an address", "fetch it, and name the file")
+        raise FaultError(f"{short(name)}, an address", "fetch it, and name the file")
+    remedy = "put it in there, and name it relative to that"
     parts = PurePosixPath(name)
     if parts.is_absolute() or ".." in parts.parts:
-        remedy = "put it in there, and name it relative to that"
-        raise FaultError(f"images: {short(name)} leads out of {folder}", remedy)
-    path = str(folder / parts)
+        raise FaultError(f"{short(name)} leads out of {folder}", remedy)
     try:
-        pictures.look(path)
-    except pictures.PictureError as error:
-        raise FaultError(f"images: {name}: {error.what}", error.remedy) from None
+        within, path = (os.path.realpath(each, strict=True) for each in (folder, folder / parts))
+    except OSError as error:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            remedy = "put it there, or name it as it is called, relative to the file that names it"
+            raise FaultError(f"{shown(name, 100)}: no such file", remedy) from None
+        raise FaultError(f"{shown(name, 100)}: cannot be read: {error.strerror}", "make it readable") from None
+    if not Path(path).is_relative_to(within):
+        raise FaultError(f"{short(name)} leads out of {folder} by a link", f"{remedy}; no link in there may lead out")
     return path
+
+
+def picture_named(name: Any, folder: Path) -> str:
+    """``file_named`` of a picture, once its header was looked at. Raises ``FaultError``."""
+    return _picture_named(name, folder, pictures.look)[0]
+
+
+def upright_picture_named(name: Any, folder: Path) -> tuple[str, tuple[int, int]]:
+    """``picture_named``, and its width and height as the camera held it. Raises ``FaultError``."""
+    return _picture_named(name, folder, pictures.look_upright)
+
+
+def _picture_named(name: Any, folder: Path, look: Callable[[str], tuple[int, int]]) -> tuple[str, tuple[int, int]]:
+    try:
+        path = file_named(name, folder)
+        return path, look(path)
+    except FaultError as fault:
+        raise FaultError(f"images: {fault.what}", fault.remedy) from None
+    except pictures.PictureError as error:
+        raise FaultError(f"images: {shown(str(name), 100)}: {error.what}", error.remedy) from None

@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import stat
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from stageb import disk
 from stageb.errors import InputError, StagebError
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
@@ -64,14 +64,8 @@ def pillow() -> Any:
 
 def look(path: str) -> tuple[int, int]:
     """Width and height by the file's header: a tenth of a millisecond. Raises ``PictureError``."""
-    with _reporting(path):
-        status = Path(path).stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise PictureError(path, "not a file", "name a picture file")
-        if status.st_size > MAX_BYTES:
-            raise PictureError(path, f"{status.st_size >> 20} MiB, at most {MAX_BYTES >> 20}", "save it smaller")
-        with pillow().open(path, formats=FORMATS) as image:
-            return _checked_size(path, image)
+    with _reporting(path), _opened_file(path) as file, pillow().open(file, formats=FORMATS) as image:
+        return _checked_size(path, image)
 
 
 def look_upright(path: str) -> tuple[int, int]:
@@ -79,17 +73,18 @@ def look_upright(path: str) -> tuple[int, int]:
 
     Raises ``PictureError``.
     """
-    look(path)
-    with _reporting(path), pillow().open(path, formats=FORMATS) as image:
-        width, height = image.size
+    with _reporting(path), _opened_file(path) as file, pillow().open(file, formats=FORMATS) as image:
+        width, height = _checked_size(path, image)
         return (height, width) if _held(image) in TURNED else (width, height)
 
 
 def read(path: str) -> bytes:
     """The bytes of a picture file that ``look`` has no fault to find with. Raises ``PictureError``."""
-    look(path)
-    with _reporting(path):
-        return Path(path).read_bytes()
+    with _reporting(path), _opened_file(path) as file:
+        with pillow().open(file, formats=FORMATS) as image:
+            _checked_size(path, image)
+        file.seek(0)
+        return file.read(MAX_BYTES)
 
 
 def examined(path: str) -> str:
@@ -151,6 +146,15 @@ def digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
+@contextmanager
+def _opened_file(path: str) -> Iterator[BinaryIO]:
+    with disk.open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MAX_BYTES:
+            raise PictureError(path, f"{size >> 20} MiB, at most {MAX_BYTES >> 20}", "save it smaller")
+        yield file
+
+
 def _checked_size(path: str, image: Any) -> tuple[int, int]:
     width, height = image.size
     if image.mode.startswith(("I", "F")):
@@ -192,6 +196,8 @@ def _reporting(path: str) -> Iterator[None]:
         raise PictureError(
             path, "no such file", "put it there, or name it as it is called, relative to the file that names it"
         ) from None
+    except disk.NotAFileError:
+        raise PictureError(path, "not a file", "name a picture file") from None
     except image.DecompressionBombError:
         raise _too_many_pixels(path, "far too many pixels") from None
     except image.UnidentifiedImageError:

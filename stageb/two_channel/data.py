@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stageb import pictures
 from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, BadLine
-from stageb.json_lines import FaultError, filled_lines, object_on, picture_named, short
+from stageb.json_lines import FaultError, filled_lines, object_on, short, upright_picture_named
 from stageb.two_channel.types import Box, Object, Sample
 
 KIND = "sample"
@@ -53,9 +52,8 @@ def _sample(raw: bytes, folder: Path, place: str, places: dict[str, str]) -> Sam
     if not isinstance(row["images"], list) or len(row["images"]) != 1:
         raise FaultError(f"images {short(row['images'])}", 'name one image: ["photo.jpg"]')
     (key,) = row["images"]
-    path = picture_named(key, folder)
+    path, shown = upright_picture_named(key, folder)
     width, height = (_side(row, name) for name in ("width", "height"))
-    shown = pictures.look_upright(path)
     if shown != (width, height):
         what = f"{width} x {height}, but {key} shows {shown[0]} x {shown[1]}"
         raise FaultError(what, "write the size of the image as it is seen, with boxes in it")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from stageb import pictures, strict_json
+from stageb import disk, strict_json
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.json_lines import FaultError, lines, picture_named, short
+from stageb.json_lines import FaultError, file_named, lines, short, upright_picture_named
 from stageb.two_channel.types import Box
 
 MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
@@ -55,12 +55,16 @@ def voc(folder: Path, split: str | None) -> Imported:
     relative to ``folder``. Raises ``InputError``.
     """
     made, bad = Imported(), list[BadLine]()
-    for name in _names(folder, split):
-        path = folder / "Annotations" / f"{name}.xml"
+    for name, (listed, line) in _annotations(folder, split):
+        try:
+            path = file_named(f"Annotations/{name}.xml", folder)
+        except FaultError as fault:
+            bad.append(BadLine(listed, line, fault.what, fault.remedy))
+            continue
         try:
             _add_voc(made, path, folder)
         except FaultError as fault:
-            bad.append(BadLine(str(path), fault.line, fault.what, fault.remedy))
+            bad.append(BadLine(str(folder / "Annotations" / f"{name}.xml"), fault.line, fault.what, fault.remedy))
     if bad:
         raise BadInputError("annotations", bad)
     return made
@@ -82,7 +86,7 @@ def coco(file: Path, folder: Path) -> Imported:
     for image in parts[0] or ():
         try:
             name = image.get("file_name")
-            size = _size(picture_named(name, folder), image.get("width"), image.get("height"))
+            size = _size(name, folder, image.get("width"), image.get("height"))
             made.add(name, size, boxes.get(_key(image.get("id")), ()))
         except FaultError as fault:
             bad.append(BadLine(str(file), 0, f"image {short(image.get('id'))}: {fault.what}", fault.remedy))
@@ -91,35 +95,40 @@ def coco(file: Path, folder: Path) -> Imported:
     return made
 
 
-def _names(folder: Path, split: str | None) -> Sequence[str]:
+def _annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[str, int]]]:
+    """The names of annotations, each with the file and the line that name it."""
     if split is None:
         names = sorted(path.stem for path in (folder / "Annotations").glob("*.xml"))
         if not names:
             raise InputError(
                 f"{folder}: no Annotations/*.xml lie there; name the folder that holds Annotations and JPEGImages"
             )
-        return names
-    path = folder / "ImageSets" / "Main" / f"{split}.txt"
+        return [(name, (str(folder / "Annotations"), 0)) for name in names]
+    name = f"ImageSets/Main/{split}.txt"
+    path = str(folder / name)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read: {error}; --split names a list in ImageSets/Main") from None
-    return [line.split()[0] for line in text.splitlines() if line.strip()]
+        read = [
+            (number, raw.decode("utf-8").split()) for number, raw in lines(file_named(name, folder), "list", disk.open_file)
+        ]
+    except (FaultError, UnicodeDecodeError) as error:
+        what = error.what if isinstance(error, FaultError) else "not UTF-8"
+        raise InputError(f"{path}: {what}; --split names a list in ImageSets/Main") from None
+    return [(words[0], (path, number)) for number, words in read if words]
 
 
-def _add_voc(made: Imported, path: Path, folder: Path) -> None:
+def _add_voc(made: Imported, path: str, folder: Path) -> None:
     root = _xml(path)
     name = f"JPEGImages/{root.findtext('filename', '').strip()}"
     told = [_whole(root.findtext(f"size/{side}")) for side in ("width", "height")]
-    size = _size(picture_named(name, folder), *(value or None for value in told))  # 0 where a tool did not know
+    size = _size(name, folder, *(value or None for value in told))  # 0 where a tool did not know
     objects = [_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
     made.add(name, size, objects)
 
 
-def _xml(path: Path) -> ElementTree.Element:
-    raw = b"".join(line for _, line in lines(str(path), "annotation"))
-    if len(raw) > MAX_XML:
-        raise FaultError(f"{len(raw) >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation of VOC's form")
+def _xml(path: str) -> ElementTree.Element:
+    if (size := Path(path).stat().st_size) > MAX_XML:
+        raise FaultError(f"{size >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation of VOC's form")
+    raw = b"".join(line for _, line in lines(path, "annotation", disk.open_file))
     if b"<!" in raw.replace(b"<!--", b""):
         raise FaultError("a document type or entities in it", "take them out: annotations need none")
     try:
@@ -169,9 +178,9 @@ def _coco_boxes(made: Imported, file: str, parts: Sequence[Any], bad: list[BadLi
     return found
 
 
-def _size(path: str, width: int | None, height: int | None) -> tuple[int, int]:
-    """The size of a picture as it is seen, which must be that told, where one is."""
-    shown = pictures.look_upright(path)
+def _size(name: Any, folder: Path, width: int | None, height: int | None) -> tuple[int, int]:
+    """The size of the picture ``name`` as it is seen, which must be that told, where one is."""
+    path, shown = upright_picture_named(name, folder)
     told = (width, height)
     if told != (None, None) and told != shown:
         what = f"annotated as {width} x {height}, but {path} shows {shown[0]} x {shown[1]}"

@@ -1,8 +1,7 @@
 """The images of tickets: which files a line names, and whether they can be shown.
 
 ``images`` is a list of files, whose places are their numbers, or an object with a number in each key as ``per_image`` has
-them. Names are relative to the folder that the ticket file lies in and never lead out of it: a ticket file from elsewhere
-must not be able to show a model, or a server, whatever else lies on this machine.
+them. Names are relative to the folder that the ticket file lies in and never lead out of it (``json_lines.file_named``).
 
 Files are looked at twice. As lines are read, on every rank, by name, size and header: a tenth of a millisecond each, on a
 local disk. Once the ranks are there, each of them reads and decodes a share to the end, which finds what is broken inside
