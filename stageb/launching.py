@@ -4,9 +4,8 @@ A job is one process per rank and whatever launched them. Three promises are kep
 
 - *No orphan.* A process that a launcher made ends with that launcher, however that one ends (``die_with_launcher``).
   Unguarded, a SIGKILL of the parent, or of torchrun's agent, leaves busy ranks alive for good.
-- *A signal ends the job at once*, but for the first SIGINT where a loop has said that it heeds it (``heed``): that one asks
-  it to stop at its next commit. Signals are acted on by a thread, so a main thread deep inside a library call need not come
-  back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``).
+- *A signal ends the job at once.* It is acted on by a thread, so a main thread deep inside a library call need not come
+  back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``). The last commit stands.
 - *The last line says why.* ``end`` prints one message, tells the other ranks and leaves by ``os._exit``: an orderly exit
   with gloo or NCCL threads in mid-air may hang or abort. No ``finally`` runs, so files must be right at every instant.
 """
@@ -27,17 +26,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from stageb.errors import shown
+
 PARENT = "STAGEB_LAUNCHER_PID"
 """Set by rank 0 for the children that Fabric's own launcher makes: whom they must not outlive."""
 
 _ending = threading.Lock()  # taken once, by the thread that ends the process; never given back
-_last_acts: list[Callable[[int], None]] = []
+_asked_again = threading.Event()  # by a further caller of ``end``, such as rank 0 when it ends the others
+_last_acts: list[Callable[[int], object]] = []
 _launcher: int | None = None  # the process that this one must not outlive
-_heeds: Callable[[], None] | None = None  # called at the first SIGINT, where a loop will stop for it
-_asked_at: float | None = None  # when that was
-
-INTERRUPTED = 130  # the exit code of a job that a heeded SIGINT has ended
-ONE_PRESS_S = 0.3  # a terminal and a wrapper may each pass on the same Ctrl-C
+_resume: str | None = None  # what the command that goes on must say besides; None: there is nothing to go on from
 
 
 def under_torchrun() -> bool:
@@ -63,6 +61,7 @@ def leads() -> bool:
 def end(code: int, message: str = "") -> NoReturn:
     """Print ``message``, tell the others, leave with ``code``. The first caller's message stands; others wait."""
     if not _ending.acquire(blocking=False):
+        _asked_again.set()
         threading.Event().wait()
     _flush(seconds=1.0)
     if message:
@@ -74,26 +73,23 @@ def end(code: int, message: str = "") -> NoReturn:
     os._exit(code)
 
 
-def heed(tell: Callable[[], None] | None) -> None:
-    """From now on a first SIGINT does not end this process: it calls ``tell``, in another thread, and ``stop_asked`` is
-    true, for whoever leads the job to look at. A second one ends it. None: as before, SIGINT ends it."""
-    global _heeds, _asked_at
-    _heeds, _asked_at = tell, None
+def set_resume(beside: str | None) -> None:
+    """Whoever interrupts is told to go on by the same command with ``beside``; None: there is no commit to go on from."""
+    global _resume
+    _resume = beside
 
 
-def stop_asked() -> bool:
-    """Whether somebody has asked the job to stop at its next commit."""
-    return _asked_at is not None
+def interrupted(number: int) -> str:
+    """The last line of a job that signal ``number`` ends; it says how to go on where there is a commit to go on from."""
+    return f"interrupted by {signal.Signals(number).name}{_how_to_resume()}"
 
 
-def interrupt(again: bool = False) -> None:
-    """Act on a SIGINT, of this process or another rank's; ``again``: this process had one before, and is to end."""
-    global _asked_at
-    if _heeds is None or (again and _asked_at is not None):
-        _interrupted(signal.SIGINT)
-    if _asked_at is None:
-        _asked_at = time.monotonic()
-        _heeds()
+def _how_to_resume() -> str:
+    if _resume is None:
+        return ""
+    if command := command_line():
+        return f"; the last commit stands; to go on: {shown(f'{command} {_resume}'.rstrip())}"
+    return f"; the last commit stands; the same command goes on{_resume and f' with {_resume}'}"
 
 
 def command_line() -> str:
@@ -122,7 +118,7 @@ def machine() -> str:
         return socket.gethostname()
 
 
-def before_end(act: Callable[[int], None] | None) -> None:
+def before_end(act: Callable[[int], object] | None) -> None:
     """Have ``end`` call ``act(code)`` after its message is out, the latest first; it must be quick and must not raise. None:
     the job is over in good order, nobody is left to be told."""
     _last_acts[:] = [*_last_acts, act] if act else []
@@ -184,17 +180,17 @@ def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.25)
     if under_torchrun() and leads():
-        end(1, "the launcher of this job ended, and the job with it; run the same command to go on")
+        end(1, f"the launcher of this job ended, and the job with it{_how_to_resume()}")
     time.sleep(1.0)  # rank 0 speaks, or where it was the parent, rank 1: let the watchdog end this process
     end(1)
 
 
 class watch_signals:  # noqa: N801 - reads as a function
-    """From now on SIGINT and SIGTERM end the job with one line and exit code 130 or 143, but for a SIGINT that is heeded;
-    ``stop`` gives them back.
+    """From now on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
 
-    Workers hold still for a second: rank 0 speaks for all, and ends them. Under an agent rank 0 holds still for a
-    moment too, because an agent also sends SIGTERM when a rank has died, and then the dead rank is what must be named.
+    Workers tell rank 0 (``end``), and hold still for up to a second: rank 0 speaks for all, and ends them. Under an agent
+    rank 0 holds still for a moment too, because an agent also sends SIGTERM when a rank has died, and then the dead rank is
+    what must be named.
     """
 
     caught = (signal.SIGINT, signal.SIGTERM)
@@ -227,21 +223,18 @@ class watch_signals:  # noqa: N801 - reads as a function
 
     def _watch(self) -> None:
         while number := os.read(self._read, 1)[0]:
-            if number in self._before and number == signal.SIGINT and _heeds is not None:
-                if _asked_at is None or time.monotonic() - _asked_at > ONE_PRESS_S:
-                    interrupt(again=True)
-            elif number in self._before:
-                _interrupted(signal.Signals(number))
+            if number in self._before:
+                _end_by(signal.Signals(number))
 
 
 def _no_op(number: int, frame: FrameType | None) -> None:
     """A Python handler must stand for the wakeup descriptor to be written to; the thread does the work."""
 
 
-def _interrupted(number: signal.Signals) -> NoReturn:
+def _end_by(number: signal.Signals) -> NoReturn:
     if not leads():
-        time.sleep(1.0)
+        _last_acts.insert(0, lambda code: _asked_again.wait(1.0))  # when rank 0 was told
         end(128 + number)
     if under_torchrun() or under_slurm():
         time.sleep(0.3)
-    end(128 + number, f"interrupted by {number.name}; run the same command to go on")
+    end(128 + number, interrupted(number))

@@ -10,9 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from stageb import launching
 from stageb.config import Level, OutputConfig
-from stageb.errors import shown
 from stageb.figures import clock
 
 PAUSE_S = 10.0  # between two plain lines
@@ -25,7 +23,6 @@ class Plan:
     unit: str  # what it counts: "update", "step"
     total: int  # of these
     done: int  # of them, where this process began
-    commit_every: int  # of them
 
 
 class Progress:
@@ -35,7 +32,6 @@ class Progress:
         """``opening`` is the first line."""
         self._console, self._plan, self._level = console(), plan, level
         self._began, self._said = time.monotonic(), 0.0
-        self._row = plan.done  # how far the last row tells
         self._console.print(opening)
         self._bar = Bar(
             BarColumn(),
@@ -61,7 +57,7 @@ class Progress:
         """
         plan = self._plan
         self._bar.update(self._task, completed=done, figures=figures)
-        now, self._row = time.monotonic(), done
+        now = time.monotonic()
         if self._level in ("warning", "error"):
             return
         if worth_a_line or (not self._console.is_terminal and now - self._said >= PAUSE_S):
@@ -72,24 +68,6 @@ class Progress:
     def tells(self, text: str) -> None:
         """Something that is worth a line of its own."""
         self._console.print(text)
-
-    def stops(self) -> None:
-        """Somebody has pressed Ctrl-C, and is told what comes of it. In a thread of its own."""
-        done, every = self._row - self._plan.done, self._plan.commit_every
-        to_come = min(every - self._row % every, self._plan.total - self._row)
-        about = f" (about {max(1, round((time.monotonic() - self._began) / done * to_come))} s)" if done else ""
-        self._console.print(f"going on to the next commit{about}; Ctrl-C again stops at once")
-
-    def stopped(self, done: int) -> None:
-        """The run has stopped after ``done`` updates, as somebody asked: how to go on."""
-        self._console.print(stopped(f"{done} of {self._plan.total} {self._plan.unit}s"))
-
-
-def stopped(done: str, beside: str = "") -> str:
-    """What a run that stopped after ``done``, as somebody asked, says: how to go on, by the same command with ``beside``."""
-    command = launching.command_line()
-    how = f"to go on:\n  {shown(' '.join(filter(None, (command, beside))))}" if command else "the same command goes on"
-    return f"stopped after {done}, all committed; {how}"
 
 
 def finished_already(output: OutputConfig, result: str = "") -> None:

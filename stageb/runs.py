@@ -1,4 +1,4 @@
-"""What the runs of all loops do alike: take their folder, say what they run on, show how it goes, stop, and let go.
+"""What the runs of all loops do alike: take their folder, say what they run on, show how it goes, and let go.
 
 A loop's own ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``).
 """
@@ -91,12 +91,6 @@ class LearningRun(Run):
     _view: View
     _plan: Plan
 
-    def stop(self) -> int:
-        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
-        self.progress.close()
-        self.progress.stopped(self.journal.state[self._plan.unit])
-        return launching.INTERRUPTED
-
     def _show(self, view: View, plan: Plan, opening: str, also: Sequence[str] = ()) -> None:
         """Begin to show how it goes, by the lines ``opening`` and ``also``."""
         folder = self.journal.folder
@@ -105,7 +99,8 @@ class LearningRun(Run):
         self.progress = Progress(opening, plan, self.config.log_level)
         for line in also:
             self.progress.tells(line)
-        launching.heed(self.progress.stops)
+        if self.journal.number:
+            launching.set_resume("")
         self.loggers = Loggers(self.config.loggers, folder, self.progress.tells)
 
     def _add(self, row: Mapping[str, Any], times: Mapping[str, float], timing: Mapping[str, Any]) -> None:
@@ -120,6 +115,7 @@ class LearningRun(Run):
         self.logs.save()
         self.loggers.save()
         self.journal.commit({**state, "finished": False})
+        launching.set_resume("")
 
     def _end(self) -> Mapping[str, Any]:
         """Nothing is left to do: draw, and commit that it is so. The last row."""

@@ -42,6 +42,7 @@ MEET_S = 60.0  # for all ranks to find rank 0, once they have met
 LOOK_S = 0.25  # between two looks at who is silent or stuck
 LAST_S = 0.5  # for other ranks to leave by themselves
 HELLO_S = 5.0  # for whoever connects to say the word
+SIGNALLED = 128  # exit codes of processes that a signal has ended lie above
 
 Address = tuple[str, int, str]  # host, port, and the word that only ranks of this job know
 
@@ -123,7 +124,6 @@ class Watchdog:
         launching.before_end(self._end_others)
         if self._rank:
             pulse.listen(lambda now: self._peers[0].send("pulse", asdict(now)))
-            launching.heed(lambda: self._everyone[0].send("interrupt"))  # rank 0 knows what to do about it
         self._thread.start()
 
     def _welcome(self, word: str) -> None:
@@ -170,10 +170,11 @@ class Watchdog:
             peer.send("bye")
 
     def _end_others(self, code: int) -> None:
-        """A last act: rank 0 ends the others with the same code, and any rank kills those near it that do not go: a stopped
-        or locked-up rank would stay, or hold up torchrun's agent for half a minute."""
+        """A last act: rank 0 ends the others with the same code; another one that was sent a signal has rank 0 do so. Then
+        whoever speaks kills those near it that do not go: a stopped or locked-up rank would stay, or hold up torchrun's
+        agent for half a minute."""
         for peer in self._everyone:
-            if self._rank == 0:
+            if self._rank == 0 or code > SIGNALLED:
                 peer.send("end", code)
         deadline = time.monotonic() + LAST_S
         speaks = self._rank == 0 or self._rank_0_lost
@@ -211,9 +212,7 @@ class Watchdog:
                 end_with(failure)
             self._early = self._early or failure
         elif kind == "end":
-            launching.end(int(body[0]))
-        elif kind == "interrupt":
-            launching.interrupt()
+            launching.end(int(body[0]), "" if self._rank else launching.interrupted(int(body[0]) - SIGNALLED))
         elif kind == "bye":
             del self._peers[rank]
 

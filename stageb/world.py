@@ -69,7 +69,6 @@ class World:
         self.world_size: int = fabric.world_size
         self.is_global_zero: bool = fabric.is_global_zero
         self.device = str(fabric.device)
-        self.stopping = False  # whether somebody has asked the job to stop at its next commit; told by ``lead``
         self._works: Mapping[str, Work] = {}
         self._leading = False
 
@@ -153,23 +152,18 @@ class World:
         self._works = dict(works)
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Have rank 0 do ``act(*args)`` while the other ranks answer its maps; what it returns, on every rank.
-
-        Afterwards ``stopping`` is the same on all ranks: that of rank 0 as it was done.
-        """
+        """Have rank 0 do ``act(*args)`` while the other ranks answer its maps; what it returns, on every rank."""
         if self.is_global_zero:
             pulse.name("leading")
             self._leading = True
             value = act(*args, **keywords)
             self._leading = False
-            self.stopping = launching.stop_asked()
-            self.broadcast((None, (value, self.stopping)))
+            self.broadcast((None, value))
             return value
         nothing: tuple[bytes | None, Any] = (None, None)
         while True:
-            asked, came_of_it = self.broadcast(nothing)
+            asked, value = self.broadcast(nothing)
             if asked is None:
-                value, self.stopping = came_of_it
                 return value
             self._answer(decode(asked))
 
@@ -234,6 +228,7 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     message on rank 0 alone (``launching.end`` says why), and the caller never sees it.
     """
     launching.die_with_launcher()
+    launching.set_resume(None)
     signals = launching.watch_signals()
     try:
         fabric, children = placing.launch(settings)
@@ -249,7 +244,6 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
         return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
     finally:
         launching.before_end(None)
-        launching.heed(None)
         signals.stop()
 
 

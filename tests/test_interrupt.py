@@ -1,83 +1,49 @@
-"""Ctrl-C while a run goes on: once lets the round end, twice ends the job at once."""
+"""Ctrl-C while a run goes on: it ends the job at once, and the same command goes on from the last commit."""
 
 from __future__ import annotations
 
 import os
-import re
+import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import content
-from programs import small, snakes
+from conformance import commits, content
+from programs import small
 from programs.forks import Forks, run
 from programs.processes import wait_until
 
-from stageb.commits import committed
-
 KEYS: dict[str, Any] = {
     "runner.epochs": 1,
+    "split": {"train": 1.0, "val": 0.0, "test": 0.0},
     "sampler.samples_per_decode": 1,
+    "reflection.batch_size": 20,
     "model.model_name_or_path": "programs.models:slow",
 }
 
 
-@pytest.mark.parametrize(("world_size", "rank"), [(1, 0), (2, 1)])
-def test_a_first_ctrl_c_lets_the_round_end_and_says_how_to_go_on(tmp_path: Path, world_size: int, rank: int) -> None:
+def has_commits(folder: Path, number: int) -> bool:
+    return commits(folder) >= number
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not(tmp_path: Path, world_size: int) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
-    arguments = small.arguments(tickets, tmp_path / "out", world_size, KEYS)
-    job = Forks([*arguments, "--fresh"], world_size, tmp_path / "job")
-    assert wait_until(lambda: committed(tmp_path / "out/run")["number"] >= 2, 60.0)
-    process = job.ranks[rank].pid
-    assert process
-    os.kill(process, signal.SIGINT)
-    os.kill(process, signal.SIGINT)  # a wrapper's copy of the same press
-    ended = job.wait()
-    assert ended.codes == (130,) * world_size
-    assert re.search(r"\nfinishing this round( \(about \d+ s\))?; Ctrl-C again stops at once\n", ended.err)
-    last = committed(tmp_path / "out/run")
-    done = re.search(r"\nstopped after (\d+) of (\d+) rounds, all committed", ended.err)
-    assert done
-    assert 0 < int(done[1]) < int(done[2])
-    assert not last["state"]["finished"]
-    assert run(arguments, world_size, tmp_path / "again").codes == (0,) * world_size
-    assert (
-        run([*arguments, f"--output.root={tmp_path}/undisturbed"], world_size, tmp_path / "other").codes == (0,) * world_size
-    )
-    assert content(tmp_path / "out/run") == content(tmp_path / "undisturbed/run")
-
-
-def test_a_second_ctrl_c_ends_the_job_at_once(tmp_path: Path) -> None:
-    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=30)
-    keys = {**KEYS, "model.model_name_or_path": "programs.models:stuck"}
-    job = Forks(small.arguments(tickets, tmp_path / "out", 2, keys), 2, tmp_path / "job")
-    said = tmp_path / "job/err"
-    assert wait_until(lambda: said.exists() and said.read_text().count("stuck") == 2, 60.0)
-    process = job.ranks[0].pid
-    assert process
-    os.kill(process, signal.SIGINT)
-    assert wait_until(lambda: "finishing this round; Ctrl-C again stops at once\n" in said.read_text(), 10.0)
-    time.sleep(0.5)
-    assert all(rank.is_alive() for rank in job.ranks)
-    os.kill(process, signal.SIGINT)
-    ended = job.wait(10.0)
-    assert ended.codes == (130, 130)
-    assert ended.err.strip().splitlines()[-1] == "interrupted by SIGINT; run the same command to go on"
-
-
-def test_snake_goes_on_to_its_next_commit(tmp_path: Path) -> None:
-    long = {"runner__total_steps": snakes.GAMES * 4 * 4000, "runner__commit_every": 8, "evaluation__every": 0}
-    job = Forks(snakes.arguments(tmp_path / "out", 2, **long), 2, tmp_path / "job")
-    assert wait_until(lambda: committed(tmp_path / "out/run")["number"] >= 1, 60.0)
-    process = job.ranks[0].pid
-    assert process
-    os.kill(process, signal.SIGINT)
-    ended = job.wait()
-    assert ended.codes == (130, 130)
-    last = committed(tmp_path / "out/run")["state"]
-    assert last["update"] % 8 == 0
-    assert not last["finished"]
-    assert re.search(r"\ngoing on to the next commit \(about \d+ s\); Ctrl-C again stops at once\n", ended.err)
-    assert f"stopped after {last['update']} of 4000 updates, all committed" in ended.err
+    whole = small.arguments(tickets, tmp_path / "whole", world_size, KEYS)
+    assert set(run(whole, world_size, tmp_path / "job").codes) == {0}
+    expected, moments = content(tmp_path / "whole" / "run"), random.Random(7)
+    for number, to_all in ((2, True), (3, False)):  # after the third, the mission learns from what its last round brought
+        root = tmp_path / f"after-{number}"
+        arguments = small.arguments(tickets, root, world_size, KEYS)
+        job = Forks(arguments, world_size, root / "job")
+        assert wait_until(partial(has_commits, root / "run", number), 60.0)
+        time.sleep(moments.uniform(0.0, 0.1))
+        for rank in job.ranks if to_all else job.ranks[-1:]:  # a terminal sends it to all, ``kill`` to one
+            assert rank.pid
+            os.kill(rank.pid, signal.SIGINT)
+        assert set(job.wait().codes) == {130}
+        assert set(run(arguments, world_size, root / "again").codes) == {0}
+        assert content(root / "run") == expected, f"interrupted after commit {number}"

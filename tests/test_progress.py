@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from stageb import launching, progress
+from stageb import progress
 from stageb.config import OutputConfig
 from stageb.progress import Plan, Progress
 
-PLAN = Plan("step", total=12, done=2, commit_every=5)
+PLAN = Plan("step", total=12, done=2)
 
 
 class Clock(SimpleNamespace):
@@ -25,8 +25,7 @@ class Clock(SimpleNamespace):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Of the module; and what these tests pretend to have been started by, away from any terminal."""
-    monkeypatch.setattr(launching, "command_line", lambda: "stageb fit --loop mine")
+    """Of the module, away from any terminal."""
     for name in ("TTY_COMPATIBLE", "TTY_INTERACTIVE", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     clock = Clock()
@@ -78,29 +77,6 @@ def test_a_terminal_shows_a_bar_with_the_figures_and_lines_for_what_is_worth_one
     assert re.search(r"4/12 steps .*loss 4", seen)
     assert "step 4/12: evaluated: 4, 1.00 s, " in seen
     assert "step 3/12" not in seen
-
-
-def test_ctrl_c_is_told_how_far_it_is_to_the_next_commit_and_how_to_go_on(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shown = Progress("opening", PLAN, "error")
-    shown.stops()  # before any row nobody knows how long a step takes
-    clock.now += 30.0
-    shown.recorded(3, "loss 3", worth_a_line=False)
-    shown.stops()
-    shown.close()
-    shown.stopped(5)
-    _, before, after, *last = told(capsys)
-    assert before == "going on to the next commit; Ctrl-C again stops at once"
-    assert after == "going on to the next commit (about 60 s); Ctrl-C again stops at once"
-    assert last == ["stopped after 5 of 12 steps, all committed; to go on:", "  stageb fit --loop mine"]
-
-
-def test_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = progress.stopped("3 of 6 rounds", "--guidance.reset_on_rerun false")
-    assert said.endswith("all committed; to go on:\n  stageb fit --loop mine --guidance.reset_on_rerun false")
-    monkeypatch.setattr(launching, "command_line", lambda: "")
-    assert progress.stopped("3 of 6 rounds", "--x") == "stopped after 3 of 6 rounds, all committed; the same command goes on"
 
 
 def test_a_run_that_is_over_shows_its_result_again(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ from lightning.fabric.loggers import CSVLogger
 from programs import detectors, growths, small, snakes
 
 import stageb
-from stageb import launching
 from stageb.__main__ import main
-from stageb.commits import committed
 from stageb.errors import JournalError
 from stageb.journal import Journal
 
@@ -50,17 +47,17 @@ def test_a_run_lets_go_of_its_folder_and_its_loggers_however_it_ends(
     loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line, run, commit = arguments(loop, tmp_path / "out"), tmp_path / "out" / "run", Journal.commit
-    monkeypatch.setattr(launching, "stop_asked", lambda: committed(run)["number"] == 1)
-    assert main(line) == launching.INTERRUPTED
-    assert re.search(rf"\nstopped after 1 of \d+ {COUNTS[loop]}, all committed; ", capsys.readouterr().err)
-    monkeypatch.undo()
+    mishap: BaseException
 
-    def full(journal: Journal, *given: Any, **named: Any) -> None:
+    def disturbed(journal: Journal, *given: Any, **named: Any) -> None:
         if journal.number == 1:
-            raise JournalError("the disk is full")
+            raise mishap
         commit(journal, *given, **named)
 
-    monkeypatch.setattr(Journal, "commit", full)
+    monkeypatch.setattr(Journal, "commit", disturbed)
+    mishap = KeyboardInterrupt()
+    assert main(line) == 130
+    mishap = JournalError("the disk is full")
     assert main(line) == 1
     err = capsys.readouterr().err
     assert "the disk is full" in err

@@ -34,15 +34,13 @@ def main(world: World, config: GrowthConfig, resolved_yaml: str, fresh: bool) ->
         if world.lead(run.finished, fresh):
             return 0
         begun, snapshot = world.lead(run.begin, fresh, ranks.places())
-        if not updates(world, run, ranks, begun, snapshot):
-            return world.lead(run.stop)
+        updates(world, run, ranks, begun, snapshot)
         world.lead(run.end)
     return 0
 
 
-def updates(world: World, run: Run, ranks: Ranks, begun: int, snapshot: Snapshot) -> bool:
-    """The updates from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit that is
-    due: one in between would leave other files than a run that nothing disturbed."""
+def updates(world: World, run: Run, ranks: Ranks, begun: int, snapshot: Snapshot) -> None:
+    """The updates from ``begun`` on."""
     schedule = ranks.schedule
     for update in range(begun, schedule.updates):
         played = ranks.play(update, snapshot)
@@ -51,6 +49,3 @@ def updates(world: World, run: Run, ranks: Ranks, begun: int, snapshot: Snapshot
         world.lead(run.record, update, played, tested)
         if schedule.commits(update):
             world.lead(run.commit, update)
-            if world.stopping and update + 1 < schedule.updates:
-                return False
-    return True

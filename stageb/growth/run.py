@@ -77,7 +77,7 @@ class Run(LearningRun):
         also = devices.told(places, shares, self.config.growth.block)
         if self.config.growth.ddp and len(places) > 1:
             also.append("growth.ddp: all ranks train each of these together")
-        self._show(VIEW, Plan("update", self.schedule.updates, done, self.config.growth.commit_every), opening, also)
+        self._show(VIEW, Plan("update", self.schedule.updates, done), opening, also)
         self._since = time.monotonic()
         return done, self._snapshot()
 

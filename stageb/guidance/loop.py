@@ -3,8 +3,7 @@ choose, commit.
 
 Fabric has launched the ranks (``world.py``). What rank 0 decides it does in ``lead``, where the other ranks answer what it
 asks (judging tickets, sampling reflections) until it is done; what each step does stands in ``run.py``. A run goes on from
-any commit by walking the same loop: ``hand_out``, ``close`` and ``choose`` pass over what was done before. A first Ctrl-C
-(``world.stopping``) lets the round end, so that no work is lost; everything that a round brings is committed with it.
+any commit by walking the same loop: ``hand_out``, ``close`` and ``choose`` pass over what was done before.
 """
 
 from __future__ import annotations
@@ -42,25 +41,16 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
         if not world.lead(run.finished, fresh):
             ranks.load()
             world.lead(run.begin, fresh)
-            try:
-                epochs(world, run, ranks)
-            except Stopped:
-                return world.lead(run.stop)
+            epochs(world, run, ranks)
             world.lead(run.end)
     return 0
 
 
-class Stopped(Exception):  # noqa: N818 - nothing is wrong
-    """On all ranks at once: the run ends here, to be gone on with."""
-
-
 def epochs(world: World, run: Run, ranks: Ranks) -> None:
-    """Judge, learn for some epochs, choose, judge again. Raises ``Stopped``."""
+    """Judge, learn for some epochs, choose, judge again."""
 
     def roll_out(batch: Round) -> None:
         guidance = world.lead(run.hand_out, batch)
-        if world.stopping:
-            raise Stopped
         if guidance:
             answers = ranks.roll_out(batch, guidance, run.within)
             world.lead(run.take_in, batch, answers)

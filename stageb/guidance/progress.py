@@ -25,7 +25,7 @@ from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import NOWHERE, Round, Schedule
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
-from stageb.progress import console, stopped
+from stageb.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 JUDGED_BY = {
@@ -174,17 +174,6 @@ class Progress:
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
         self._says("info", "\n".join(lines))
-
-    def stops(self) -> None:
-        """Somebody has pressed Ctrl-C, and is told what comes of it. In a thread of its own."""
-        done, now = self._rounds_done - self._rounds_before, time.monotonic()
-        to_come = round((self._last - self._began) / done - (now - self._last)) if done else 0
-        about = f" (about {to_come} s)" if to_come > 0 else ""
-        self._console.print(f"finishing this round{about}; Ctrl-C again stops at once")
-
-    def stopped(self, beside: str) -> None:
-        """The run has stopped, as somebody asked: how to go on, by the same command with ``beside``."""
-        self._console.print(stopped(f"{self._rounds_done} of {self._rounds} rounds", beside))
 
     def _says(self, level: Level, text: str) -> None:
         if LEVELS.index(level) >= LEVELS.index(self._config.log_level):

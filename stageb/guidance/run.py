@@ -89,13 +89,8 @@ class Run(runs.Run):
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.tells, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
         self.progress.starts(self.inputs, by)
-        launching.heed(self.progress.stops)
-
-    def stop(self) -> int:
-        """Somebody has asked for it: say how to go on. The exit code; all that was done is committed."""
-        self.progress.close()
-        self.progress.stopped("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")
-        return launching.INTERRUPTED
+        if self.journal.number:
+            self._set_resume()
 
     def end(self) -> None:
         """Nothing is left to do: say what came of it."""
@@ -131,9 +126,13 @@ class Run(runs.Run):
         changed = {name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.get(name)}
         self.state = self._ended(state)
         self.journal.commit(to_plain(self.state), changed)
+        self._set_resume()
         now = time.monotonic()
         self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])
         self._since = now
+
+    def _set_resume(self) -> None:
+        launching.set_resume("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")
 
     # Rounds
 
@@ -237,8 +236,6 @@ class Run(runs.Run):
         if place <= self.state.done:
             return
         self._reflect_while_due(name, 1)
-        if launching.stop_asked():
-            return
         if self.learns(name) and learning.may_prune(self.state.missions[name], self.config):
             self._prune(name)
         mission = self.state.missions[name]
@@ -267,7 +264,7 @@ class Run(runs.Run):
         return not self.state.ended and (patience is None or self.state.missions[name].idle_epochs < patience)
 
     def _reflect_while_due(self, name: str, size: int) -> None:
-        while learning.due(self.state.missions[name], size) and self.learns(name) and not launching.stop_asked():
+        while learning.due(self.state.missions[name], size) and self.learns(name):
             self._reflect_once(name)
 
     def _reflect_once(self, name: str) -> None:

@@ -33,15 +33,13 @@ def main(world: World, config: SnakeConfig, resolved_yaml: str, fresh: bool) -> 
         begun, checkpoint = world.lead(run.begin, fresh, schedule)
         ranks = Ranks(config, schedule, world)
         ranks.take_up(checkpoint)
-        if not updates(world, run, ranks, begun):
-            return world.lead(run.stop)
+        updates(world, run, ranks, begun)
         world.lead(run.end)
     return 0
 
 
-def updates(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
-    """The updates from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit that is
-    due: one in between would leave other files than a run that nothing disturbed."""
+def updates(world: World, run: Run, ranks: Ranks, begun: int) -> None:
+    """The updates from ``begun`` on."""
     schedule = ranks.schedule
     for update in range(begun, schedule.updates):
         rollout = ranks.roll_out(update)
@@ -54,6 +52,3 @@ def updates(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
         if schedule.commits(update):
             checkpoint = ranks.checkpoint()
             world.lead(run.commit, update, checkpoint)
-            if world.stopping and update + 1 < schedule.updates:
-                return False
-    return True

@@ -101,7 +101,7 @@ class Run(LearningRun):
         runs.describe(self.journal, self._yaml, ("torch", "lightning"), facts)
         rows = self.journal.rows(METRICS)
         opening = progress.opening(self.config, schedule, done, rows[-1] if rows else None)
-        self._show(VIEW, Plan("update", schedule.updates, done, self.config.runner.commit_every), opening)
+        self._show(VIEW, Plan("update", schedule.updates, done), opening)
         self._since, self._recorded = time.monotonic(), done
         return done, torch.load(path, weights_only=True) if path else None
 

@@ -34,14 +34,13 @@ def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: 
         ranks = Ranks(config, inputs, world, model)
         ranks.take_up(checkpoint)
         world.lead(run.ready, ranks, begun)
-        if not steps(world, run, ranks, begun):
-            return world.lead(run.stop)
+        steps(world, run, ranks, begun)
         world.lead(run.end)
     return 0
 
 
-def steps(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
-    """The steps from ``begun`` on; whether they came to their end. A first Ctrl-C has them stop at the next commit."""
+def steps(world: World, run: Run, ranks: Ranks, begun: int) -> None:
+    """The steps from ``begun`` on."""
     schedule = ranks.schedule
     for step in range(begun, schedule.steps):
         targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
@@ -51,6 +50,3 @@ def steps(world: World, run: Run, ranks: Ranks, begun: int) -> bool:
         if schedule.commits(step):
             checkpoint = ranks.checkpoint(step + 1)
             world.lead(run.commit, step, checkpoint)
-            if world.stopping and step + 1 < schedule.steps:
-                return False
-    return True

@@ -98,7 +98,7 @@ class Run(LearningRun):
         also = []
         if aside:
             also.append(f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}")
-        plan = Plan("step", self.schedule.steps, done, self.config.schedule.commit_every)
+        plan = Plan("step", self.schedule.steps, done)
         self._show(VIEW, plan, progress.opening(self.config, self.schedule, done), also)
         self._since = time.monotonic()
 

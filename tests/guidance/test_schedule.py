@@ -78,7 +78,7 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
         return act(*args)
 
     walk = Walk(Schedule(split_tickets(world, config), config, size))
-    epochs(SimpleNamespace(lead=lead, stopping=False), walk, SimpleNamespace())  # type: ignore[arg-type]
+    epochs(SimpleNamespace(lead=lead), walk, SimpleNamespace())  # type: ignore[arg-type]
     return walk
 
 

@@ -97,8 +97,6 @@ def main(world: World) -> int:
         raise ConfigError("model.model_name_or_path", "nowhere", "name a folder that exists")
     world.agree("inputs", "other" if (args.mishap, args.on) == ("disagree", world.rank) else "same")
     world.offer(works(world))
-    if args.mishap == "rounds":
-        return rounds(world)
     if args.mishap == "parted":  # one rank sits in a collective that the others never come to
         note_the_time()
         if world.rank == args.on:
@@ -108,17 +106,6 @@ def main(world: World) -> int:
         note_the_time()
         torch.distributed.destroy_process_group = lambda: time.sleep(FOREVER_S)
     return code
-
-
-def rounds(world: World) -> int:
-    """A loop that lets its round end at a first SIGINT."""
-    world.lead(launching.heed, lambda: print("finishing this round", file=sys.stderr, flush=True))
-    processes = world.gather(str(os.getpid()).encode())
-    if args.ready and world.is_global_zero:
-        args.ready.write_text(json.dumps(list(map(int, processes))))
-    while not world.stopping:
-        world.lead(time.sleep, 0.5)
-    return world.lead(lambda: print("stopped in good order", file=sys.stderr, flush=True) or 130)
 
 
 def lead(world: World) -> int:
