@@ -39,6 +39,7 @@ THIRD_PARTY = {
     "stageb/graphs": {"torch"},
     "stageb/ppo": {"torch"},
     "stageb/muon": {"torch"},
+    "stageb/replicas": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/*/summary": {"rich"},

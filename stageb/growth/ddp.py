@@ -20,15 +20,14 @@ Why torch's DistributedDataParallel is not what does it: docs/growth-ddp.md.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
+from stageb import replicas
 from stageb.config import require
-from stageb.errors import StagebError
 from stageb.growth import bank, counterfactual, training
 from stageb.growth.bank import PARTS
 from stageb.growth.config import GrowthConfig
@@ -37,11 +36,8 @@ from stageb.growth.counterfactual import Judged
 from stageb.growth.data import Split
 from stageb.growth.training import EpochFigures, Hosts
 from stageb.growth.types import Action, Op, View
-from stageb.world import World, decode, encode
-
-
-class DivergedError(StagebError):
-    """Ranks that were to hold one network hold two."""
+from stageb.replicas import DivergedError, digest, digest_of
+from stageb.world import World, encode
 
 
 def check(config: GrowthConfig, world_size: int) -> None:
@@ -101,14 +97,7 @@ class Together:
 
     def agree(self, mine: Mapping[str, str]) -> None:
         """Raise DivergedError, the same on every rank, unless all hold equal digests."""
-        first, *others = (decode(each) for each in self.world.gather(encode(mine)))
-        for rank, held in enumerate(others, start=1):
-            apart = [name for name in first if held.get(name) != first[name]]
-            if apart:
-                raise DivergedError(
-                    f"epoch {self.step}: rank {rank} parted from rank 0 in {', '.join(apart)}; the last commit is intact: "
-                    "give the command again, and see to that rank's device if it parts again"
-                )
+        replicas.agree(self.world, f"epoch {self.step}", mine)
 
     def _part(self, batches: Tensor) -> Tensor:
         """This rank's examples of every minibatch: (B, S, N) to (B, S, N / ranks)."""
@@ -134,15 +123,8 @@ class _Led:
 
 def digests(state: Mapping[str, Tensor]) -> dict[str, str]:
     """Digests of a ``Hosts.state()``, one for each part and one for the counts: of names, shapes and bytes."""
-    held: dict[str, list[bytes]] = {part: [] for part in (*PARTS, "counts")}
+    held: dict[str, dict[str, Tensor]] = {part: {} for part in (*PARTS, "counts")}
     for name, tensor in state.items():
         _, _, segment = name.partition(".")
-        place = held[PARTS[bank.part(segment)] if segment else "counts"]
-        plain = tensor.detach().cpu().contiguous().reshape(-1)
-        place += [f"{name} {plain.dtype} {tuple(tensor.shape)} ".encode(), plain.view(torch.uint8).numpy().tobytes()]
-    return {part: digest(b"".join(pieces)) for part, pieces in held.items()}
-
-
-def digest(data: bytes) -> str:
-    """Of ``data``."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+        held[PARTS[bank.part(segment)] if segment else "counts"][name] = tensor
+    return {part: digest_of(tensors) for part, tensors in held.items()}

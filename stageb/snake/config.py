@@ -88,7 +88,7 @@ class RunnerConfig:
     compile: bool = False
     """Have torch compile the network: a minute at the start, and faster from then on; needs a C compiler."""
     divergence_every: int = 50
-    """Updates between two measurements of how far replicas are apart."""
+    """Updates between two comparisons of what ranks hold, beside those before every commit."""
 
     def __post_init__(self) -> None:
         given = self.per_rank_num_envs

@@ -44,11 +44,11 @@ def updates(world: World, run: Run, ranks: Ranks, begun: int) -> None:
     for update in range(begun, schedule.updates):
         rollout = ranks.roll_out(update)
         figures = ranks.learn(rollout, update)
-        apart = ranks.divergence() if schedule.compares(update) else None
+        apart = ranks.compare(update) if schedule.compares(update) else None
         tested = ranks.evaluate(update) if schedule.evaluates(update) else None
         if schedule.logs(update) or tested:
             ended = ranks.ended()
             world.lead(run.record, update, figures, ended, apart, tested)
         if schedule.commits(update):
-            checkpoint = ranks.checkpoint()
+            checkpoint = ranks.checkpoint(update)
             world.lead(run.commit, update, checkpoint)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import heap, ppo, seeds
+from stageb import heap, ppo, replicas, seeds
+from stageb.replicas import digest_of
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
@@ -90,15 +91,16 @@ class Ranks:
         mine, self._ended = self._ended, Played()
         return _together(self.world, mine)
 
-    def divergence(self) -> float:
-        """How far the weights of two ranks are apart, at most: 0 where gradients are reduced as they must be."""
-        if self.world.world_size == 1:
-            return 0.0
-        weights = torch.cat([each.detach().flatten() for each in self.agent.parameters()])
-        with self.world.together("divergence"):
-            highest = torch.as_tensor(self.world.fabric.all_reduce(weights.clone(), reduce_op="max"))
-            lowest = torch.as_tensor(self.world.fabric.all_reduce(weights.clone(), reduce_op="min"))
-        return float((highest - lowest).max())
+    def compare(self, update: int) -> float:
+        """How far replicas are apart after an update: 0. Raises DivergedError, on all ranks alike, where weights or the
+        optimiser's moments differ in a bit."""
+        if self.world.world_size > 1:
+            moments = (self.optimizer.state[each] for each in self.agent.parameters())
+            named = {f"{place} {name}": each for place, state in enumerate(moments) for name, each in state.items()}
+            with self.world.together(f"replicas of update {update}"):  # the device may still wait for other ranks
+                mine = {"weights": digest_of(self.agent.state_dict()), "moments": digest_of(named)}
+            replicas.agree(self.world, f"update {update + 1}", mine)
+        return 0.0
 
     def evaluate(self, update: int) -> Played:
         """Whole games of the agent as it stands, shared out over ranks; the same games after every update."""
@@ -108,8 +110,10 @@ class Ranks:
             found = evaluate.play_out(self.agent, self.config.game, seed, numbers, self.world.fabric.autocast)
         return _together(self.world, evaluate.summed(found))
 
-    def checkpoint(self) -> Checkpoint:
-        """All that a run goes on from; on rank 0 the games of all ranks, elsewhere its own alone."""
+    def checkpoint(self, update: int) -> Checkpoint:
+        """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises DivergedError: what ranks do
+        not agree on is never committed."""
+        self.compare(update)
         parts = self.world.gather(pack(self.game.state()))
         if not self.world.is_global_zero:
             return {}

@@ -17,9 +17,10 @@ from stageb.errors import ConfigError
 from stageb.growth import bank, counterfactual, hosts, training
 from stageb.growth.config import HostConfig
 from stageb.growth.data import Split
-from stageb.growth.ddp import DivergedError, Together, check
+from stageb.growth.ddp import Together, check
 from stageb.growth.kinds import Form
 from stageb.growth.types import Action, Op, View
+from stageb.replicas import DivergedError
 from stageb.world import World
 
 PLAN = hosts.plan(HostConfig(width=8, blend="gated"), Form((6,), 3))

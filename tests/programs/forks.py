@@ -122,6 +122,7 @@ def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, k
 
     import programs.diverging
     import programs.falling
+    import programs.parting
     import programs.regression
     import programs.scribbling
     import programs.withering  # noqa: F401 - their loops are in the registry from now on

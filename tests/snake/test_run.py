@@ -98,6 +98,17 @@ def test_three_ranks_go_on_to_the_very_bytes_of_a_run_that_was_not_disturbed(tmp
     assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
 
 
+@pytest.mark.parametrize("parts", ["weights", "moments"])
+def test_a_run_whose_ranks_part_ends_before_its_next_commit_and_goes_on_from_the_last(tmp_path: Path, parts: str) -> None:
+    """By the last bit of one number, after 7 updates; commits are after 4, 8 and 12, other comparisons after 5 and 10."""
+    keys = {"loop": "parting", "runner__commit_every": 4, "runner__divergence_every": 5, "parts": parts, "parts_on": 1}
+    parted, resumed = (forks.run(brief(tmp_path, 2, **keys), 2, tmp_path / job) for job in ("parted", "resumed"))
+    assert parted.codes == (1, 1), parted.err
+    assert f"update 8: rank 1 parted from rank 0 in {parts}; the last commit is intact" in parted.err.splitlines()[-1]
+    assert resumed.codes == (0, 0), resumed.err
+    assert "going on after 4 of 12 updates" in resumed.err
+
+
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
     cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 512 * 8 * 6}
     for world_size, kill in ((1, 60), (2, None)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 import torch
 from programs.ranks import on_ranks
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch import Tensor
 from stageb import ppo
 from stageb.config import PpoConfig
 from stageb.nonfinite import NonFiniteError
+from stageb.replicas import DivergedError
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
 from stageb.snake.ranks import Ranks
@@ -63,21 +63,33 @@ def test_the_gradient_of_two_ranks_is_that_of_one_on_both_their_batches() -> Non
 
 
 def test_a_hundred_updates_leave_one_agent() -> None:
-    def act(world: World) -> tuple[float, float, float]:
+    def act(world: World) -> tuple[float, float, list[str]]:
         ranks = ranks_of(world)
         before = weights(ranks)
         for update in range(100):
             ranks.learn(ranks.roll_out(update), update)
-        apart = ranks.divergence()
+        apart = ranks.compare(99)
         moved = float((weights(ranks) - before).abs().max())
-        if world.rank == 1:
-            next(ranks.agent.parameters()).data[0] += 0.5
-        return apart, moved, ranks.divergence()
+        said = []
+        first = next(iter(ranks.agent.parameters()))
+        for spoilt in (first.data, ranks.optimizer.state[first]["exp_avg"], ranks.optimizer.state[first]["step"][None]):
+            if world.rank == 1:
+                spoilt[0] += 0.5
+            try:
+                ranks.checkpoint(99)
+            except DivergedError as error:
+                said.append(str(error).partition(";")[0])
+            if world.rank == 1:
+                spoilt[0] -= 0.5
+        return apart, moved, said
 
-    for apart, moved, spoilt in on_ranks(2, act):
+    parted = "update 100: rank 1 parted from rank 0 in"
+    for apart, moved, said in on_ranks(2, act):
         assert apart == 0.0
         assert moved > 0.1
-        assert spoilt == pytest.approx(0.5)
+        assert said[:1] == [f"{parted} weights"]
+        assert len(said) == 3
+        assert all(each.startswith(parted) and each.endswith("moments") for each in said[1:])
 
 
 def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size() -> None:
@@ -183,7 +195,7 @@ def test_a_checkpoint_holds_all_that_comes_after() -> None:
         ranks, other = ranks_of(world), ranks_of(world)
         for update in range(3):
             ranks.learn(ranks.roll_out(update), update)
-        kept = world.broadcast(ranks.checkpoint())
+        kept = world.broadcast(ranks.checkpoint(2))
         other.take_up(kept)
         pairs = [(each.roll_out(3), each) for each in (ranks, other)]
         (one, _), (two, _) = pairs
