@@ -2,7 +2,8 @@
 
 Every rank but 0 holds one connection to rank 0, on which both tell each other that they live and what they are at
 (``pulse``). A thread of its own listens, so a main thread deep inside a collective neither delays a sign of life nor fakes
-one. Plain sockets: a process that ends closes them at once, whatever launched it, and no collective has a part in them.
+one. Plain sockets (``meeting``): a process that ends closes them at once, whatever launched it, and no collective has a part
+in them. What is said on them, and how long that may be, is checked as anything that comes from outside.
 
 What ends a job, on rank 0, which speaks for all:
 
@@ -13,6 +14,7 @@ What ends a job, on rank 0, which speaks for all:
   as long again later.
 - *No progress* for ``timeout_s``: a rank is at work that must get on (``pulse.at``) and neither finishes nor ticks.
 - *All wait*: every rank has been in a collective for ``timeout_s``, so none will ever come.
+- *A message that cannot be read.* Half a message, and then nothing, is silence.
 
 What it cannot tell: work that nobody watches, such as rank 0's own between two maps, may take as long as it takes.
 """
@@ -20,7 +22,6 @@ What it cannot tell: work that nobody watches, such as rank 0's own between two 
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
 import secrets
@@ -30,21 +31,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection, wait
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
-from stageb import launching, pulse
+from stageb import launching, meeting, pulse
 from stageb.errors import InputError, RankError, StagebError
+from stageb.meeting import Address, Channel
 from stageb.pulse import Pulse
 
-MEET_S = 60.0  # for all ranks to find rank 0, once they have met
 LOOK_S = 0.25  # between two looks at who is silent or stuck
 LAST_S = 0.5  # for other ranks to leave by themselves
-HELLO_S = 5.0  # for whoever connects to say the word
 SIGNALLED = 128  # exit codes of processes that a signal has ended lie above
-
-Address = tuple[str, int, str]  # host, port, and the word that only ranks of this job know
+MESSAGE_BYTES = 2_000_000  # of one message, at most
+LABEL, CAUSE, TRACE = 1_000, 50_000, 50_000  # characters of each that are sent, at most: up to 12 bytes each
 
 
 @dataclass
@@ -64,19 +64,37 @@ class _Seen:
 class _Peer(_Seen):
     """The other end of a connection."""
 
-    connection: Connection = field(kw_only=True)
+    channel: Channel = field(kw_only=True)
     process: int | None = field(kw_only=True)  # its id, where it runs on this machine
     heard: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)  # one sender at a time
-    # This side has said bye, and says no more: a process that ends with mail unread resets what it sent.
+    # This side says no more: it has said bye, and a process that ends with mail unread resets what it sent; or the other end
+    # has taken in half a message, or none, for too long.
     parted: bool = False
 
     def send(self, *message: Any) -> None:
         """Say something. A closed connection is noticed by whoever receives."""
-        with self.lock, contextlib.suppress(OSError):
-            if not self.parted:
-                self.connection.send_bytes(json.dumps(message).encode())
-            self.parted = self.parted or message[0] == "bye"
+        with self.lock:
+            self._send(message)
+
+    def send_last(self, *message: Any) -> None:
+        """Say something, if that can be done at once."""
+        if self.lock.acquire(timeout=LAST_S):
+            self.channel.connection.settimeout(LAST_S)
+            self._send(message)
+            self.lock.release()
+
+    def _send(self, message: tuple[Any, ...]) -> None:
+        if not self.parted:
+            self.parted = message[0] == "bye"
+            try:
+                self.channel.send(json.dumps(message).encode())
+            except OSError:
+                self.parted = True
+
+
+class _Unknown(Exception):  # noqa: N818 - never seen outside
+    """JSON, but no message."""
 
 
 class Watchdog:
@@ -99,61 +117,37 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, daemon=True, name="stageb-watchdog")
 
     def listen(self, host: str) -> Address:
-        """On rank 0: await the others. ``host`` is where they find it; on this machine alone where that is 127.0.0.1."""
-        self._server = socket.create_server(("127.0.0.1" if host == "127.0.0.1" else "", 0), backlog=self._world_size)
-        self._server.settimeout(MEET_S)
+        """On rank 0: open a door for the others, which find it at ``host``. Raises ``RankError``."""
+        try:
+            self._server = meeting.listen(host)
+        except OSError as error:
+            raise RankError(self._rank, "launch", f"no port can be opened at {host}: {error}") from error
         return host, self._server.getsockname()[1], secrets.token_hex(16)
 
     def meet(self, address: Address) -> None:
         """Connect every rank with rank 0 and begin to watch. Raises ``RankError`` where that fails."""
-        host, port, word = address
         try:
-            if self._rank:
-                opened = socket.create_connection((host, port), MEET_S)
-                opened.settimeout(None)
-                connection = Connection(opened.detach())
-                connection.send_bytes(json.dumps([word, self._rank, launching.machine(), os.getpid()]).encode())
-                self._peers[0] = _Peer(connection=connection, process=self._near(json.loads(connection.recv_bytes())))
-            while self._rank == 0 and len(self._peers) < self._world_size - 1:
-                self._welcome(word)
-        except (OSError, EOFError, ValueError) as error:
+            if self._server:
+                with self._server:
+                    ranks = meeting.welcome(self._server, address[2], self._world_size, self._patience)
+            else:
+                ranks = {0: meeting.call(address, self._rank, self._patience)}
+        except OSError as error:
             raise RankError(self._rank, "launch", f"the ranks did not find together: {error}") from error
-        if self._server:
-            self._server.close()
+        self._peers = {rank: _Peer(channel=met.channel, process=met.process) for rank, met in ranks.items()}
         self._everyone = list(self._peers.values())
         launching.before_end(self._end_others)
         if self._rank:
-            pulse.listen(lambda now: self._peers[0].send("pulse", asdict(now)))
+            pulse.listen(lambda now: self._peers[0].send(*_pulse(now)))
         self._thread.start()
-
-    def _welcome(self, word: str) -> None:
-        """On rank 0: take one rank in. Whoever does not know the word is sent away."""
-        assert self._server is not None
-        accepted, _ = self._server.accept()
-        accepted.settimeout(None)
-        connection = Connection(accepted.detach())
-        said: Any = None
-        with contextlib.suppress(OSError, EOFError, ValueError):
-            said = json.loads(connection.recv_bytes(10_000)) if connection.poll(HELLO_S) else None
-        first = str(said[0]) if isinstance(said, list) and said else ""
-        if not hmac.compare_digest(first.encode(errors="replace"), word.encode()):
-            connection.close()
-            return
-        connection.send_bytes(json.dumps([launching.machine(), os.getpid()]).encode())
-        self._peers[said[1]] = _Peer(connection=connection, process=self._near(said[2:]))
-
-    @staticmethod
-    def _near(place: list[Any]) -> int | None:
-        machine, process = place
-        return int(process) if machine == launching.machine() else None
 
     def fail(self, error: StagebError) -> NoReturn:
         """End the job with ``error`` of this rank."""
         if self._rank == 0:
             end_with(error)
         failure = error if isinstance(error, RankError) else rank_error(self._rank, error, pulse.now().label)
-        body = {"rank": self._rank, "where": failure.where, "cause": failure.cause, "trace": failure.trace}
-        self._peers[0].send("error", body, isinstance(error, InputError))
+        where, cause, trace = failure.where[:LABEL], failure.cause[:CAUSE], failure.trace[-TRACE:]
+        self._peers[0].send("error", self._rank, where, cause, trace, isinstance(error, InputError))
         threading.Event().wait()  # until rank 0, or its silence, ends this process
         raise AssertionError
 
@@ -175,7 +169,7 @@ class Watchdog:
         agent for half a minute."""
         for peer in self._everyone:
             if self._rank == 0 or code > SIGNALLED:
-                peer.send("end", code)
+                peer.send_last("end", code)
         deadline = time.monotonic() + LAST_S
         speaks = self._rank == 0 or self._rank_0_lost
         near = [peer.process for peer in self._everyone if peer.process is not None] if speaks else []
@@ -188,33 +182,47 @@ class Watchdog:
     def _watch(self) -> None:
         beat = 0.0
         while self._peers or not self._closing:
-            for ready in wait([peer.connection for peer in self._peers.values()], min(LOOK_S, self._beat_s)):
-                self._hear(next(rank for rank, peer in self._peers.items() if peer.connection is ready))
+            ready = wait([peer.channel.connection for peer in self._peers.values()], min(LOOK_S, self._beat_s))
+            for rank, peer in list(self._peers.items()):
+                self._hear(rank, peer, peer.channel.connection in ready)
             now = time.monotonic()
             if now - beat >= self._beat_s:
                 beat = now
                 for peer in self._everyone:
-                    peer.send("pulse", asdict(pulse.now()))
+                    peer.send(*_pulse(pulse.now()))
             self._look(now)
 
-    def _hear(self, rank: int) -> None:
-        peer = self._peers[rank]
+    def _hear(self, rank: int, peer: _Peer, more: bool) -> None:
+        """Act on what a rank has said; ``more`` says whether something has come since this was last asked."""
         try:
-            kind, *body = json.loads(peer.connection.recv_bytes())
+            if more:
+                peer.channel.read(MESSAGE_BYTES)
+            while peer.channel.lines:
+                line = peer.channel.lines.popleft()
+                peer.heard = time.monotonic()
+                self._act(rank, peer, json.loads(line))
         except (OSError, EOFError):
             self._lost(rank, "its connection closed")
-        peer.heard = time.monotonic()
-        if kind == "pulse":
-            peer.got(Pulse(**body[0]))
-        elif kind == "error":
-            failure, early_input = RankError(**body[0]), body[1]
-            if not early_input:
-                end_with(failure)
-            self._early = self._early or failure
-        elif kind == "end":
-            launching.end(int(body[0]), "" if self._rank else launching.interrupted(int(body[0]) - SIGNALLED))
-        elif kind == "bye":
-            del self._peers[rank]
+        except _Unknown:
+            self._lost(rank, f"it sent what cannot be read: {line[:100]!r}")
+        except (ValueError, RecursionError) as error:  # no JSON, too deeply nested, too long
+            self._lost(rank, f"it sent what cannot be read: {error}")
+
+    def _act(self, rank: int, peer: _Peer, message: Any) -> None:
+        match message:
+            case ["pulse", str(label), ("working" | "waiting" | "free") as kind, int(count)]:
+                peer.got(Pulse(label, kind, count))
+            case ["error", int(which), str(where), str(cause), str(trace), bool(early_input)]:
+                failure = RankError(which, where, cause, trace)
+                if not early_input:
+                    end_with(failure)
+                self._early = self._early or failure
+            case ["end", int(code)] if self._rank or code > SIGNALLED:
+                launching.end(code, "" if self._rank else launching.interrupted(code - SIGNALLED))
+            case ["bye"]:
+                del self._peers[rank]
+            case _:
+                raise _Unknown
 
     def _look(self, now: float) -> None:
         """Find who is silent, who is stuck."""
@@ -255,6 +263,11 @@ def _runs(process: int, send: int = 0) -> bool:
         os.kill(process, send)
         return True
     return False
+
+
+def _pulse(now: Pulse) -> tuple[str, str, str, int]:
+    """The message that this process is at ``now``."""
+    return "pulse", now.label[:LABEL], now.kind, now.count
 
 
 def end_with(error: StagebError) -> NoReturn:

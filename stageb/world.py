@@ -35,6 +35,7 @@ commit by the same command, which also serves a machine that went away.
 from __future__ import annotations
 
 import io
+import ipaddress
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +47,7 @@ import torch.distributed
 from lightning.fabric import Fabric
 from torch import Tensor
 
-from stageb import launching, placing, pulse
+from stageb import launching, meeting, placing, pulse
 from stageb.config import FabricConfig
 from stageb.errors import InputError, RankError, StagebError
 from stageb.watchdog import Watchdog, end_with, rank_error
@@ -249,9 +250,9 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
 
 def _watched(world: World, settings: FabricConfig, children: placing.Children, main: Callable[[World], int]) -> int:
     """``main`` under the watchdog, from the first collective to the last."""
-    host = _host(world.fabric)
     watchdog = Watchdog(world.rank, world.world_size, settings.timeout_s, children.how_ended)
     try:
+        host = _host(world)
         watchdog.meet(world.broadcast(watchdog.listen(host) if world.is_global_zero else ("", 0, "")))
     except RankError as error:
         end_with(error)
@@ -268,8 +269,17 @@ def _watched(world: World, settings: FabricConfig, children: placing.Children, m
     return code
 
 
-def _host(fabric: Fabric) -> str:
-    """Where the other ranks find rank 0."""
-    environment = getattr(fabric.strategy, "cluster_environment", None)
-    one_machine = getattr(fabric.strategy, "num_nodes", 1) == 1
-    return "127.0.0.1" if one_machine or environment is None else str(environment.main_address)
+def _host(world: World) -> str:
+    """The address at which ranks find rank 0: 127.0.0.1 where all are on one machine. Otherwise the launcher's main
+    address, as the first rank sees it that does not take it for its own machine, as rank 0 may by a line in /etc/hosts.
+    Raises RankError."""
+    strategy = world.fabric.strategy
+    environment = getattr(strategy, "cluster_environment", None)
+    if getattr(strategy, "num_nodes", 1) == 1 or environment is None:
+        return "127.0.0.1"
+    try:
+        mine = meeting.resolve(str(environment.main_address))
+    except OSError as error:
+        raise rank_error(world.rank, error, f"looking up {environment.main_address}") from error
+    seen: list[str] = [decode(each) for each in world.gather(encode(mine))]
+    return next((each for each in seen if not ipaddress.ip_address(each.partition("%")[0]).is_loopback), mine)

@@ -5,21 +5,24 @@ Whole jobs under every launcher are in ``test_failures.py``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import resource
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 from programs.processes import child
 
-from stageb import pulse
+from stageb import meeting, pulse
 from stageb.errors import ConfigError, RankError
-from stageb.watchdog import Address, Watchdog
+from stageb.meeting import Address
+from stageb.watchdog import Watchdog
 
 TIMEOUT_S = 1.0
 FOREVER_S = 60.0
@@ -45,8 +48,16 @@ def job(folder: Path, world_size: int, act: Act, meddle: Callable[[Address], Non
     ranks = [child(lambda rank=rank: on_rank(rank)) for rank in range(world_size)]  # type: ignore[misc]
     assert first._server is not None
     first._server.close()
+    watch = threading.Timer(FOREVER_S / 2, kill, [ranks])
+    watch.start()
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
+    watch.cancel()
     return [128 - code if code < 0 else code for code in codes], said.read_text()
+
+
+def kill(processes: list[int]) -> None:
+    for process in processes:
+        os.kill(process, signal.SIGKILL)
 
 
 def ends_with(tmp_path: Path, act: Act, message: str, world_size: int = 2) -> list[int]:
@@ -110,24 +121,175 @@ def test_a_rank_may_be_done_long_before_the_others(tmp_path: Path) -> None:
 
 # --- Meeting ---------------------------------------------------------------------------------------------------------
 
+RANDOM = random.Random(5).randbytes
+STRANGERS = {
+    "another word": b'[1, "here", 12, "nonce"]\nguess\n',
+    "no JSON": b"GET / HTTP/1.1\r\n\r\n",
+    "no list": b'{"a": 1}\n[]\n',
+    "deeply nested": b"[" * 900 + b"\n" + b"[" * 900 + b"\n",
+    "too long": b"x" * 20_000,
+    "a frame of Connection": b"\0\0\0\1x",
+    "two bytes": b"ab",
+    "nothing at all": b"",
+    "random bytes": RANDOM(5000),
+    "many lines": b"\n" * 5000,
+}
 
-@pytest.mark.parametrize(
-    "message",
-    [b'["guess", 1, "here", 1]', b"GET / HTTP/1.1", b'{"a": 1}', b"[]", b"x" * 20_000, None],
-    ids=["another word", "no JSON", "no list", "nothing in it", "too long", "nothing at all"],
-)
-def test_a_stranger_is_sent_away(tmp_path: Path, message: bytes | None) -> None:
+
+@pytest.mark.parametrize("message", STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize("stays", [True, False], ids=["stays", "leaves"])
+def test_a_stranger_delays_nobody(tmp_path: Path, message: bytes, stays: bool) -> None:
+    """Whatever it says, and whether it hangs up or holds on without a word."""
     strangers = []
 
     def meddle(address: Address) -> None:
-        stranger = Connection(socket.create_connection(address[:2]).detach())
-        strangers.append(stranger)
-        if message is not None:
-            stranger.send_bytes(message)
+        stranger = socket.create_connection(address[:2])
+        stranger.sendall(message)
+        if stays:
+            strangers.append(stranger)
         else:
             stranger.close()
 
+    began = time.monotonic()
     assert job(tmp_path, 2, lambda rank, dog: None, meddle) == ([0, 0], "")
+    assert time.monotonic() - began < 4.0, "a stranger may stay for 5 s"
+
+
+def test_a_flood_of_strangers_does_not_keep_ranks_apart(tmp_path: Path) -> None:
+    """Some hold more connections than rank 0 may have open, others call as fast as they can and say what comes to mind."""
+    pests = []
+
+    def meddle(address: Address) -> None:
+        def hold() -> None:
+            held = []
+            while True:
+                with contextlib.suppress(OSError):
+                    held.append(socket.create_connection(address[:2], 1.0))
+                    held[-1].sendall(b"[")
+                    held = held[-300:]
+
+        def throw() -> None:
+            draw = random.Random(os.getpid())
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(address[:2], 1.0) as stranger:
+                    stranger.sendall(draw.choice([*STRANGERS.values(), draw.randbytes(draw.randrange(2000))]))
+
+        pests.extend([child(hold), child(hold), child(hold), child(throw)])
+        time.sleep(1.0)
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (400, limits[1]))
+    try:
+        assert job(tmp_path, 4, lambda rank, dog: None, meddle) == ([0, 0, 0, 0], "")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for pest in pests:
+            os.kill(pest, signal.SIGKILL)
+            os.waitpid(pest, 0)
+
+
+def test_a_rank_does_not_follow_who_only_stands_at_rank_0s_door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever listens there must prove that it knows the word; to give back what the rank sends proves nothing."""
+    monkeypatch.setattr(meeting, "MEET_S", 1.0)
+    heard = []
+
+    def echo(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                caller, _ = listener.accept()
+                caller.settimeout(0.2)
+                with contextlib.suppress(OSError):
+                    while data := caller.recv(4096):
+                        heard.append(data)
+                        caller.sendall(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=echo, args=(listener,), daemon=True).start()
+        with pytest.raises(RankError, match="rank 1 failed at launch: the ranks did not find together"):
+            Watchdog(1, 2, TIMEOUT_S).meet(("127.0.0.1", listener.getsockname()[1], "the word"))
+    assert heard and b"the word" not in b"".join(heard)
+
+
+def test_who_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "MEET_S", 0.3)
+    dog = Watchdog(0, 3, TIMEOUT_S)
+    with pytest.raises(RankError, match=r"rank 0 failed at launch: the ranks did not find together: rank 1, rank 2 did not"):
+        dog.meet(dog.listen("127.0.0.1"))
+
+
+def test_rank_0_listens_where_the_others_reach_it_and_nowhere_else() -> None:
+    def open_at(host: str) -> str:
+        dog = Watchdog(0, 2, TIMEOUT_S)
+        dog.listen(host)
+        assert dog._server is not None
+        with dog._server as server:
+            return str(server.getsockname()[0])
+
+    mine = open_at("192.0.2.1")  # of no machine, as an address that a router translates
+    assert mine not in ("0.0.0.0", "192.0.2.1")
+    assert open_at(mine) == mine
+    assert open_at("127.0.0.1") == "127.0.0.1"
+
+
+# --- What ranks send -------------------------------------------------------------------------------------------------
+
+UNREADABLE = {
+    "no JSON": b"pulse\n",
+    "no message": b"[]\n",
+    "another shape": b'["pulse", {"label": 1}]\n',
+    "a kind that is none": b'["pulse", {"label": "a", "kind": "b", "count": 1}]\n',
+    "an error of another shape": b'["error", 7, 8]\n',
+    "deeply nested": b"[" * 100_000 + b"\n",
+    "not UTF-8": b"\xff\xfe\n",
+}
+
+
+@pytest.mark.parametrize("line", UNREADABLE.values(), ids=UNREADABLE)
+def test_what_cannot_be_read_ends_the_job_with_a_clear_error(tmp_path: Path, line: bytes) -> None:
+    def act(rank: int, dog: Watchdog) -> None:
+        if rank == 1:
+            dog._peers[0].channel.connection.sendall(line)
+        sleep()
+
+    codes, said = job(tmp_path, 2, act)
+    assert said.startswith("rank 1 failed at start: it sent what cannot be read: ") and said.count("\n") == 1
+    assert len(said) < 300
+    assert codes == [1, 1]
+
+
+def test_a_message_without_end_is_not_taken_in(tmp_path: Path) -> None:
+    def act(rank: int, dog: Watchdog) -> None:
+        if rank == 1:
+            with contextlib.suppress(OSError):
+                while True:
+                    dog._peers[0].channel.connection.sendall(b"x" * 100_000)
+        sleep()
+
+    ends_with(tmp_path, act, "rank 1 failed at start: it sent what cannot be read: a message longer than 2000000 bytes")
+
+
+def test_half_a_message_is_silence(tmp_path: Path) -> None:
+    def act(rank: int, dog: Watchdog) -> None:
+        if rank == 1:
+            with dog._peers[0].lock:  # so nothing else is sent
+                dog._peers[0].channel.connection.sendall(b'["pul')
+                sleep()
+        sleep()
+
+    assert ends_with(tmp_path, act, f"rank 1 failed at start: no sign of life for {TIMEOUT_S:g} s") == [1, 137]
+
+
+def test_an_error_of_any_length_is_told(tmp_path: Path) -> None:
+    """A traceback of a deep recursion, a message that holds a whole batch."""
+
+    def act(rank: int, dog: Watchdog) -> None:
+        if rank == 1:
+            dog.fail(RankError(1, "ticket 7", "\U0001f600" * 1_000_000, "Traceback\n" + "x" * 3_000_000 + "\nthe end\n"))
+        sleep()
+
+    codes, said = job(tmp_path, 2, act)
+    assert codes == [1, 1]
+    assert "\nthe end\nrank 1 failed at ticket 7: \U0001f600" in said
 
 
 # --- Bad order -------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from programs.ranks import Raised, on_ranks
 from stageb import launching, pulse
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, EngineError, RankError, at
-from stageb.world import World, decode, encode, pack, run, unpack
+from stageb.world import World, _host, decode, encode, pack, run, unpack
 
 ONE = FabricConfig(accelerator="cpu", devices=1)
 every = pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -187,6 +187,26 @@ def test_an_error_in_a_map_names_rank_and_item(monkeypatch: pytest.MonkeyPatch) 
     first, second = on_ranks(2, act)
     assert second == Raised("RankError", "rank 1 failed at square item 3: ValueError: seven")
     assert first.kind == "RankError" and first.text.startswith("rank 0 failed at gather: ")
+
+
+# --- Where rank 0 is found --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "seen", "host"),
+    [
+        (1, ["192.0.2.7"], "127.0.0.1"),
+        (2, ["192.0.2.7", "192.0.2.7"], "192.0.2.7"),
+        (2, ["127.0.1.1", "192.0.2.7"], "192.0.2.7"),  # as Debian has a machine look up its own name
+        (2, ["::1", "2001:db8::7"], "2001:db8::7"),
+        (2, ["127.0.0.1", "127.0.0.1"], "127.0.0.1"),  # two nodes that are one machine
+    ],
+)
+def test_rank_0_is_found_at_the_narrowest_address(nodes: int, seen: list[str], host: str) -> None:
+    environment = SimpleNamespace(main_address=seen[0])
+    fabric: Any = SimpleNamespace(strategy=SimpleNamespace(num_nodes=nodes, cluster_environment=environment))
+    world: Any = SimpleNamespace(fabric=fabric, rank=0, gather=lambda mine: [mine, *map(encode, seen[1:])])
+    assert _host(world) == host
 
 
 # --- Whole jobs ------------------------------------------------------------------------------------------------------
