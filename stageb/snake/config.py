@@ -14,6 +14,7 @@ SMALLEST, LARGEST = 4, 15  # sides of a board; an age, at most the number of cel
 FOOD = 255  # that mark, in a grid
 START_LENGTH = 3
 MOST_STEPS = 4096  # of a rollout
+ACCELERATORS = "cpu or cuda for this loop, which needs float64"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class RunnerConfig:
     total_steps: int = 3_000_000_000
     """Steps of all environments together, at most; a run makes whole updates."""
     per_rank_num_envs: int | str = "auto"
-    """Games that a rank plays at a time; auto: as many as its memory holds with ease, and global_batch has room for."""
+    """Games that a rank plays at a time; auto: as many over all ranks whatever their number, shared out evenly."""
     rollout_steps: int = 64
     """Steps of every environment between two updates."""
     global_batch: int = 16_384
@@ -135,6 +136,8 @@ class SnakeConfig:
     """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
 
     def __post_init__(self) -> None:
+        fine = self.fabric.accelerator in ("auto", "cpu", "cuda", "gpu")
+        require(fine, "fabric.accelerator", self.fabric.accelerator, ACCELERATORS)
         precisions = (None, "32-true", "32", "bf16-mixed")
         precision = self.fabric.precision
         require(precision in precisions, "fabric.precision", precision, "32-true or bf16-mixed for this loop, or null")

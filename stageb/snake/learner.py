@@ -1,8 +1,8 @@
 """Learning from a rollout: passes over it in equal minibatches, on every rank alike.
 
 A minibatch takes equally many steps of every game, chosen for each game by a stream that its global number names. So every
-rank has as many minibatches of one size by construction, and the union of what ranks learn from at a step of the optimiser
-is the same at every world size.
+rank has as many minibatches, and the union of what ranks learn from at a step of the optimiser is the same at every world
+size. Where one rank has a game more than another its means count for so much more (``Schedule.weight``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Learner:
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
         """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
-        means = self.world.sum(ppo.means(steps)) / self.world.world_size
+        means = self._mean(ppo.means(steps))
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
         finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps
@@ -87,5 +87,8 @@ class Learner:
         """Whether the new policy is far enough from the old one, over all ranks, to make no further pass."""
         if self.config.target_kl is None:
             return False
-        mean = ppo.means(torch.stack([*seen]))[ppo.APPROX_KL]
-        return float(self.world.sum(mean)) / self.world.world_size > self.config.target_kl
+        return float(self._mean(ppo.means(torch.stack([*seen])))[ppo.APPROX_KL]) > self.config.target_kl
+
+    def _mean(self, mine: Tensor) -> Tensor:
+        """The mean over all games, of this rank's means."""
+        return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size

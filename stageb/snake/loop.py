@@ -29,7 +29,7 @@ def main(world: World, config: SnakeConfig, resolved_yaml: str, fresh: bool) -> 
         if world.lead(run.finished, fresh):
             return 0
         committed = world.lead(run.games, fresh)
-        schedule = Schedule.of(config, world.world_size, committed or games_of(config, world) * world.world_size)
+        schedule = Schedule.of(config, world.world_size, committed or games_of(config, world))
         begun, checkpoint = world.lead(run.begin, fresh, schedule)
         ranks = Ranks(config, schedule, world)
         ranks.take_up(checkpoint)

@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from stageb import heap, ppo, replicas, seeds
+from stageb.config import require
 from stageb.replicas import digest_of
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
-from stageb.snake.config import SnakeConfig
+from stageb.snake.config import ACCELERATORS, SnakeConfig
 from stageb.snake.game import Game
 from stageb.snake.learner import Learner
 from stageb.snake.rollout import Player
-from stageb.snake.schedule import Schedule, games_for
+from stageb.snake.schedule import MOST_GAMES, Schedule, games_for
 from stageb.snake.step import Step
 from stageb.snake.types import Played, Rollout
 from stageb.world import World, decode, encode, pack, unpack
@@ -29,16 +30,23 @@ Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
 
 def games_of(config: SnakeConfig, world: World) -> int:
-    """How many games each rank is to play at a time; the same on all. Auto is what the smallest memory holds with ease."""
+    """How many games all ranks together are to play at a time. Auto is what the smallest memory would hold with ease."""
+    kind = kind_of(world.device)
     if isinstance(config.runner.per_rank_num_envs, int):
-        return config.runner.per_rank_num_envs
-    kind = torch.device(world.device).type
+        return config.runner.per_rank_num_envs * world.world_size
     if kind == "cuda":
         memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
     else:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 // world.world_size
-    least: int = min(decode(each) for each in world.gather(encode(games_for(memory, config, kind, world.world_size))))
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    least: int = min(decode(each) for each in world.gather(encode(games_for(memory, config, kind))))
     return least
+
+
+def kind_of(device: str) -> str:
+    """The kind of a device that was found. Raises ``ConfigError`` for one that the loop cannot run on."""
+    kind = torch.device(device).type
+    require(kind in MOST_GAMES, "fabric.accelerator", kind, ACCELERATORS)
+    return kind
 
 
 class Ranks:
@@ -47,8 +55,7 @@ class Ranks:
     def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
         heap.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
-        first = world.rank * schedule.games
-        numbers = range(first, first + schedule.games)
+        numbers = schedule.share(world.rank)
         self.agent = Agent(config.agent, config.game.size, config.seed)
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
@@ -56,7 +63,7 @@ class Ranks:
             self.agent.compile()
         with world.together("setup"):
             model, self.optimizer = world.fabric.setup(self.agent, optimizer)
-        self.step = Step(world, config.ppo, model, self.optimizer)
+        self.step = Step(world, config.ppo, model, self.optimizer, schedule.weight(world.rank))
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         if config.runner.compile:
@@ -69,11 +76,10 @@ class Ranks:
         if checkpoint:
             self.agent.load_state_dict(checkpoint["agent"])
             self.optimizer.load_state_dict(checkpoint["optimizer"])
-            first = self.world.rank * self.schedule.games
-            games = {name: each[first : first + self.schedule.games] for name, each in checkpoint["games"].items()}
-            self.game.load(games)
+            share = self.schedule.share(self.world.rank)
+            self.game.load({name: each[share.start : share.stop] for name, each in checkpoint["games"].items()})
         with self.world.together("warming up"):
-            self.step.prepare(self.schedule.batch, self.config.game.cells)
+            self.step.prepare(self.schedule.batch(self.world.rank), self.config.game.cells)
 
     def roll_out(self, update: int) -> Rollout:
         """Play the steps before an update, this rank's games."""

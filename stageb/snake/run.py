@@ -97,7 +97,7 @@ class Run(LearningRun):
         state, path = self.journal.state, self.journal.path(CHECKPOINT)
         done = state["update"] if state else 0
         self._skipped = state["skipped"] if state else 0
-        facts = {"per_rank_num_envs": schedule.games, **self._facts}
+        facts = {"games": schedule.all_games, "per_rank_num_envs": schedule.games, **self._facts}
         runs.describe(self.journal, self._yaml, ("torch", "lightning"), facts)
         rows = self.journal.rows(METRICS)
         opening = progress.opening(self.config, schedule, done, rows[-1] if rows else None)

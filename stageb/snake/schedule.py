@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from stageb.config import require
 from stageb.snake.config import SnakeConfig
 
-MOST_GAMES = {"cpu": 512, "cuda": 16_384}  # that ``auto`` gives a rank: more are no faster
+MOST_GAMES = {"cpu": 256, "cuda": 16_384}  # of ``auto``: more are hardly faster, and learn less from as many steps
 BYTES_PER_CELL = 64  # of memory that a step of a game takes in a rollout and while it is learnt from, roughly
 
 
@@ -16,7 +16,7 @@ class Schedule:
     """The same on every rank."""
 
     world_size: int
-    games: int  # of a rank
+    all_games: int  # of all ranks
     rollout_steps: int
     minibatches: int  # of a pass over a rollout; each takes as many steps of every game
     updates: int  # of the run
@@ -24,36 +24,45 @@ class Schedule:
 
     @classmethod
     def of(cls, config: SnakeConfig, world_size: int, all_games: int) -> Schedule:
-        """Raises ``ConfigError`` where games cannot be dealt equally, or rollouts not be cut into equal minibatches."""
-        runner, games = config.runner, all_games // world_size
-        equal = f"the run in this folder plays {all_games} games: go on with a number of ranks that divides them"
-        require(all_games % world_size == 0, "fabric.devices", world_size, equal)
+        """Raises ``ConfigError`` where a rank has no game, or rollouts cannot be cut into equal minibatches."""
+        runner = config.runner
+        require(world_size <= all_games, "fabric.devices", world_size, f"at most {all_games}, a rank for every game")
         steps = all_games * runner.rollout_steps
         minibatches = steps // runner.global_batch
         even = minibatches >= 1 and steps % runner.global_batch == 0 and runner.rollout_steps % minibatches == 0
         fits = _nearest(steps, runner.rollout_steps, runner.global_batch)
-        made = f"a rollout is {games} games x {world_size} ranks x {runner.rollout_steps} steps = {steps}"
+        made = f"a rollout is {all_games} games x {runner.rollout_steps} steps = {steps}"
         remedy = f"{made}: give that divided by a divisor of runner.rollout_steps, such as {fits}"
+        if runner.per_rank_num_envs != "auto":
+            own = f"runner.per_rank_num_envs {runner.per_rank_num_envs} gives {world_size} ranks {all_games} games"
+            remedy = f"{remedy}; {own}, where auto plays as many on any number of ranks"
         require(even, "runner.global_batch", runner.global_batch, remedy)
         updates = runner.total_steps // steps
         least = f"at least {steps}, the steps of one update"
         require(updates >= 1, "runner.total_steps", runner.total_steps, least)
-        return cls(world_size, games, runner.rollout_steps, minibatches, updates, config)
+        return cls(world_size, all_games, runner.rollout_steps, minibatches, updates, config)
 
     @property
-    def all_games(self) -> int:
-        """Of all ranks."""
-        return self.games * self.world_size
+    def games(self) -> int:
+        """Of a rank, at most: shares differ by one where ranks do not divide games."""
+        return -(-self.all_games // self.world_size)
+
+    def share(self, rank: int) -> range:
+        """The numbers of a rank's games."""
+        return range(self.all_games * rank // self.world_size, self.all_games * (rank + 1) // self.world_size)
+
+    def weight(self, rank: int) -> float:
+        """What a rank's means count for in the mean over ranks, for that to be the mean over all games."""
+        return len(self.share(rank)) * self.world_size / self.all_games
 
     @property
     def steps(self) -> int:
         """Of all games, between two updates."""
         return self.all_games * self.rollout_steps
 
-    @property
-    def batch(self) -> int:
+    def batch(self, rank: int) -> int:
         """Steps of a rank's games that one step of the optimiser learns from."""
-        return self.games * self.rollout_steps // self.minibatches
+        return len(self.share(rank)) * self.rollout_steps // self.minibatches
 
     def learning_rate(self, update: int) -> float:
         """At an update, from 0."""
@@ -84,13 +93,15 @@ class Schedule:
         return first + (last - first) * update / max(1, self.updates - 1)
 
 
-def games_for(memory: int, config: SnakeConfig, kind: str, world_size: int) -> int:
-    """How many games a rank can play at a time with ``memory`` bytes on a device of a ``kind``: a power of two.
+def games_for(memory: int, config: SnakeConfig, kind: str) -> int:
+    """How many games all ranks play at a time: a power of two, the same whatever their number.
 
-    At most as many as a rank's part of ``runner.global_batch``, which takes a step of every game at least.
+    As many as one rank alone could, with ``memory`` bytes on a device of a ``kind``, or as one minibatch needs; at most
+    ``runner.global_batch``, which takes a step of every game at least.
     """
-    each = config.runner.rollout_steps * config.game.cells * BYTES_PER_CELL
-    most = min(MOST_GAMES.get(kind, MOST_GAMES["cpu"]), memory // each, config.runner.global_batch // world_size)
+    batch, steps = config.runner.global_batch, config.runner.rollout_steps
+    each = steps * config.game.cells * BYTES_PER_CELL
+    most = min(max(MOST_GAMES[kind], batch // steps), memory // each, batch)
     return 1 << (max(1, most).bit_length() - 1)
 
 

@@ -27,9 +27,9 @@ WARM_UP = 11  # steps before one is recorded: DDP times its first ten, and lays 
 class Step:
     """The agent as it is wrapped for training, and its optimiser."""
 
-    def __init__(self, world: World, config: PpoConfig, model: Any, optimizer: Any) -> None:
-        """``model`` and ``optimizer`` come from ``fabric.setup``."""
-        self.world, self.config, self.model, self.optimizer = world, config, model, optimizer
+    def __init__(self, world: World, config: PpoConfig, model: Any, optimizer: Any, weight: float) -> None:
+        """``model`` and ``optimizer`` come from ``fabric.setup``; ``weight`` is what this rank's mean counts for."""
+        self.world, self.config, self.model, self.optimizer, self._weight = world, config, model, optimizer, weight
         self.device = torch.device(world.device)
         self._records = self.device.type == "cuda"
         self._rate, self._entropy_weight = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
@@ -77,7 +77,7 @@ class Step:
 
     def _take(self, batch: Batch) -> Tensor:
         losses = ppo.ppo_loss(self.model(batch.grids, batch.actions), batch, self.config, self._entropy_weight)
-        self.world.fabric.backward(losses.total)
+        self.world.fabric.backward(losses.total * self._weight)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         self.optimizer.optimizer.found_inf = (~norm.isfinite()).float()  # what torch.amp.GradScaler tells fused optimisers
         self.optimizer.step()

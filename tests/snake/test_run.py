@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from programs import forks
 from programs.snakes import GAMES, arguments, brief
 
 from stageb.__main__ import main
-from stageb.errors import StagebError
+from stageb.cli import parse
+from stageb.errors import ConfigError, StagebError
 from stageb.snake import picture
 from stageb.snake.agent import Agent
-from stageb.snake.config import AgentConfig, GameConfig
+from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
 from stageb.snake.play import Replay, best, draw
+from stageb.snake.ranks import kind_of
+from stageb.snake.schedule import MOST_GAMES, Schedule, games_for
 
 LAST = GAMES * 4 * 24  # steps of a small run
 
@@ -110,12 +114,38 @@ def test_a_run_whose_ranks_part_ends_before_its_next_commit_and_goes_on_from_the
 
 
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
-    cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 512 * 8 * 6}
-    for world_size, kill in ((1, 60), (2, None)):
+    cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8 * 12}
+    for world_size, kill in ((1, 60), (3, None)):
         line = arguments(tmp_path, world_size, runner__per_rank_num_envs="auto", **cut)
         ended = forks.run(line, world_size, tmp_path / f"job-{world_size}", kill_before=kill)
-        assert ended.codes == ((137,) if kill else (0, 0)), ended.err
-        assert json.loads((tmp_path / "run" / "run.json").read_text())["per_rank_num_envs"] == 512 // world_size
+        assert ended.codes == ((137,) if kill else (0, 0, 0)), ended.err
+        said = json.loads((tmp_path / "run" / "run.json").read_text())
+        assert (said["games"], said["per_rank_num_envs"]) == (256, -(-256 // world_size))
+    assert "going on after" in ended.err
+
+
+def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None:
+    cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8}
+    for world_size in (2, 3, 4):
+        line = arguments(tmp_path / str(world_size), world_size, runner__per_rank_num_envs="auto", **cut)
+        ended = forks.run(line, world_size, tmp_path / f"job-{world_size}")
+        assert set(ended.codes) == {0}, ended.err
+        assert f"of 256 games on {world_size} ranks" in ended.err
+
+
+@pytest.mark.parametrize("name", ["5x5", "6x6", "12x12"])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6, 8])
+def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_size: int) -> None:
+    config: SnakeConfig = parse(["--config", f"configs/snake/{name}.yaml"]).config
+    for kind, most in MOST_GAMES.items():
+        games = games_for(1 << 40, config, kind)
+        assert games == (most if (kind, name) == ("cpu", "5x5") else {"cpu": 512, "cuda": config.runner.global_batch}[kind])
+        schedule, alone = (Schedule.of(config, size, games) for size in (world_size, 1))
+        assert replace(schedule, world_size=1) == alone
+        shares = [schedule.share(rank) for rank in range(world_size)]
+        assert [number for share in shares for number in share] == list(range(games))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        assert sum(map(schedule.weight, range(world_size))) == pytest.approx(world_size)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +157,7 @@ def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_p
         ({"runner__global_batch": 36}, "= 96: give that divided by a divisor of runner.rollout_steps, such as 48"),
         ({"runner__total_steps": 95}, "runner.total_steps: 95: at least 96, the steps of one update"),
         ({"ppo__gamma": 1.5}, "ppo.gamma: 1.5: 0 to 1"),
+        ({"fabric__accelerator": "mps"}, "fabric.accelerator: 'mps': cpu or cuda for this loop"),
         ({"fabric__precision": "16-mixed"}, "fabric.precision: '16-mixed': 32-true or bf16-mixed for this loop, or null"),
     ],
 )
@@ -136,6 +167,12 @@ def test_what_cannot_be_is_refused_before_any_work(
     assert main(arguments(tmp_path, **keys)) == 2
     assert told in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_device_that_auto_found_and_the_loop_cannot_use_is_refused() -> None:
+    assert [kind_of(device) for device in ("cpu", "cuda:1")] == ["cpu", "cuda"]
+    with pytest.raises(ConfigError, match=r"fabric\.accelerator: 'mps': cpu or cuda"):
+        kind_of("mps:0")
 
 
 def test_without_its_extra_the_loop_says_what_to_install(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from dataclasses import asdict, replace
 
+import pytest
 import torch
 from programs.ranks import on_ranks
 from torch import Tensor
@@ -95,8 +97,7 @@ def test_a_hundred_updates_leave_one_agent() -> None:
 def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size() -> None:
     def act(world: World) -> list[list[int]]:
         ranks = ranks_of(world)
-        first = world.rank * ranks.schedule.games
-        names = torch.arange(8)[:, None] * GAMES + torch.arange(first, first + ranks.schedule.games)
+        names = torch.arange(8)[:, None] * GAMES + torch.tensor(ranks.schedule.share(world.rank))
         nothing = names.float()
         rollout = Rollout(names[..., None].to(torch.uint8), names, nothing, nothing, nothing, nothing, names > 0, names > 0)
         batches = list(ranks.learner._minibatches(rollout, nothing, nothing, (3, 1)))
@@ -104,12 +105,47 @@ def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size()
             assert torch.equal(batch.actions, batch.returns.long())
         return [batch.actions.tolist() for batch in batches]
 
-    whole, two, three = ([*zip(*on_ranks(size, act), strict=True)] for size in (1, 2, 3))
-    for parts in zip(whole, two, three, strict=True):
+    whole, two, three, five = ([*zip(*on_ranks(size, act), strict=True)] for size in (1, 2, 3, 5))
+    for parts in zip(whole, two, three, five, strict=True):
         one, *others = [sorted(name for part in each for name in part) for each in parts]
-        assert others == [one, one]
-        assert all(len({len(part) for part in each}) == 1 for each in parts)
+        assert others == [one, one, one]
+        assert [[len(part) for part in each] for each in parts[1:]] == [[24, 24], [16, 16, 16], [8, 8, 12, 8, 12]]
     assert sorted(name for (part,) in whole for name in part) == list(range(8 * GAMES))
+
+
+def test_ranks_with_unequal_shares_learn_what_one_rank_does() -> None:
+    """Of 12 games on 5 ranks. Adam's first mean is a tenth of the first gradient."""
+    whole = replace(
+        CONFIG, runner=replace(CONFIG.runner, global_batch=GAMES * 8), ppo=PpoConfig(epochs=1, max_grad_norm=1e9)
+    )
+
+    def act(world: World) -> tuple[list[float], dict[str, float]]:
+        ranks = ranks_of(world, whole)
+        figures = asdict(ranks.learn(ranks.roll_out(0), 0))
+        means = [ranks.optimizer.state[each]["exp_avg"].flatten() for each in ranks.agent.parameters()]
+        return torch.cat(means).tolist(), figures
+
+    [(alone, wanted)] = on_ranks(1, act)
+    assert max(map(abs, alone)) > 1e-3
+    for means, figures in on_ranks(5, act):
+        assert means == pytest.approx(alone, abs=1e-6)
+        assert figures == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+
+
+def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
+    def act(world: World) -> list[list[float]]:
+        ranks = ranks_of(world)
+        rollout, seen = ranks.roll_out(0), list[list[float]]()
+        named = replace(rollout, log_probs=torch.arange(8.0 * GAMES).view(8, GAMES))  # so that a step of a game can be told
+        ranks.step.take = lambda batch: (seen.append(batch.log_probs.tolist()), torch.zeros(6))[1]  # type: ignore[method-assign, func-returns-value]
+        for update in (0, 1):
+            ranks.learn(named, update)
+        return [sorted(each) for each in seen]
+
+    [seen] = on_ranks(1, act)
+    passes = [seen[:2], seen[2:4], seen[4:6], seen[6:]]
+    assert all(sorted(one + other) == list(range(8 * GAMES)) for one, other in passes)
+    assert all(one[0] not in other for one, other in itertools.combinations(passes, 2))
 
 
 def test_losses_that_are_not_finite_are_counted_on_all_ranks_and_end_the_run_after_three_in_a_row() -> None:
