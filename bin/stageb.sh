@@ -2,7 +2,7 @@
 # bin/stageb.sh [gpus=0,1,2,3] config=PATH [key=value ...]
 # bin/stageb.sh rollout_gpus=0,1,2 train_gpus=3 config=PATH [key=value ...]
 #
-# Starts `stageb fit` on the named GPUs: one makes one process, several a rank each, none the CPU. The second form is for
+# Starts `stageb fit` on the named GPUs: one makes one process, several a rank each by torchrun, none the CPU. The second form is for
 # loops that have a topology: some GPUs roll out, the others learn. Every other key=value is a config key, such as
 # runner.epochs=2; options (--fresh) pass through.
 source "$(dirname "${BASH_SOURCE[0]}")/setup"
@@ -47,9 +47,16 @@ fi
 
 IFS=, read -ra numbers <<<"$gpus"
 export CUDA_VISIBLE_DEVICES=$gpus
-case ${#numbers[@]} in
+count=${#numbers[@]}
+fit=(stageb fit)
+case $count in
 0) place=(--fabric.accelerator=cpu --fabric.devices=1 --fabric.strategy=auto) ;;
 1) place=(--fabric.accelerator=cuda --fabric.devices=1 --fabric.strategy=auto) ;;
-*) place=(--fabric.accelerator=cuda "--fabric.devices=${#numbers[@]}" --fabric.strategy=ddp) ;;
+*)
+    place=(--fabric.accelerator=cuda "--fabric.devices=$count" --fabric.strategy=ddp)
+    fit=(torchrun --standalone "--nproc-per-node=$count" "$ROOT/bin/fit.py")
+    cores=$(nproc) # torchrun would give every rank one thread
+    export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > count ? cores / count : 1))}
+    ;;
 esac
-exec stageb fit --config "$config" "${place[@]}" ${rest[@]+"${rest[@]}"}
+exec "${fit[@]}" --config "$config" "${place[@]}" ${rest[@]+"${rest[@]}"}

@@ -12,7 +12,8 @@ The map:
 - ``completion``, ``functions``: the script that completes command lines in a shell; functions that a config names
 - ``strict_json``: JSON that others wrote
 - ``world``: a job's ranks on Lightning Fabric, and the collectives that a loop may use
-- ``placing``, ``launching``, ``meeting``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended together
+- ``placing``, ``network``, ``launching``, ``meeting``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended
+  together
 - ``speaking``, ``loggers``: what libraries may say on the terminal; Lightning's loggers, as configs name them
 - ``journal``, ``commits``, ``versions``, ``disk``: a run's folder: lock, atomic files, append-only records, weights,
   commits, resume

@@ -58,6 +58,11 @@ def leads() -> bool:
     return env.get("LOCAL_RANK", "0") == "0" and env.get("NODE_RANK", "0") == "0"
 
 
+def leads_machine() -> bool:
+    """Whether this process is the first of those on its machine: the one that speaks where rank 0's is not heard."""
+    return os.environ.get("SLURM_LOCALID" if under_slurm() else "LOCAL_RANK", "0") == "0"
+
+
 def end(code: int, message: str = "") -> NoReturn:
     """Print ``message``, tell the others, leave with ``code``. The first caller's message stands; others wait."""
     if not _ending.acquire(blocking=False):

@@ -73,6 +73,14 @@ class Channel:
             self.read(HELLO_BYTES)
         return self.lines.popleft()
 
+    @property
+    def address(self) -> str:
+        """The other end's machine, as this one knows it."""
+        try:
+            return str(self.connection.getpeername()[0])
+        except OSError:
+            return "a machine that is gone"
+
     def close(self) -> None:
         """Hang up."""
         self.connection.close()

@@ -11,7 +11,7 @@ What ends a job, on rank 0, which speaks for all:
   what is wrong for all ranks is best said once, as it is.
 - *A closed connection*: that process has ended.
 - *Silence* for ``timeout_s``: its process is stopped, or its interpreter locked up. If that is rank 0, rank 1 speaks, half
-  as long again later.
+  as long again later, and on machines that rank 1 is not on the first of their ranks.
 - *No progress* for ``timeout_s``: a rank is at work that must get on (``pulse.at``) and neither finishes nor ticks.
 - *All wait*: every rank has been in a collective for ``timeout_s``, so none will ever come.
 - *A message that cannot be read.* Half a message, and then nothing, is silence.
@@ -228,7 +228,11 @@ class Watchdog:
         """Find who is silent, who is stuck."""
         for rank, peer in self._peers.items():
             if now - peer.heard >= self._patience:
-                self._lost(rank, f"no sign of life for {self._patience:g} s")
+                silent = f"no sign of life for {self._patience:g} s"
+                if peer.process is not None:
+                    self._lost(rank, silent)
+                remedy = "; is that machine up, and the network to it? Run the same command to go on"
+                self._lost(rank, f"{silent} from {peer.channel.address}", remedy)
         if self._rank:
             return
         self._own.got(pulse.now())
@@ -247,14 +251,14 @@ class Watchdog:
             others = "; ".join(f"rank {rank} at {stuck[rank].label}" for rank in sorted(stuck) if rank)
             end_with(RankError(0, stuck[0].label, f"every rank waits for the others: {others}; they ran different code"))
 
-    def _lost(self, rank: int, why: str) -> NoReturn:
+    def _lost(self, rank: int, why: str, remedy: str = "") -> NoReturn:
         if self._rank == 0:
-            end_with(RankError(rank, self._peers[rank].pulse.label, self._how_ended(rank) or why))
-        if self._rank > 1:
-            time.sleep(1.0)  # rank 1 speaks for those who are left
+            end_with(RankError(rank, self._peers[rank].pulse.label, (self._how_ended(rank) or why) + remedy))
+        if self._rank > 1 and (self._peers[0].process is not None or not launching.leads_machine()):
+            time.sleep(1.0)  # rank 1 speaks for those on rank 0's machine, and on any other the first of its ranks
             launching.end(1)
         self._rank_0_lost = True
-        end_with(RankError(0, "leading", f"{why}, as rank 1 sees it"))
+        end_with(RankError(0, "leading", f"{why}, as rank {self._rank} sees it{remedy}"))
 
 
 def _runs(process: int, send: int = 0) -> bool:

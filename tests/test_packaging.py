@@ -79,13 +79,15 @@ def test_scripts_are_sound_and_can_be_run(script: Path) -> None:
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Path:
-    """``bin/stageb.sh`` beside a set-up that installs nothing and a ``stageb`` that says how it was called."""
+    """``bin/stageb.sh`` beside a ``setup`` that installs nothing; ``stageb`` and ``torchrun`` say how they were called."""
     place = tmp_path / "bin"
     place.mkdir()
     shutil.copy(ROOT / "bin" / "stageb.sh", place)
-    (place / "stageb").write_text('#!/bin/sh\necho "gpus=$CUDA_VISIBLE_DEVICES"\nprintf "%s\\n" "$@"\nexit 7\n')
-    (place / "stageb").chmod(0o755)
-    (place / "setup").write_text(f'set -euo pipefail\nPATH="{place}:$PATH"\n')
+    for name in ("stageb", "torchrun"):
+        say = 'echo "gpus=$CUDA_VISIBLE_DEVICES"\nprintf "%s\\n" "${0##*/}" "$@"'
+        (place / name).write_text(f"#!/bin/bash\n{say}\nexit 7\n")
+        (place / name).chmod(0o755)
+    (place / "setup").write_text(f'set -euo pipefail\nROOT="{tmp_path}"\nPATH="{place}:$PATH"\n')
     return place / "stageb.sh"
 
 
@@ -112,13 +114,14 @@ def test_the_launch_script_turns_gpus_into_ranks(
     launcher: Path, gpus: str, devices: int, accelerator: str, strategy: str
 ) -> None:
     named = [f"gpus={gpus}"] if gpus else []
+    program = launcher.with_name("fit.py")
     code, lines, _ = called(
         launcher, *named, "config=my file.yaml", "runner.epochs=2", 'stage_a_paths=["a b.jsonl"]', "--fresh"
     )
     assert code == 7  # what stageb said
     assert lines == [
         f"gpus={gpus}",
-        "fit",
+        *(["stageb", "fit"] if devices == 1 else ["torchrun", "--standalone", f"--nproc-per-node={devices}", str(program)]),
         "--config",
         "my file.yaml",
         f"--fabric.accelerator={accelerator}",

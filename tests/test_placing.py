@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import time
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.processes import child
 
-from stageb import launching
+from stageb import launching, network, placing
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError
 from stageb.placing import _place, _threads_are_given
@@ -85,3 +88,38 @@ def test_a_process_that_was_not_launched_may_outlive_its_parent(under: Any) -> N
     launching.die_with_launcher()
     assert launching._launcher is None
     assert Path("/proc/self").exists() == ("/" in launching.machine())
+
+
+def test_several_machines_want_a_launcher(under: Any) -> None:
+    under("own")
+    with pytest.raises(ConfigError, match="on every machine by torchrun, fabric run or srun"):
+        _place(FabricConfig(num_nodes=2))
+
+
+ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eth0 00000000 0102000A 0003 0 0 0 00000000 0 0 0
+ib0 0001A8C0 00000000 0001 0 0 0 00FFFFFF 0 0 0
+eth1 0001A8C0 00000000 0001 0 0 9 00FFFFFF 0 0 0
+"""
+
+
+@pytest.mark.parametrize(("address", "interface"), [("192.168.1.7", "ib0"), ("10.0.2.9", "eth0"), ("127.0.1.1", "eth0")])
+def test_the_interface_that_leads_to_a_machine(
+    address: str, interface: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "route").write_text(ROUTES)
+    monkeypatch.setattr(network, "ROUTES", tmp_path / "route")
+    assert network.interface_to(IPv4Address(address)) == interface
+    (tmp_path / "route").write_text(ROUTES.splitlines()[0])
+    assert network.interface_to(IPv4Address(address)) is None
+
+
+def test_the_ranks_that_do_not_meet_end_and_say_what_to_look_at(capfd: pytest.CaptureFixture[str]) -> None:
+    def wait_for_ever() -> None:
+        with placing._deadline(0.1):
+            time.sleep(60.0)
+
+    pid = child(wait_for_ever)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert "rank 0 failed at launch: the ranks did not meet at" in (err := capfd.readouterr().err)
+    assert "GLOO_SOCKET_IFNAME" in err

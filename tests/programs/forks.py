@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from programs.jobs import free_port
+from programs.nodes import Node
 from programs.operations import watch
 from programs.processes import clean_environment
 
@@ -42,16 +43,25 @@ class Ended:
 class Forks:
     """A job that goes on: ``stageb`` with ``arguments`` on every rank."""
 
-    def __init__(self, arguments: Sequence[str], world_size: int, folder: Path, kill_before: int | None = None) -> None:
-        """``folder`` is for what is printed and noted; rank 0 is killed just before that many file operations are done."""
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        world_size: int,
+        folder: Path,
+        kill_before: int | None = None,
+        nodes: Sequence[Node] = (),
+    ) -> None:
+        """``folder`` is for what is printed and noted; rank 0 is killed just before that many file operations are done.
+        Each of ``nodes`` has as many ranks as any other; without them all are here."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._began = time.monotonic()
+        local = world_size // max(1, len(nodes))
         place = {
-            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_ADDR": nodes[0].name if nodes else "127.0.0.1",
             "MASTER_PORT": str(free_port()),
             "WORLD_SIZE": str(world_size),
-            "LOCAL_WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(local),
             "TORCHELASTIC_RUN_ID": "tests",
         }
         self.ranks = [
@@ -59,10 +69,18 @@ class Forks:
                 target=_rank,
                 args=(
                     list(arguments),
-                    {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)} if world_size > 1 else {},
+                    {
+                        **place,
+                        "RANK": str(rank),
+                        "LOCAL_RANK": str(rank % local),
+                        "GROUP_RANK": str(rank // local),
+                    }
+                    if world_size > 1
+                    else {},
                     str(folder),
                     rank,
                     kill_before if rank == 0 else None,
+                    nodes[rank // local] if nodes else None,
                 ),
             )
             for rank in range(world_size)
@@ -103,8 +121,12 @@ def run(arguments: Sequence[str], world_size: int, folder: Path, kill_before: in
     return Forks(arguments, world_size, folder, kill_before).wait()
 
 
-def _rank(arguments: list[str], place: dict[str, str], folder: str, rank: int, kill_before: int | None) -> None:
+def _rank(
+    arguments: list[str], place: dict[str, str], folder: str, rank: int, kill_before: int | None, node: Node | None
+) -> None:
     """One rank, in its process."""
+    if node:
+        node.enter()
     kept = clean_environment()
     os.environ.clear()
     os.environ.update(kept | place)

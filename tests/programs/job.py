@@ -78,6 +78,9 @@ def works(world: World) -> Mapping[str, Work]:
                 befall(world.rank, mishap, f"group-{item}")
         if args.mishap == "busy" and item >= world.world_size:
             time.sleep(FOREVER_S)
+        while args.mishap == "tick" and item >= world.world_size:  # deep in work that gets on
+            time.sleep(0.1)
+            pulse.tick()
         if args.mishap == "api":  # long work that shows signs of life: not a failure
             for _ in range(10):
                 time.sleep(0.3 * args.timeout_s)

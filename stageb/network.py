@@ -1,0 +1,34 @@
+"""By which interface this machine reaches another; the standard library alone, for what the kernel tells on Linux (IPv4)."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+
+ROUTES = Path("/proc/net/route")
+IS_UP = 1  # RTF_UP of linux/route.h
+
+
+def resolve(host: str) -> ipaddress.IPv4Address | None:
+    """The address that ``host`` stands for on this machine; None if none is known here."""
+    try:
+        return ipaddress.IPv4Address(socket.gethostbyname(host))
+    except (OSError, UnicodeError):
+        return None
+
+
+def interface_to(address: ipaddress.IPv4Address) -> str | None:
+    """The interface of the route to ``address``, of several the narrowest. An address of this machine's own counts as one
+    of the network that it is in, and loopback as any address far away. None where no route leads there, or none is known.
+    """
+    try:
+        rows = [line.split() for line in ROUTES.read_text().splitlines()[1:]]
+    except OSError:  # not Linux
+        return None
+    found = []
+    for name, destination, _, flags, _, _, metric, mask, *_ in rows:
+        network, bits = (int.from_bytes(bytes.fromhex(text)[::-1], "big") for text in (destination, mask))
+        if int(address) & bits == network and int(flags, 16) & IS_UP:
+            found.append((-bits, int(metric), name))
+    return min(found)[2] if found else None
