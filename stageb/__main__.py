@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from stageb import __version__, launching, loops
-from stageb.cli import parse, parse_tool
+from stageb.cli import parse, parse_run, parse_tool
 from stageb.errors import InputError, StagebError, shown
 
 
@@ -66,9 +66,7 @@ def of_run(command: str, arguments: Sequence[str]) -> int:
             return 0
         raise InputError(f"stageb {command}: no run was named; {usage}")
     folder = Path(arguments[0])
-    if not (folder / "config.yaml").is_file():
-        raise InputError(f"{folder}: no run lies there (it would hold config.yaml); {usage}")
-    asked = parse(["--config", str(folder / "config.yaml")])
+    asked = parse_run(folder)
     launching.die_with_launcher()
     return loops.command_of(asked.loop, command)(folder, asked.config, arguments[1:])
 

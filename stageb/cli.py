@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from stageb import loops, strict_yaml
+from stageb import loops, strict_yaml, trust
 from stageb.draft import LOOP, Draft
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.loops import Loop, Tool
@@ -59,6 +59,17 @@ def parse(arguments: Sequence[str], command: str = "fit") -> Asked:
     )
     config, resolved_yaml = config_from(loops.LOOPS[loop], options, files, screen)
     return Asked(loop, config, resolved_yaml, any(name == "fresh" for name, _ in options))
+
+
+def parse_run(folder: Path) -> Asked:
+    """What the run in ``folder`` was asked for. Raises ``InputError`` where no run lies there.
+
+    The config says what the run was, and anybody may have written it: ``trust.py`` tells what a command may act upon.
+    """
+    config = folder / "config.yaml"
+    if not config.exists():
+        raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name the folder of one"))
+    return parse([f"--config={trust.file_of(folder, config)}"])
 
 
 def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, str, bool]:
@@ -145,7 +156,10 @@ def drafted(
 
     draft = read({})
     beneath = loops.beneath_of(entry)(draft.values) if isinstance(entry, Tool) and entry.beneath else {}
-    return read(beneath) if beneath else draft
+    if beneath:
+        draft = read(beneath)
+        trust.check(draft.values)
+    return draft
 
 
 def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:

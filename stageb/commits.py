@@ -10,6 +10,7 @@ from typing import Any
 
 from stageb import disk, versions
 from stageb.errors import InputError, JournalError
+from stageb.trust import file_of
 
 COMMIT = "commit.json"
 BEGUN = ".begun"  # names the files that the next commit brings or removes, a line each
@@ -18,7 +19,7 @@ REMEDY = "set the run's folder aside and start anew"
 
 def committed(folder: Path) -> dict[str, Any]:
     """The content of commit.json, its versions as a table; before the first commit, that of an empty one."""
-    path = folder / COMMIT
+    path = file_of(folder, folder / COMMIT)
     if not path.exists():
         return {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
     try:

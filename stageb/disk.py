@@ -118,6 +118,7 @@ def place(path: Path, write: Callable[[Path], object]) -> int:
     """
     make_folder(path.parent)
     beside = path.with_name(f"{UNFINISHED}{path.name}")
+    beside.unlink(missing_ok=True)  # what a crash left; or a link, which would have another file written
     try:
         write(beside)
         sync(beside)

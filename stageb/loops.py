@@ -59,14 +59,14 @@ LOOPS = {
                 run="stageb.guidance.use.predict:main",
                 config="stageb.guidance.use.config:PredictConfig",
                 fresh=True,
-                beneath="stageb.guidance.use.config:of_run",
+                beneath="stageb.guidance.use.learnt:of_run",
             ),
             "evaluate": Tool(
                 summary="Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt.",
                 run="stageb.guidance.use.evaluate:main",
                 config="stageb.guidance.use.config:EvaluateConfig",
                 fresh=True,
-                beneath="stageb.guidance.use.config:of_run",
+                beneath="stageb.guidance.use.learnt:of_run",
             ),
             "summarize": Tool(
                 summary="Have a model that can see write the summaries of tickets' images.",

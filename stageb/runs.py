@@ -42,7 +42,9 @@ def open_journal(output: OutputConfig, shaping: Mapping[str, Any], ignored: tupl
 
 def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]) -> None:
     """Write what the run is, and what it runs on: versions, those of ``packages`` among them, and ``facts`` of the devices;
-    nothing of the environment."""
+    nothing of the environment. A finished run, which is only shown again, stays as it is."""
+    if (journal.state or {}).get("finished"):
+        return
     if journal.number == 0:
         journal.replace("config.yaml", resolved_yaml)
     python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}

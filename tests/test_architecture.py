@@ -134,6 +134,7 @@ LIGHT = {
     "stageb/snake/__init__",
     "stageb/snake/config",
     "stageb/strict_yaml",
+    "stageb/trust",
     "stageb/two_channel/__init__",
     "stageb/two_channel/config",
 }

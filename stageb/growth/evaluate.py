@@ -12,7 +12,7 @@ import torch
 
 from stageb import disk
 from stageb import world as worlds
-from stageb.cli import parse
+from stageb.cli import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
 from stageb.figures import interval, short, wilson
@@ -23,7 +23,7 @@ from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
 from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
-from stageb.growth.stored import Stored, stored
+from stageb.growth.stored import Stored, stored, with_data
 from stageb.growth.tasks import TAUGHT
 from stageb.world import World, decode, encode
 
@@ -40,6 +40,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the environments (default 1)")
+    parser.add_argument("--folder", help="where the files of cifar10 and tinystories lie (default: their usual folder)")
     given = parser.parse_args(arguments)
     for name in ("environments", "devices"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
@@ -47,12 +48,13 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     others = _named(given.against, config)
     controller = config.growth.controller
     runs = [stored(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
+    placed = with_data(config, folder, given.folder)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     devices.check(fabric)
     numbers = range(given.first, given.first + given.environments)
 
     def on_ranks(world: World) -> int:
-        found = _together(world, config, numbers, runs, others)
+        found = _together(world, placed, numbers, runs, others)
         if world.is_global_zero:
             if given.out:
                 _write(Path(given.out), found)
@@ -76,9 +78,7 @@ def _named(against: str, config: GrowthConfig) -> list[str]:
 
 def _like(folder: Path, first: Path, config: GrowthConfig) -> Stored:
     """Another run, which may differ in its seed alone. Raises ``InputError``."""
-    if not (folder / "config.yaml").is_file():
-        raise InputError(f"--also {folder}: no run lies there (it would hold config.yaml)")
-    other = parse(["--config", str(folder / "config.yaml")]).config
+    other = parse_run(folder).config
     if not isinstance(other, GrowthConfig) or shaping(other) != shaping(config):
         raise InputError(f"--also {folder}: its config is another one than that of {first}; only seeds may differ")
     return stored(folder, other, config.growth.controller)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -12,6 +12,7 @@ from stageb.commits import committed
 from stageb.errors import InputError
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, taken_up
+from stageb.trust import file_of, refuse
 
 WEIGHTS = "weights/policy.safetensors"
 
@@ -24,6 +25,14 @@ class Stored:
     updates: int  # that it learnt from
 
 
+def with_data(config: GrowthConfig, folder: Path, given: str | None) -> GrowthConfig:
+    """The config of the run in ``folder``, its examples read from where the user says. Raises ``InputError`` where the run's
+    lie in a folder that only its config names."""
+    if given is None and config.task.folder is not None:
+        refuse(folder, [("task.folder", "--folder", config.task.folder)])
+    return replace(config, task=replace(config.task, folder=given))
+
+
 def stored(folder: Path, config: GrowthConfig, controller: str) -> Stored:
     """What a controller needs, as last committed. Raises ``InputError`` where there is none yet, or of another shape."""
     last = committed(folder)
@@ -34,7 +43,7 @@ def stored(folder: Path, config: GrowthConfig, controller: str) -> Stored:
         return Stored({}, updates)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its controller is {config.growth.controller}, which learns nothing; name another one")
-    path = folder / last["versions"][WEIGHTS][0].name
+    path = file_of(folder, folder / last["versions"][WEIGHTS][0].name)
     try:
         snapshot = load_file(path)
         taken_up(snapshot, config)

@@ -12,6 +12,7 @@ from stageb.commits import committed
 from stageb.errors import InputError
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
+from stageb.trust import file_of
 
 WEIGHTS = "weights/agent.safetensors"
 
@@ -31,7 +32,7 @@ def stored_agent(folder: Path, config: SnakeConfig) -> Stored:
     last = committed(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
-    path = folder / last["versions"][WEIGHTS][0].name
+    path = file_of(folder, folder / last["versions"][WEIGHTS][0].name)
     agent = Agent(config.agent, config.game.size, config.seed)
     try:
         agent.load_state_dict(load_file(path))

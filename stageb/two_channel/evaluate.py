@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from stageb import disk
+from stageb import disk, trust
 from stageb import world as worlds
 from stageb.config import FabricConfig, require
 from stageb.engines.protocol import Decode
@@ -26,14 +26,17 @@ COLUMNS = 2  # of pictures in a sheet
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
     """``stageb evaluate RUN``: how good the boxes of a run's detector are, on images that it did not learn from."""
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
-    parser.add_argument("--data", default=config.data.test, help="JSON Lines of images (default: the run's data.test)")
-    parser.add_argument("--images", default=config.data.images, help="folder of the images (default: the run's data.images)")
+    parser.add_argument("--data", help="JSON Lines of images, such as the run's data.test")
+    parser.add_argument("--images", help="folder of the images (default: that of the file that names them)")
     parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
     parser.add_argument("--to", help="PNG file to draw them into (default: RUN/boxes.png)")
     parser.add_argument("--told", help="file to write what was found to, as JSON Lines")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
     given = parser.parse_args(arguments)
+    if not given.data:  # the folder may be somebody else's: it does not choose what is read, and drawn into it
+        options = (("data.test", "--data", config.data.test), ("data.images", "--images", config.data.images))
+        trust.refuse(folder, [each for each in options if each[2]])
     require(bool(given.data), "--data", given.data, "name the JSON Lines of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")

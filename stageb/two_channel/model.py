@@ -102,8 +102,9 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        options = {"dtype": dtype, "use_safetensors": True, "trust_remote_code": False}
+        model: Any = AutoModelForImageTextToText.from_pretrained(folder, **options)
     except (OSError, ValueError, ImportError, LookupError, RuntimeError) as error:
         raise EngineError(
             f"{_KEY}: {folder!r} could not be loaded: {error}; name a folder, or a model of the hub that this machine can "

@@ -17,6 +17,7 @@ from torch import Tensor
 from stageb import disk
 from stageb.commits import committed
 from stageb.errors import InputError
+from stageb.trust import file_of
 
 MODEL = "model"  # the folder, in the run's
 BASE = "base"  # the folder of a small model as it was made, in the run's
@@ -52,8 +53,14 @@ def stored_model(folder: Path) -> tuple[Path, int]:
     last = committed(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no weights yet; wait for its first commit")
+    for path in (folder / MODEL).iterdir():
+        file_of(folder, path)
     named = json.loads((folder / INDEX).read_text())["weight_map"] if (folder / INDEX).is_file() else {}
     held = Path(last["versions"][WEIGHTS][0].name).name
     if set(named.values()) != {held}:
         raise InputError(f"{folder / INDEX}: does not name {held}; run the command that made this run again, which mends it")
+    if (folder / MODEL / "adapter_config.json").exists():
+        raise InputError(
+            f"{folder / MODEL}: holds adapter_config.json, which no run writes and which names another checkpoint"
+        )
     return folder / MODEL, last["state"]["step"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -222,8 +223,8 @@ def test_weights_of_another_policy_and_unlike_runs_are_refused(
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.yaml").write_text((finished / "config.yaml").read_text().replace("hidden: 8", "hidden: 9"))
-    for name in ("commit.json", "weights"):
-        (other / name).symlink_to(finished / name)
+    shutil.copy(finished / "commit.json", other)
+    shutil.copytree(finished / "weights", other / "weights")
     assert main(["play", str(other)]) == 2
     assert "not the weights of the policy that config.yaml tells of" in capsys.readouterr().err
     assert main(["evaluate", str(finished), "--also", str(other)]) == 2

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from stageb import progress
 from stageb.__main__ import main
+from stageb.cli import parse_run
 
 APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
 
@@ -32,6 +33,11 @@ def apart(run: Path, other: Path) -> float:
     """How far the weights of two runs are from each other."""
     one, two = weights(run), weights(other)
     return max(float((one[name] - two[name]).abs().max()) for name in one)
+
+
+def data_of(run: Path) -> str:
+    """The file that a run was evaluated on."""
+    return str(parse_run(run).config.data.test)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +59,10 @@ def test_a_run_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert [row.get("rollout/weight_version") for row in told] == [None, None, 2, None, None, 5]
     assert told[-1]["loss/text"] < told[0]["loss/text"]
     assert (tmp_path / "run" / "boxes.png").stat().st_size > 1000
-    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu", f"--told={tmp_path / 'told.jsonl'}"]) == 0
+    evaluate = ["evaluate", str(tmp_path / "run"), "--accelerator=cpu", f"--told={tmp_path / 'told.jsonl'}"]
+    assert main(evaluate) == 2  # a folder does not choose what is read and drawn
+    assert f"add: --data {data_of(tmp_path / 'run')}" in capsys.readouterr().err
+    assert main([*evaluate, f"--data={data_of(tmp_path / 'run')}"]) == 0
     assert len((tmp_path / "told.jsonl").read_text().splitlines()) == 3
     assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
     says_how_it_went(err, told, f"{tmp_path}/run")
@@ -152,7 +161,10 @@ def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
     keys = {"tuner__kind": "lora", "tuner__use_dora": True, "schedule__steps": 2}
     assert main(detectors.arguments(tmp_path, **keys)) == 0
     last = rows(tmp_path / "run")[-1]
-    assert main(["evaluate", str(tmp_path / "run"), "--accelerator=cpu", "--pictures=0"]) == 0
+    assert (
+        main(["evaluate", str(tmp_path / "run"), f"--data={data_of(tmp_path / 'run')}", "--accelerator=cpu", "--pictures=0"])
+        == 0
+    )
     assert last["eval/f1_50"] >= 0
 
 

@@ -20,6 +20,7 @@ from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.reflection.edits import number
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
+from stageb.trust import file_of
 
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
@@ -96,9 +97,10 @@ def split_step(source: str | Path) -> tuple[Path, int | None]:
 
 def files_of_run(folder: Path) -> dict[str, Path]:
     """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop lies in ``folder``."""
-    if not (folder / "config.yaml").is_file():
+    if not file_of(folder, folder / "config.yaml").exists():
         raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name a run's folder, or a file"))
-    files = {name: file for file in sorted(folder.glob("*/guidance.json")) for name in load_seed(file)}
+    found = (file_of(folder, file) for file in sorted(folder.glob("*/guidance.json")))
+    files = {name: file for file in found for name in load_seed(file)}
     if not files:
         raise InputError(shown(f"{folder}: this run holds no guidance; name one of loop guidance that has begun"))
     return files
@@ -158,7 +160,9 @@ def _snapshot(file: Path, mission: str, step: int) -> Guidance:
     kept = {int(each.stem.rpartition("-")[2]): each for each in file.parent.glob("snapshots/guidance-[0-9]*.json")}
     if step not in kept:
         raise InputError(_no_step(file.parent, mission, step, kept, "guidance.retention says how many a run keeps"))
-    return load_seed(kept[step])[mission]
+    found = load_seed(file_of(file.parent, kept[step]))
+    _check_mission(kept[step], mission, found)
+    return found[mission]
 
 
 def _at_step(path: Path, guidance: Guidance, step: int) -> Guidance:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from stageb.cli import WordParser, parse
+from stageb.cli import WordParser, parse_run
 from stageb.commits import committed
 from stageb.errors import InputError, shown
 from stageb.guidance.config import Language, LoopConfig
@@ -207,7 +207,7 @@ def _words(asked: Any) -> Words:
     path, _ = split_step(asked.source)
     if asked.language or not path.is_dir():
         return WORDS[asked.language or "en"]
-    config = parse(["--config", str(path / "config.yaml")]).config
+    config = parse_run(path).config
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
     return words_of(config.prompt)

@@ -11,6 +11,7 @@ from stageb import strict_json
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.files.guidance_file import files_of_run
 from stageb.guidance.types import Guidance, Rule
+from stageb.trust import file_of
 
 LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run that learnt it: what that run's files say
 
@@ -86,7 +87,7 @@ def remembering(guidance: Guidance, run: Path) -> Guidance:
 
 def _rows(path: Path, having: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The whole rows of a run's file that hold a text, each with its line; a run may be writing the next one."""
-    if not path.is_file():
+    if not file_of(path.parent, path).exists():
         return
     with path.open(encoding="utf-8", errors="replace") as opened:
         for number, line in enumerate(opened, 1):

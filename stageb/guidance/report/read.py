@@ -23,6 +23,7 @@ from stageb.guidance.report.attempts import Attempts, attempts
 from stageb.guidance.report.history import Step, replayed
 from stageb.guidance.report.judged import Judged, judged
 from stageb.guidance.types import Ticket
+from stageb.trust import file_of
 
 Row = Mapping[str, Any]
 
@@ -74,7 +75,7 @@ class Files:
 
     def rows(self, file: str) -> Iterator[Row]:
         """The rows of a file of JSON Lines, one after the other; none of one that was never written."""
-        left, path = self.commit["lengths"].get(file, 0), self.folder / file
+        left, path = self.commit["lengths"].get(file, 0), file_of(self.folder, self.folder / file)
         try:
             if left:
                 with path.open("rb") as opened:
@@ -87,13 +88,14 @@ class Files:
 
     def notes(self, file: str) -> list[Any]:
         """The whole rows of a file that stands outside of commits."""
-        path = self.folder / file
+        path = file_of(self.folder, self.folder / file)
         data = path.read_bytes() if path.is_file() else b""
         return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
 
 
-def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None) -> Run:
-    """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the same.
+def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None, named: Sequence[str] = ()) -> Run:
+    """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the
+    same, from the files ``named`` by the user, if any are.
 
     Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and ``KeyError``,
     ``TypeError`` or ``ValueError`` where one holds something else than a run writes.
@@ -102,8 +104,8 @@ def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None 
     state, shaping = files.commit["state"], files.commit["config"]
     why = ""
     if tickets is None:
-        tickets, why = _same_tickets(config, shaping.get("tickets"))
-    machine = folder / "run.json"
+        tickets, why = _same_tickets(folder, config, str(shaping.get("tickets")), named)
+    machine = file_of(folder, folder / "run.json")
     return Run(
         folder=folder,
         config=config,
@@ -139,12 +141,29 @@ def _mission(files: Files, first: Mapping[str, Any]) -> Mission:
     )
 
 
-def _same_tickets(config: LoopConfig, digest: object) -> tuple[Sequence[Ticket], str]:
-    """The tickets of the config's files, if they still are what the run read; otherwise none, and why."""
+def _same_tickets(folder: Path, config: LoopConfig, digest: str, named: Sequence[str]) -> tuple[Sequence[Ticket], str]:
+    """The run's tickets, if its files still hold what the run read; otherwise none, and why.
+
+    A config that somebody else wrote names no files but those in or below the folder of the run, or the one that the user is
+    in; others the user names.
+    """
+    files = named or config.stage_a_paths
+    if not named and not all(_is_near(Path(path), folder) for path in files):
+        return [], "the run's ticket files lie elsewhere; name them: stageb report RUN --tickets FILE ..."
+    skips = config.on_bad_record == "skip"
+    use_images = skips and config.sampler.use_images  # texts need no images, but for lines that were set aside for theirs
     try:
-        tickets, _ = ticket_files.read(config.stage_a_paths, config.on_bad_record)
+        tickets, _ = ticket_files.read(files, config.on_bad_record, config.columns, use_images)
     except StagebError:
         return [], "the run's ticket files are not found from here; run this command where the run was started"
-    if ticket_files.digest(tickets) != digest:
+    if not digest.startswith(ticket_files.digest(tickets)):  # that of images stands behind it
         return [], "the ticket files have changed since the run"
     return tickets, ""
+
+
+def _is_near(path: Path, folder: Path) -> bool:
+    try:
+        real, places = path.resolve(), (Path.cwd(), folder.resolve())
+    except (OSError, RuntimeError, ValueError):
+        return False
+    return any(map(real.is_relative_to, places)) and (real.is_file() or not real.exists())

@@ -18,24 +18,30 @@ def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
     """``stageb report RUN``: write one HTML file that shows the run, finished or not; it needs no network to be read."""
     parser = argparse.ArgumentParser(prog="stageb report RUN", description=main.__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help=f"where to write it (default RUN/{REPORT})")
+    more = "the run's ticket files, where they do not lie in or below the folder that you are in, as its config names them"
+    parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=more)
     given = parser.parse_args(arguments)
     output = given.output or folder / REPORT
-    write(folder, config, output)
+    write(folder, config, output, files=given.tickets)
     print(f"Report: {output}")
     return 0
 
 
-def write(folder: Path, config: LoopConfig, output: Path, tickets: Sequence[Ticket] | None = None) -> None:
+def write(
+    folder: Path, config: LoopConfig, output: Path, tickets: Sequence[Ticket] | None = None, files: Sequence[str] = ()
+) -> None:
     """Write the report of the run in ``folder`` to ``output``, as a whole or not at all.
 
-    ``tickets`` are those of the run; None: they are read again from its ticket files, if these are still the same. Raises
-    ``InputError`` where nothing is committed yet, ``JournalError`` where files cannot be read or written.
+    ``tickets`` are those of the run; None: they are read again from its ticket files, which the user may name as ``files``,
+    if they are still the same.
+
+    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where files cannot be read or written.
     """
     from stageb.guidance.report import page  # brings matplotlib
     from stageb.guidance.report.read import read_run
 
     try:
-        html = page.page(read_run(folder, config, tickets))
+        html = page.page(read_run(folder, config, tickets, files))
     except (KeyError, TypeError, ValueError, page.TemplateError) as error:
         raise JournalError(f"{folder}: a file does not hold what a run writes ({error!r}); {REMEDY}") from error
     with disk.reporting(output):

@@ -5,19 +5,13 @@ Of the standard library alone, since ``--help`` reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.errors import InputError
-from stageb.guidance.config import ColumnsConfig, LoopConfig, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.config import ColumnsConfig, ManualReviewConfig, PromptConfig, SamplerConfig
 
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
-
-OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
 
 
 @dataclass(frozen=True)
@@ -109,20 +103,3 @@ def round_size(config: PredictConfig | EvaluateConfig) -> int:
 def ticket_files(config: PredictConfig | EvaluateConfig) -> list[str]:
     """The ticket files by name."""
     return [config.tickets] if isinstance(config.tickets, str) else config.tickets
-
-
-def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the run that ``values["guidance"]`` names gives in the place of defaults; nothing of a file.
-
-    Raises ``InputError`` where the folder holds a run of another loop.
-    """
-    config = Path(values["guidance"]) / "config.yaml"
-    if not values["guidance"] or not config.is_file():
-        return {}
-    from stageb.cli import parse  # it imports this module's dataclasses by name
-
-    asked = parse(["--config", str(config)])
-    if not isinstance(asked.config, LoopConfig):
-        raise InputError(f"{values['guidance']}: a run of loop {asked.loop}, which learns no guidance; name another run")
-    plain = asdict(asked.config)
-    return {name: plain[name] for name in OF_RUN}

@@ -4,12 +4,35 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
-from stageb.errors import ConfigError
-from stageb.guidance.config import PromptConfig
+from stageb import trust
+from stageb.cli import parse_run
+from stageb.draft import defaults
+from stageb.errors import ConfigError, InputError, shown
+from stageb.guidance.config import LoopConfig, PromptConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.prompts import rule_lines, words_of
 from stageb.guidance.types import Guidance
+
+OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
+
+
+def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the run that ``values["guidance"]`` names gives in the place of defaults, as far as a folder may; nothing of a
+    file.
+
+    Raises ``InputError`` where the folder holds a run of another loop, or cannot be read.
+    """
+    folder, _ = split_step(values["guidance"])
+    if not values["guidance"] or not (folder / "config.yaml").exists():
+        return {}
+    asked = parse_run(folder)
+    if not isinstance(asked.config, LoopConfig):
+        raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
+    plain = asdict(asked.config)
+    return trust.taken(str(folder), {name: plain[name] for name in OF_RUN}, defaults(LoopConfig))
 
 
 def learnt(source: str, prompt: PromptConfig, key: str = "guidance") -> dict[str, Guidance]:

@@ -70,7 +70,10 @@ def read(root: Path) -> Run:
     return read_run(root / "run", config)
 
 
-def test_the_command_makes_the_same_page_again_and_touches_nothing(root: Path, tmp_path: Path) -> None:
+def test_the_command_makes_the_same_page_again_and_touches_nothing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)  # where the run was started
     before = content(root / "run", frozenset())
     ended = command("report", str(root / "run"), "--output", str(tmp_path / "deep" / "page.html"))
     assert ended == runs.Ended(0, f"Report: {tmp_path / 'deep' / 'page.html'}\n", "")
@@ -196,7 +199,8 @@ def test_an_audit_and_a_run_that_learns_nothing_say_so(root: Path, tmp_path: Pat
     assert "so there are no figures" in off
 
 
-def test_what_is_missing_is_named(root: Path, tmp_path: Path) -> None:
+def test_what_is_missing_is_named(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path.parent)
     shutil.copytree(root / "run", tmp_path / "run")
     for name in ("timings.jsonl", "run.json"):
         (tmp_path / "run" / name).unlink()

@@ -126,6 +126,7 @@ def test_a_runs_folder_gives_its_model_and_sampler(job: Job, capsys: pytest.Capt
     config = LoopConfig(stage_a_paths=["x"], seed=5, model=ModelConfig(engine="scripted"), sampler=sampler)
     folder = run_folder(job.folder / "run", config, TORN)
     line = ["predict", f"--guidance={folder}", f"--tickets={job.keys['tickets']}", f"--output={job.out}"]
+    line.append("--model.engine=scripted")  # which is no choice of a folder's: test_of_run.py
     assert main([*line, "--fabric.accelerator=cpu"]) == 0
     assert all(row["verdict"] in ("pass", "fail") and row["agreement"] == 1 for row in rows(job.out))  # greedy: no slips
     capsys.readouterr()
