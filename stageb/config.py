@@ -36,9 +36,15 @@ class FabricConfig:
     timeout_s: float = 600.0
     """Seconds without a sign of life (a step of decoding, a request under way) after which a rank is taken for hung."""
 
+    load_timeout_s: float = 1800.0
+    """The same where disk traffic is the sign of life: a rank that loads a model; rank 0 that decides, learns or writes."""
+
     def __post_init__(self) -> None:
         require(self.num_nodes >= 1, "fabric.num_nodes", self.num_nodes, "at least 1")
-        require(0 < self.timeout_s <= 1e6, "fabric.timeout_s", self.timeout_s, "seconds above 0, at most 1000000")
+        for name in ("timeout_s", "load_timeout_s"):
+            require(
+                0 < getattr(self, name) <= 1e6, f"fabric.{name}", getattr(self, name), "seconds above 0, at most 1000000"
+            )
 
 
 Level = Literal["debug", "info", "warning", "error"]

@@ -3,18 +3,20 @@ read by the watchdog, which passes it on. One pulse a process, since a process i
 
 - ``with at("rollout group 3")``: work that must get on: it ends, or ticks, within ``fabric.timeout_s``.
 - ``with at("gather", "waiting")``: in a collective, until the other ranks are there too.
-- Elsewhere nothing is expected: loading a model, deciding and writing on rank 0 may take as long as they take.
+- Elsewhere, as when it loads a model, or decides and writes on rank 0: work that tells nothing of how it gets on. It ends,
+  ticks, or reads or writes a disk within ``fabric.load_timeout_s``.
 """
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Kind = Literal["free", "working", "waiting"]
+Kind = Literal["quiet", "working", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Pulse:
     """What a process is at."""
 
     label: str = "start"  # in the words of an error message: "rank 1 failed at LABEL"
-    kind: Kind = "free"  # free: nothing is expected of it
+    kind: Kind = "quiet"  # quiet: it shows no signs of life of its own
     count: int = 0  # signs of life so far; never goes back
 
 
@@ -44,8 +46,8 @@ def tick() -> None:
 
 
 def name(label: str) -> None:
-    """From now on this process is at ``label``, of which nothing is expected."""
-    _move(label, "free")
+    """From now on this process is at ``label``, and shows no signs of life of its own."""
+    _move(label, "quiet")
 
 
 @contextmanager
@@ -63,6 +65,12 @@ def listen(listener: Callable[[Pulse], None] | None) -> None:
     """Have ``listener`` called, in the thread that works, whenever what this process is at changes; None: nobody."""
     global _listener
     _listener = listener
+
+
+def disk_traffic() -> int:
+    """How often this process has had a disk, or a network's, read or write for it; pages of mapped files count."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_majflt + used.ru_inblock + used.ru_oublock
 
 
 def _move(label: str, kind: Kind) -> None:

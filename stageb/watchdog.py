@@ -13,10 +13,13 @@ What ends a job, on rank 0, which speaks for all:
 - *Silence* for ``timeout_s``: its process is stopped, or its interpreter locked up. If that is rank 0, rank 1 speaks, half
   as long again later, and on machines that rank 1 is not on the first of their ranks.
 - *No progress* for ``timeout_s``: a rank is at work that must get on (``pulse.at``) and neither finishes nor ticks.
+- *No progress* for ``load_timeout_s``: a rank is at anything else, such as loading a model, or deciding and writing on
+  rank 0, and neither goes on to another thing nor ticks. Its watchdog ticks for it while it reads or writes a disk.
 - *All wait*: every rank has been in a collective for ``timeout_s``, so none will ever come.
 - *A message that cannot be read.* Half a message, and then nothing, is silence.
 
-What it cannot tell: work that nobody watches, such as rank 0's own between two maps, may take as long as it takes.
+What it cannot tell: how long a rank takes to come here, since the watch begins when all have met, and to leave, once all
+have come to their end.
 """
 
 from __future__ import annotations
@@ -101,11 +104,17 @@ class Watchdog:
     """One rank's watch. ``how_ended`` tells how another rank's process ended, where this process can know."""
 
     def __init__(
-        self, rank: int, world_size: int, timeout_s: float, how_ended: Callable[[int], str | None] = lambda rank: None
+        self,
+        rank: int,
+        world_size: int,
+        timeout_s: float,
+        load_timeout_s: float,
+        how_ended: Callable[[int], str | None] = lambda rank: None,
     ) -> None:
         self._rank = rank
         self._world_size = world_size
         self._patience = timeout_s if rank == 0 else 1.5 * timeout_s
+        self._limits = {"working": timeout_s, "waiting": timeout_s, "quiet": load_timeout_s}
         self._beat_s = min(10.0, timeout_s / 5)
         self._how_ended = how_ended
         self._peers: dict[int, _Peer] = {}
@@ -180,11 +189,14 @@ class Watchdog:
             _runs(process, signal.SIGKILL)
 
     def _watch(self) -> None:
-        beat = 0.0
+        beat, traffic = 0.0, pulse.disk_traffic()
         while self._peers or not self._closing:
             ready = wait([peer.channel.connection for peer in self._peers.values()], min(LOOK_S, self._beat_s))
             for rank, peer in list(self._peers.items()):
                 self._hear(rank, peer, peer.channel.connection in ready)
+            before, traffic = traffic, pulse.disk_traffic()
+            if traffic != before and pulse.now().kind == "quiet":
+                pulse.tick()
             now = time.monotonic()
             if now - beat >= self._beat_s:
                 beat = now
@@ -210,7 +222,7 @@ class Watchdog:
 
     def _act(self, rank: int, peer: _Peer, message: Any) -> None:
         match message:
-            case ["pulse", str(label), ("working" | "waiting" | "free") as kind, int(count)]:
+            case ["pulse", str(label), ("working" | "waiting" | "quiet") as kind, int(count)]:
                 peer.got(Pulse(label, kind, count))
             case ["error", int(which), str(where), str(cause), str(trace), bool(early_input)]:
                 failure = RankError(which, where, cause, trace)
@@ -239,13 +251,15 @@ class Watchdog:
         if self._early and self._own.pulse.kind == "waiting":
             end_with(self._early)
         ranks: dict[int, _Seen] = {**({} if self._closing else {0: self._own}), **self._peers}
-        stuck = {rank: seen.pulse for rank, seen in ranks.items() if now - seen.since > self._patience}
+        stuck = {rank: seen.pulse for rank, seen in ranks.items() if now - seen.since > self._limits[seen.pulse.kind]}
         for rank, at in stuck.items():
-            if at.kind == "working":
+            if at.kind != "waiting":
                 place = at.kind, at.label
                 same = [other for other, seen in ranks.items() if (seen.pulse.kind, seen.pulse.label) == place]
                 also = "".join(f"; rank {other} is there too" for other in same if other != rank)
-                cause = f"no progress for {self._patience:g} s (fabric.timeout_s): taken for hung{also}"
+                quiet = at.kind == "quiet"
+                what, key = ("sign of life, nor disk traffic,", "load_timeout_s") if quiet else ("progress", "timeout_s")
+                cause = f"no {what} for {self._limits[at.kind]:g} s (fabric.{key}): taken for hung{also}"
                 end_with(RankError(rank, at.label, cause))
         if len(stuck) == self._world_size and all(at.kind == "waiting" for at in stuck.values()):
             others = "; ".join(f"rank {rank} at {stuck[rank].label}" for rank in sorted(stuck) if rank)

@@ -250,7 +250,7 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
 
 def _watched(world: World, settings: FabricConfig, children: placing.Children, main: Callable[[World], int]) -> int:
     """``main`` under the watchdog, from the first collective to the last."""
-    watchdog = Watchdog(world.rank, world.world_size, settings.timeout_s, children.how_ended)
+    watchdog = Watchdog(world.rank, world.world_size, settings.timeout_s, settings.load_timeout_s, children.how_ended)
     try:
         host = _host(world)
         watchdog.meet(world.broadcast(watchdog.listen(host) if world.is_global_zero else ("", 0, "")))

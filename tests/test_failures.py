@@ -33,6 +33,7 @@ class Case:
     says: str | None = None  # a line of stderr, once; None: nobody is left who could say it
     codes: tuple[int, ...] = (1,)
     timeout_s: float = 60.0
+    load_timeout_s: float = 1800.0
     within_s: float = WITHIN_S
     world_size: int = RANKS
     traceback: bool = False  # whether a traceback is wanted: for bugs, and for nothing else
@@ -41,6 +42,7 @@ class Case:
     def run(self) -> Ended:
         """Run it."""
         arguments = ("--mishap", self.mishap, "--on", str(self.on), "--timeout_s", str(self.timeout_s))
+        arguments += ("--load_timeout_s", str(self.load_timeout_s))
         arguments += ("--items", str(3 * self.world_size + 1))  # three for every rank, and one more for rank 0
         limit = self.within_s + 30.0
         return run_job(self.launcher, self.world_size, *arguments, send=self.send, to=self.to, limit_s=limit)
@@ -70,6 +72,7 @@ class Case:
 BUG = "ValueError: seven is not a verdict"
 CONFIG = "config: model.model_name_or_path: 'nowhere': name a folder that exists"
 HUNG = "no progress for 3 s (fabric.timeout_s): taken for hung"
+QUIET = "no sign of life, nor disk traffic, for 4 s (fabric.load_timeout_s): taken for hung"
 ELSEWHERE = "".join(f"; rank {rank} at broadcast" for rank in range(2, RANKS))
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
@@ -116,6 +119,18 @@ def cases() -> list[Case]:
             ]
             found.append(
                 Case(
+                    f"hung in loading, rank {rank}",
+                    launcher,
+                    "hang_in_loading",
+                    on=rank,
+                    timeout_s=3,
+                    load_timeout_s=4,
+                    within_s=WITHIN_S + 10,  # whatever else moves pages counts as life
+                    says=f"rank {rank} failed at loading the model: {QUIET}",
+                )
+            )
+            found.append(
+                Case(
                     f"stuck in torch's teardown, rank {rank}",
                     launcher,
                     "at_the_end",
@@ -132,6 +147,16 @@ def cases() -> list[Case]:
                 on=0,
                 traceback=True,
                 says=f"rank 0 failed at ticket reflection: {BUG}",
+            ),
+            Case(
+                "hung in lead, rank 0",
+                launcher,
+                "hang_in_lead",
+                on=0,
+                timeout_s=3,
+                load_timeout_s=4,
+                within_s=WITHIN_S + 10,  # whatever else moves pages counts as life
+                says=f"rank 0 failed at leading: {QUIET}",
             ),
             Case("bad input on all ranks", launcher, "config_everywhere", says=CONFIG, codes=(2,)),
             Case("bad input on rank 0", launcher, "config", on=0, says=CONFIG, codes=(2,)),

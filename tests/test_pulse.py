@@ -26,14 +26,14 @@ def test_work_and_waits_are_told_and_end_where_they_began(heard: list[Pulse]) ->
         assert (pulse.now().label, pulse.now().kind) == ("gather", "waiting")
     told = [(each.label, each.kind) for each in heard]
     work, wait = ("judge item 3", "working"), ("gather", "waiting")
-    assert told == [("leading", "free"), work, wait, work, ("leading", "free")]
+    assert told == [("leading", "quiet"), work, wait, work, ("leading", "quiet")]
 
 
 def test_what_is_raised_passes_and_ends_the_work(heard: list[Pulse]) -> None:
     pulse.name("leading")
     with pytest.raises(KeyError), pulse.at("judge item 3"):
         raise KeyError
-    assert (heard[-1].label, heard[-1].kind) == ("leading", "free")
+    assert (heard[-1].label, heard[-1].kind) == ("leading", "quiet")
 
 
 def test_every_sign_of_life_makes_another_pulse(heard: list[Pulse]) -> None:

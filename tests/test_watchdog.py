@@ -24,7 +24,7 @@ from stageb.errors import ConfigError, RankError
 from stageb.meeting import Address
 from stageb.watchdog import Watchdog
 
-TIMEOUT_S = 1.0
+TIMEOUT_S, LOAD_TIMEOUT_S = 1.0, 4.0
 FOREVER_S = 60.0
 Act = Callable[[int, Watchdog], None]  # what a rank does once all have met; it ends in good order where this returns
 
@@ -33,12 +33,12 @@ def job(folder: Path, world_size: int, act: Act, meddle: Callable[[Address], Non
     """Each rank's exit code, as shells see it, and what was said. ``meddle`` goes to rank 0's door before any rank."""
     said = folder / "err"
     said.write_text("")
-    first = Watchdog(0, world_size, TIMEOUT_S)
+    first = Watchdog(0, world_size, TIMEOUT_S, LOAD_TIMEOUT_S)
     address = first.listen("127.0.0.1")
 
     def on_rank(rank: int) -> None:
         os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
-        dog = first if rank == 0 else Watchdog(rank, world_size, TIMEOUT_S)
+        dog = first if rank == 0 else Watchdog(rank, world_size, TIMEOUT_S, LOAD_TIMEOUT_S)
         dog.meet(address)
         act(rank, dog)
         dog.close()
@@ -98,7 +98,7 @@ def test_a_bye_never_looks_like_a_loss(tmp_path: Path) -> None:
 
 
 def test_signs_of_life_and_waits_for_the_busy_are_no_failure(tmp_path: Path) -> None:
-    """For three times the timeout: work that ticks on rank 1, rank 2 waits for it, rank 0 does what nobody watches."""
+    """For three times the timeout: work that ticks on rank 1, rank 2 waits for it, rank 0 is at quiet work."""
 
     def act(rank: int, dog: Watchdog) -> None:
         if rank == 0:
@@ -206,20 +206,20 @@ def test_a_rank_does_not_follow_who_only_stands_at_rank_0s_door(tmp_path: Path, 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=echo, args=(listener,), daemon=True).start()
         with pytest.raises(RankError, match="rank 1 failed at launch: the ranks did not find together"):
-            Watchdog(1, 2, TIMEOUT_S).meet(("127.0.0.1", listener.getsockname()[1], "the word"))
+            Watchdog(1, 2, TIMEOUT_S, LOAD_TIMEOUT_S).meet(("127.0.0.1", listener.getsockname()[1], "the word"))
     assert heard and b"the word" not in b"".join(heard)
 
 
 def test_who_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "MEET_S", 0.3)
-    dog = Watchdog(0, 3, TIMEOUT_S)
+    dog = Watchdog(0, 3, TIMEOUT_S, LOAD_TIMEOUT_S)
     with pytest.raises(RankError, match=r"rank 0 failed at launch: the ranks did not find together: rank 1, rank 2 did not"):
         dog.meet(dog.listen("127.0.0.1"))
 
 
 def test_rank_0_listens_where_the_others_reach_it_and_nowhere_else() -> None:
     def open_at(host: str) -> str:
-        dog = Watchdog(0, 2, TIMEOUT_S)
+        dog = Watchdog(0, 2, TIMEOUT_S, LOAD_TIMEOUT_S)
         dog.listen(host)
         assert dog._server is not None
         with dog._server as server:
@@ -348,6 +348,33 @@ def test_no_progress(tmp_path: Path, rank: int) -> None:
 
     cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): taken for hung"
     assert ends_with(tmp_path, act, f"rank {rank} failed at rollout group 3: {cause}") == [1, 1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_hang_in_quiet_work(tmp_path: Path, rank: int) -> None:
+    """Such as loading, or rank 0's own between two maps; it may take longer than work that shows signs of life."""
+
+    def act(mine: int, dog: Watchdog) -> None:
+        if mine == rank:
+            pulse.name("loading the model")
+            sleep()
+        wait("gather")
+
+    cause = f"no sign of life, nor disk traffic, for {LOAD_TIMEOUT_S:g} s (fabric.load_timeout_s): taken for hung"
+    assert ends_with(tmp_path, act, f"rank {rank} failed at loading the model: {cause}") == [1, 1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_slow_disk_is_no_hang(tmp_path: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def act(mine: int, dog: Watchdog) -> None:
+        if mine == rank:
+            monkeypatch.setattr(pulse, "disk_traffic", time.monotonic_ns)
+            time.sleep(1.5 * LOAD_TIMEOUT_S)
+        else:
+            with pulse.at("gather", "waiting"):
+                time.sleep(1.5 * LOAD_TIMEOUT_S)
+
+    assert job(tmp_path, 2, act) == ([0, 0], "")
 
 
 def test_ranks_that_are_stuck_at_one_place_are_all_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from stageb import engines
+from stageb import engines, pulse
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer, open_eyes
 from stageb.engines.thinking import thinks
@@ -163,7 +163,8 @@ def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Eng
         if world.is_global_zero:
             print(f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device")
         model = replace(model, device_map=None)
-    engine = engines.build(model, world.device)
+    with pulse.at("loading the model", "quiet"):
+        engine = engines.build(model, world.device)
     if use_images:
         open_eyes(engine, model.engine)
     return engine

@@ -31,6 +31,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--devices", default="auto")
 parser.add_argument("--strategy", default="auto")
 parser.add_argument("--timeout_s", type=float, default=60.0)
+parser.add_argument("--load_timeout_s", type=float, default=1800.0)
 parser.add_argument("--items", type=int, default=7)
 parser.add_argument("--size", type=int, default=1, help="characters in each result")
 parser.add_argument("--mishap", default="none")
@@ -65,7 +66,7 @@ def befall(rank: int, mishap: str, key: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if mishap == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
-    if mishap == "hang":
+    if mishap in ("hang", "hang_in_loading", "hang_in_lead"):
         time.sleep(FOREVER_S)
     if mishap == "lock":  # holds the interpreter's lock and never lets go: no thread of this process runs again
         re.match(r"(a+)+$", "a" * 64 + "b")
@@ -94,6 +95,8 @@ def main(world: World) -> int:
     """Every rank: begin, do a share of squares with the others, have rank 0 ask for squares, end."""
     befall(world.rank, "config", "at start")
     befall(world.rank, "raise_at_start", "at start")
+    with pulse.at("loading the model", "quiet"):
+        befall(world.rank, "hang_in_loading", "at start")
     if args.mishap in ("config_everywhere", "disagree"):
         note_the_time()
     if args.mishap == "config_everywhere":
@@ -117,6 +120,7 @@ def lead(world: World) -> int:
     assert [place[0] for place in places] == list(range(world.world_size))
     assert world.map("square", {"befall": None}, []) == []
     befall(0, "raise_in_lead", "reflection")
+    befall(0, "hang_in_lead", "reflection")
     if args.ready:
         args.ready.write_text(json.dumps([place[2] for place in places]))
     if args.mishap == "reflect":  # busy between two maps for longer than the timeout: not a failure
@@ -134,7 +138,13 @@ def lead(world: World) -> int:
 
 devices: int | str = int(args.devices) if args.devices.isdigit() else args.devices
 accelerator = os.environ.get("JOB_ACCELERATOR", "cpu")  # cuda: the same cases with tensors over NCCL
-settings = FabricConfig(accelerator=accelerator, devices=devices, strategy=args.strategy, timeout_s=args.timeout_s)
+settings = FabricConfig(
+    accelerator=accelerator,
+    devices=devices,
+    strategy=args.strategy,
+    timeout_s=args.timeout_s,
+    load_timeout_s=args.load_timeout_s,
+)
 if __name__ == "__main__":
     if os.environ.get("LOCAL_RANK") == str(args.on):
         if args.mishap == "early":  # a child that dies before the ranks have met
