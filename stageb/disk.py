@@ -9,8 +9,9 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from stageb.errors import JournalError
 
@@ -66,7 +67,7 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def open_file(path: str | Path) -> BinaryIO:
+def open_file(path: str | Path) -> BufferedReader:
     """Open a file to read whose name came from elsewhere: nothing is waited for, no device is touched, no link followed.
 
     A link that may be followed is followed by who checks where it leads, and the path that this gives is opened.

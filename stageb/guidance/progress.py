@@ -21,6 +21,7 @@ from stageb.guidance.gate.decide import STRONG
 from stageb.guidance.gate.exact import smallest
 from stageb.guidance.gate.pool import FOLDS
 from stageb.guidance.gate.sequential import next_level
+from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import NOWHERE, Round, Schedule
 from stageb.guidance.state import State, Tally
@@ -104,6 +105,8 @@ class Progress:
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
         if self._config.guidance.path is not None and neutral:
             self._says("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
+        for found in repeats(inputs.tickets):
+            self._says("warning", str(found))
         if not self._resumed:
             forecast, *warnings = self._forecast(inputs, judges_by)
             self._says("info", forecast)
@@ -122,13 +125,13 @@ class Progress:
             lines[0] += "; what every accepted edit calls for comes on top"
             level = next_level(config.gate.alpha / len(inputs.splits), STRONG)
             for name, splits in inputs.splits.items():
-                train = len(splits.train)
-                pool = min(config.gate.pool_size, len(splits.tested) * (FOLDS - 1) // FOLDS)
+                train, groups = len(splits.train), len({inputs.tickets[i].group for i in splits.tested})
+                pool = min(config.gate.pool_size, groups * (FOLDS - 1) // FOLDS)
                 needed = smallest(level, pool)
                 if needed > 0.25:
                     lines.append(
-                        f"{name}: {train} train tickets leave {pool} to test an edit on, and it would have to win more than "
-                        f"{min(needed, 1):.0%} of them. Give more tickets"
+                        f"{name}: {train} train tickets leave {pool} groups to test an edit on, and it would have to win "
+                        f"more than {min(needed, 1):.0%} of them. Give more tickets"
                     )
         return lines
 

@@ -1,11 +1,13 @@
 """Which tickets are learnt from, raced on, tested on, chosen by, sealed: the one place that says so.
 
-A group's split is a hash of its name, so it is the same whatever other tickets there are, and no group is cut. Of train,
-some groups are set apart: edits are raced on them, and reflection never sees them.
+A group's split is a hash of its name, so it is the same whatever other tickets there are, unless these say the same as its
+own (``groups.py``), and no group is cut. Of train, some groups are set apart: edits are raced on them, and reflection never
+sees them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,13 +47,13 @@ def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, Sp
     seed = split_seed(config)
     for i in sorted(range(len(tickets)), key=lambda i: tickets[i].key):
         ticket = tickets[i]
-        parts[ticket.mission][split_of(seed, ticket.mission, ticket.group_id, config.split)].append(i)
+        parts[ticket.mission][split_of(seed, ticket.mission, ticket.group, config.split)].append(i)
     return {mission: _splits(mission, by, tickets, config) for mission, by in parts.items()}
 
 
-def split_of(seed: int, mission: str, group_id: str, fractions: SplitConfig) -> Split:
+def split_of(seed: int, mission: str, group: str, fractions: SplitConfig) -> Split:
     """The split of a group."""
-    drawn = uniform(stream(seed, "split", mission, group_id), 0)
+    drawn = uniform(stream(seed, "split", mission, group), 0)
     shares: list[tuple[Split, float]] = [("train", fractions.train), ("val", fractions.val), ("test", fractions.test)]
     shares = [(name, share) for name, share in shares if share > 0]
     for name, share in shares:
@@ -71,13 +73,33 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
     most; none where there is no gate."""
     order = shuffled(by["train"], stream(config.seed, "gate", mission))
     wanted = min(config.gate.race_size, len(order) // 3) if config.gate != "none" else 0
-    apart = {tickets[i].group_id for i in order[:wanted]}
+    apart = _apart([tickets[i] for i in order], wanted)
     return Splits(
         train=tuple(by["train"]),
         val=tuple(by["val"]),
         test=tuple(by["test"]),
-        raced=tuple(i for i in order if tickets[i].group_id in apart),
-        studied=tuple(i for i in by["train"] if tickets[i].group_id not in apart),
-        tested=tuple(i for i in order if tickets[i].group_id not in apart),
+        raced=tuple(i for i in order if tickets[i].group in apart),
+        studied=tuple(i for i in by["train"] if tickets[i].group not in apart),
+        tested=tuple(i for i in order if tickets[i].group not in apart),
         by_key={tickets[i].key: i for i in by["train"]},
     )
+
+
+def _apart(order: Sequence[Ticket], wanted: int) -> set[str]:
+    """The groups of the first ``wanted`` tickets. A group of several group_ids may have any number of them: it takes up the
+    room of all at once, and is passed over where there is too little, unless no other is left."""
+    equal = {ticket.equals for ticket in order if ticket.equals}
+    sizes = Counter(ticket.group for ticket in order if ticket.group in equal)
+    apart: set[str] = set()
+    room = wanted
+    for ticket in order:
+        if room <= 0:
+            break
+        taken = 1 if ticket.group not in sizes else 0 if ticket.group in apart else sizes[ticket.group]
+        if taken <= room:
+            apart.add(ticket.group)
+            room -= taken
+    if wanted and not apart:
+        smallest = min(sizes, key=lambda name: sizes[name])
+        apart |= {smallest} if 3 * sizes[smallest] <= len(order) else set()
+    return apart

@@ -37,6 +37,15 @@ class Ticket:
     per_image: tuple[tuple[str, str], ...]  # (image_{n}, summary), in numeric order
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)  # every other key of the line, kept as it was
     images: Images | None = None  # shown to the model that judges; None: it reads summaries alone
+    equals: str = (
+        ""  # the group_id whose group it is of, where tickets of several say the same (``groups.py``); empty: its own
+    )
+    place: str = field(default="", compare=False)  # file:line, as far as known
+
+    @property
+    def group(self) -> str:
+        """What nothing parts it from: the name of its group."""
+        return self.equals or self.group_id
 
     @property
     def key(self) -> str:

@@ -415,7 +415,7 @@ def test_that_tickets_are_too_few_to_prove_anything_is_foretold(fit: Fit) -> Non
     assert all(edit["test"] is None for row in fit.rows("reflection") for edit in row["gate"]["edits"])
     train = 20 - sum(row["n"] for row in fit.rows("metrics") if row["epoch"] == 0)
     studied = sum(row["split"] == "train" for row in fit.rows("selections"))
-    assert f"valves: {train} train tickets leave {studied * 2 // 3} to test an edit on" in fit.err
+    assert f"valves: {train} train tickets leave {studied * 2 // 3} groups to test an edit on" in fit.err
 
 
 def test_no_edit_is_tested_on_a_group_that_its_answer_or_its_race_saw(

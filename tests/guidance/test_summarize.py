@@ -44,7 +44,7 @@ def test_every_image_gets_a_summary_and_a_run_learns_from_them(tmp_path: Path, c
     judged = stageb.predict(guidance=str(run), tickets=str(output), output=str(tmp_path / "p.jsonl"))
     agree = [row["verdict"] == line["label"] for row, line in zip(judged, rows, strict=True)]
     assert sum(agree) > 0.9 * len(rows)  # by the images: the run's sampler shows them in the place of the summaries
-    photos.Image.new("RGB", (41, 30), "red").save(tmp_path / "photos" / "torn.png")
+    photos.Image.new("RGB", (41, 30), "red").save(tmp_path / rows[0]["images"][0])
     assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 2
     assert "holds a run with another config:\n  tickets: " in capsys.readouterr().err
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_shown_ends_a_run_before_it_starts(tmp_path: Path, capsys
     blind = told({**with_images, "model.engine": "transformers", "model.model_name_or_path": "stageb-tiny"}, seen)
     assert "model.model_name_or_path: 'stageb-tiny': a checkpoint of type" in blind
     assert "cannot be shown images here; name one of the Qwen2-VL" in blind
-    broken = tmp_path / "seen" / "photos" / "worn.png"
+    broken = tmp_path / "seen" / rows[0]["images"][0]
     whole = tiny_models.draw(broken, 3)
     broken.write_bytes(Path(whole).read_bytes()[:150])
     said = told(with_images, seen)
@@ -136,7 +136,8 @@ def test_a_checkpoint_that_can_see_writes_equal_bytes_on_one_rank_and_two(
 def test_lines_that_cannot_be_summarized_are_told_all_at_once(tmp_path: Path) -> None:
     tickets = photos.write(tmp_path, 3)
     good = tickets.read_text()
-    bad = ['{"mission": "m"}', "[]", '{"images": ["photos/new.png"], "per_image": {"2": "x"}}', '{"images": ["gone.png"]}']
+    there = json.dumps(lines(tickets)[0]["images"])
+    bad = ['{"mission": "m"}', "[]", f'{{"images": {there}, "per_image": {{"2": "x"}}}}', '{"images": ["gone.png"]}']
     tickets.write_text(good + "".join(f"{line}\n" for line in bad))
     with pytest.raises(stageb.BadInputError) as caught:
         list(stageb.summarize(tickets=str(tickets), output=str(tmp_path / "o.jsonl"), model={"engine": "scripted"}))

@@ -14,14 +14,16 @@ SEEING = ["--model.engine=scripted", "--model.model_name_or_path=programs.models
 
 
 def write(folder: Path, groups: int) -> Path:
-    """A ticket file without summaries, and beside it an image for each state in ``photos``."""
-    (folder / "photos").mkdir(parents=True)
-    for state, colour in COLOURS.items():
-        Image.new("RGB", (40, 30), colour).save(folder / "photos" / f"{state}.png")
+    """A ticket file without summaries, and beside it an image for each in ``photos``, none like another one."""
     lines: list[dict[str, Any]] = []
-    for row in small.rows(groups=groups):
+    for number, row in enumerate(small.rows(groups=groups)):
         state = row.pop("per_image")["image_2"].split(": ")[1].split(";")[0]
-        lines.append({**row, "images": [f"photos/{state}.png"], "taken by": "drone"})
+        name = f"photos/{number}/{state}.png"
+        (folder / name).parent.mkdir(parents=True)
+        image = Image.new("RGB", (40, 30), COLOURS[state])
+        image.putpixel((39, 29), (number % 256, 0, 0))
+        image.save(folder / name)
+        lines.append({**row, "images": [name], "taken by": "drone"})
     (folder / "tickets.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return folder / "tickets.jsonl"
 

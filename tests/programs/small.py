@@ -36,7 +36,8 @@ def rows(mission: str = "valves", groups: int = 160) -> Iterator[dict[str, Any]]
             "mission": mission,
             "group_id": f"g-{n}",
             "label": "fail" if state == "torn" else "pass",
-            "per_image": {"image_1": f"part: {part}", "image_2": f"state: {state}; colour: {colour}"},
+            # No two say the same: they would be one group.
+            "per_image": {"image_1": f"part: {part}; number: {n}", "image_2": f"state: {state}; colour: {colour}"},
         }
 
 

@@ -11,6 +11,7 @@ from lab.bench.learning import missions
 from stageb.demo import TICKETS
 from stageb.errors import InputError
 from stageb.guidance.files import tickets as ticket_files
+from stageb.guidance.groups import join_equal
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
@@ -27,7 +28,7 @@ def load(name: str, folder: Path | None) -> list[Ticket] | None:
     Raises ``BadInputError`` where the file is there and cannot be used.
     """
     if name in missions.MISSIONS:
-        return missions.tickets(name)
+        return join_equal(missions.tickets(name))
     if name in DEMO:
         return [ticket for ticket in _read(TICKETS) if ticket.mission == DEMO[name]]
     path = (folder or Path()) / name / "tickets.jsonl"
@@ -35,7 +36,7 @@ def load(name: str, folder: Path | None) -> list[Ticket] | None:
 
 
 def shuffled_labels(tickets: Sequence[Ticket], seed: int) -> list[Ticket]:
-    """The tickets with their labels dealt anew: there is nothing to learn. Every ticket becomes a group of its own.
+    """The tickets with their labels dealt anew: there is nothing to learn. Every ticket gets a group_id of its own.
 
     As many fail as pass. Of labels in other shares the commoner one can be learnt: where most fail and the first guidance
     passes all, any rule that fails a ticket is a gain, and a true one.
@@ -67,10 +68,12 @@ def _dealt(tickets: Sequence[Ticket], failed: Collection[int], key: int) -> list
     """The tickets at the places ``failed`` fail; of the others as many fail as pass, in an order that ``key`` draws."""
     both: list[Verdict] = ["pass", "fail"]
     labels = iter(shuffled([both[number % 2] for number in range(len(tickets) - len(failed))], key))
-    return [
-        replace(ticket, label="fail" if number in failed else next(labels), group_id=f"{number:05d}")
-        for number, ticket in enumerate(tickets)
-    ]
+    return join_equal(
+        [
+            replace(ticket, label="fail" if number in failed else next(labels), group_id=f"{number:05d}")
+            for number, ticket in enumerate(tickets)
+        ]
+    )
 
 
 def write(tickets: Sequence[Ticket], path: Path) -> None:

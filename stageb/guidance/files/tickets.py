@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from stageb.guidance.config import ColumnsConfig, UseImages
 from stageb.guidance.files.images import with_images
 from stageb.guidance.files.numbers import number_of
 from stageb.guidance.files.tables import SUFFIXES, Cells, Table
+from stageb.guidance.groups import join_equal
 from stageb.guidance.types import UNKNOWN, Ticket
 from stageb.json_lines import FaultError, filled_lines, lines, object_on, short
 
@@ -55,7 +56,7 @@ def read(
     columns: ColumnsConfig = _BY_COLUMN_NAMES,
     use_images: UseImages = False,
 ) -> tuple[list[Ticket], list[BadRecord]]:
-    """The tickets of all files, in order, and the lines set aside (always none under ``error``).
+    """The tickets of all files, in order, equal ones as one group, and the lines set aside (always none under ``error``).
 
     Raises ``BadInputError`` with everything that is wrong: under ``error`` every unusable line, under ``skip`` only what
     concerns whole files (missing, unreadable, empty) or leaves no ticket at all. Images are read where ``use_images`` says
@@ -70,8 +71,9 @@ def read(
             for entry in entries(path, columns):
                 try:
                     ticket = with_images(entry.ticket(True), path, use_images)
-                    claim(ticket, f"{path}:{entry.line}", places)
-                    tickets.append(ticket)
+                    place = f"{path}:{entry.line}"
+                    claim(ticket, place, places)
+                    tickets.append(replace(ticket, place=place))
                 except FaultError as fault:
                     line = BadLine(path, entry.line, fault.what, fault.remedy)
                     bad.append(BadRecord(line, entry.raw.decode("utf-8", "backslashreplace")))
@@ -83,7 +85,7 @@ def read(
         )
     if broken or (bad and on_bad_record == "error"):
         raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])
-    return tickets, bad
+    return join_equal(tickets), bad
 
 
 def entries(path: str, columns: ColumnsConfig) -> Iterator[Entry]:

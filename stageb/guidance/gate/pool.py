@@ -2,8 +2,9 @@
 
 A bundle's edits are made from tickets of one fold, its cases and its evidence alike, and tested on the others: so no edit is
 tested on what speaks for itself, and every ticket serves both ends (cross-fitting). A group may come twice, once as ``pass``
-and once as ``fail``. Its tickets tell much the same, so nothing may cut it in two: neither a fold, nor the end of a pool,
-nor the look of a test.
+and once as ``fail``, and is joined by tickets that say the same (``guidance/groups.py``). Its tickets tell much the same, so
+nothing may cut it in two: neither a fold, nor the end of a pool, nor the look of a test. Of a large group some tickets tell
+as much as all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import islice
 from stageb.guidance.types import Ticket
 
 FOLDS = 3
+TOLD = 8  # tickets of a group that an edit is tested on, at most
 
 Group = tuple[int, ...]
 """The positions of one group's tickets."""
@@ -25,7 +27,7 @@ def whole_groups(positions: Iterable[int], tickets: Sequence[Ticket]) -> list[Gr
     """``positions`` of one mission by group, in the order in which the groups first appear. Made once for a run."""
     groups: dict[str, list[int]] = {}
     for position in positions:
-        groups.setdefault(tickets[position].group_id, []).append(position)
+        groups.setdefault(tickets[position].group, []).append(position)
     return [tuple(group) for group in groups.values()]
 
 
@@ -51,17 +53,18 @@ class Pool:
         return {i: (place, spot) for place, group in enumerate(self.groups) for spot, i in enumerate(group)}
 
     def besides(self, number: int | None) -> list[Group]:
-        """The first groups outside a fold (None: all), ``size`` tickets at most. Groups further on are not looked at,
-        however many there are."""
+        """The first groups outside a fold (None: all), ``TOLD`` tickets of each and ``size`` in all at most. Groups further
+        on are not looked at, however many there are."""
         kept: list[Group] = []
         room = self.size
         for place, group in enumerate(self.groups):
             if number is not None and place % FOLDS == number % FOLDS:
                 continue
-            if len(group) > room:
+            some = group[:TOLD]
+            if len(some) > room:
                 break
-            kept.append(group)
-            room -= len(group)
+            kept.append(some)
+            room -= len(some)
         return kept
 
 

@@ -22,6 +22,7 @@ from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import load_seed
+from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.prompts import rollout_prompt, words_of
 from stageb.guidance.schedule import Schedule
@@ -151,6 +152,7 @@ def _found(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outli
     if config.sampler.use_images:
         most = config.model.image_pixels
         notices.append(f"prompts are measured without their images: a token for some 1,024 pixels, {most:,} each at most")
+    notices += map(str, repeats(inputs.tickets))
     if inputs.set_aside:
         notices.append(f"{len(inputs.set_aside):,} unusable ticket lines would be set aside")
     if aside:

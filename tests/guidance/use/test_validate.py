@@ -18,7 +18,7 @@ def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
 ) -> None:
     monkeypatch.setattr("stageb.engines.build", lambda model, device: pytest.fail("no model may be loaded"))
     path = small.write(tmp_path / "in.jsonl", "valves", "pumps")
-    keys = {"model.engine": "transformers", "sampler.max_prompt_tokens": 113}
+    keys = {"model.engine": "transformers", "sampler.max_prompt_tokens": 121}
     arguments = small.arguments(path, tmp_path / "out", keys=keys)
     assert main(["validate", *arguments[1:]]) == 0
     said = capsys.readouterr().out
@@ -27,7 +27,7 @@ def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
         stage_a_paths=[path],
         output={"root": tmp_path / "out"},
         split={"train": 0.7, "val": 0.15, "test": 0.15},
-        sampler={"samples_per_decode": 2, "micro_batch_size": 2, "max_prompt_tokens": 113},
+        sampler={"samples_per_decode": 2, "micro_batch_size": 2, "max_prompt_tokens": 121},
         runner={"epochs": 2, "per_rank_rollout_batch_size": 24},
         reflection={"batch_size": 18, "num_proposals": 4},
         fabric={"accelerator": "cpu"},
