@@ -18,8 +18,7 @@ What ends a job, on rank 0, which speaks for all:
 - *All wait*: every rank has been in a collective for ``timeout_s``, so none will ever come.
 - *A message that cannot be read.* Half a message, and then nothing, is silence.
 
-What it cannot tell: how long a rank takes to come here, since the watch begins when all have met, and to leave, once all
-have come to their end.
+What it cannot tell: how long a rank takes to leave, once all have come to their end.
 """
 
 from __future__ import annotations

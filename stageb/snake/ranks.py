@@ -131,7 +131,8 @@ class Ranks:
 def _together(world: World, mine: Played) -> Played:
     """The sum over ranks."""
     sums = torch.tensor(astuple(mine), device=world.device)
-    return Played(*world.sum(sums).tolist())
+    with world.together("games of all ranks"):  # on a GPU the wait for the other ranks is that for the device
+        return Played(*world.sum(sums).tolist())
 
 
 def _held(value: Any) -> Any:
