@@ -33,6 +33,8 @@ class FabricConfig:
     """ddp gives every device a rank with a whole copy of the model; auto means ddp where there are several devices."""
     precision: str | None = None
     """Fabric's precision plugin for modules that it sets up; frozen models take model.torch_dtype instead."""
+    threads: int = 1
+    """CPU threads of each rank, whatever the machine has: another number rounds sums otherwise. More cores take more ranks."""
     timeout_s: float = 600.0
     """Seconds without a sign of life (a step of decoding, a request under way) after which a rank is taken for hung."""
 
@@ -40,7 +42,8 @@ class FabricConfig:
     """The same where disk traffic is the sign of life: a rank that loads a model; rank 0 that decides, learns or writes."""
 
     def __post_init__(self) -> None:
-        require(self.num_nodes >= 1, "fabric.num_nodes", self.num_nodes, "at least 1")
+        for name in ("num_nodes", "threads"):
+            require(getattr(self, name) >= 1, f"fabric.{name}", getattr(self, name), "at least 1")
         for name in ("timeout_s", "load_timeout_s"):
             require(
                 0 < getattr(self, name) <= 1e6, f"fabric.{name}", getattr(self, name), "seconds above 0, at most 1000000"

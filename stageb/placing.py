@@ -47,7 +47,7 @@ def launch(settings: FabricConfig) -> tuple[Fabric, Children]:
     This same command line is run again for every further rank that is started here, so nothing may be written before this.
     Raises ConfigError, the same on every rank; RankError where the ranks do not find together.
     """
-    threads_given, place = _threads_are_given(), _place(settings)
+    place = _place(settings)
     children = Children()
     with _deadline(max(AT_LEAST_S, settings.timeout_s)):
         if place.num_nodes > 1:
@@ -59,8 +59,6 @@ def launch(settings: FabricConfig) -> tuple[Fabric, Children]:
     if place.world_size not in (None, fabric.world_size):
         amiss = f"{place.world_size} processes were started, Fabric made {fabric.world_size} of them"
         raise ConfigError("fabric", settings, amiss)
-    if not threads_given and fabric.device.type == "cpu":
-        torch.set_num_threads(max(1, _cores() // (place.local_world_size or fabric.world_size // settings.num_nodes)))
     return fabric, children
 
 
@@ -70,7 +68,6 @@ class _Place:
 
     arguments: dict[str, Any]  # accelerator, devices, num_nodes, strategy: those that are ours to say
     world_size: int | None = None  # processes that were started for the job; None: Fabric starts them
-    local_world_size: int | None = None  # of those, on this machine
     num_nodes: int = 1
 
 
@@ -95,11 +92,11 @@ def _place(settings: FabricConfig) -> _Place:
     if ours["strategy"] == "auto" and world > 1:
         ours["strategy"] = "ddp"
     if "LT_CLI_USED" in env:
-        return _Place(ours, world, local, num_nodes)
+        return _Place(ours, world, num_nodes)
     devices = local if settings.devices == "auto" else settings.devices
     if isinstance(devices, int) and devices != local:
         raise ConfigError("fabric.devices", devices, f"{local} processes were started on this machine: say {local}, or auto")
-    return _Place({**ours, "devices": devices, "num_nodes": num_nodes}, world, local, num_nodes)
+    return _Place({**ours, "devices": devices, "num_nodes": num_nodes}, world, num_nodes)
 
 
 def _make(settings: FabricConfig, place: _Place) -> Fabric:
@@ -193,17 +190,6 @@ def _face_the_other_machines() -> None:
 def _rank_to_be() -> int:
     """This process's rank by its environment, for an error before Fabric knows."""
     return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", os.environ.get("LOCAL_RANK", "0"))))
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _threads_are_given() -> bool:
-    """Whether the user, or torchrun, has set the number of threads. ``fabric run`` sets all cores for every rank."""
-    given = os.environ.get("OMP_NUM_THREADS")
-    return given is not None and not ("LT_CLI_USED" in os.environ and given == str(_cores()))
 
 
 class Children:

@@ -240,12 +240,15 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
         launching.end(InputError.exit_code)
     except RankError as error:
         end_with(error)
-    world = World(fabric)
+    world, threads = World(fabric), torch.get_num_threads()
+    # Not what the cores, a launcher or OMP_NUM_THREADS would have: sums on another number of threads round otherwise.
+    torch.set_num_threads(settings.threads)
     try:
         return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
     finally:
         launching.before_end(None)
         signals.stop()
+        torch.set_num_threads(threads)
 
 
 def _watched(world: World, settings: FabricConfig, children: placing.Children, main: Callable[[World], int]) -> int:

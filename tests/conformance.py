@@ -158,9 +158,8 @@ def check_the_command(bench: Bench, world_size: int) -> None:
     """The real command, its ranks launched by itself."""
     root = bench.place()
     line = [sys.executable, "-m", bench.loop.module, *bench.loop.arguments(root, world_size)]
-    # Threads as in forks, for sums in the same order: what is not said, the command chooses.
-    as_in_forks = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "")}
-    job = Job.start(line, root / "job", {"PYTHONPATH": os.pathsep.join(sys.path), **as_in_forks})
+    offered = {"OMP_NUM_THREADS": "4"}  # forks are offered one thread: no byte may rest on that
+    job = Job.start(line, root / "job", {"PYTHONPATH": os.pathsep.join(sys.path), **offered})
     in_time = job.wait(120.0)
     assert (in_time, job.clear(), job.code) == (True, 0, 0), job.err
     found = bench.faults(root / "run", [world_size])

@@ -14,7 +14,7 @@ from programs.processes import child
 from stageb import launching, network, placing
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError
-from stageb.placing import _place, _threads_are_given
+from stageb.placing import _place
 
 LAUNCHERS: dict[str, dict[str, str]] = {
     "own": {},
@@ -31,7 +31,7 @@ def under(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Set the environment of a launcher."""
 
     def choose(name: str) -> None:
-        for key in {key for environment in LAUNCHERS.values() for key in environment} | {"OMP_NUM_THREADS"}:
+        for key in {key for environment in LAUNCHERS.values() for key in environment}:
             monkeypatch.delenv(key, raising=False)
         for key, value in LAUNCHERS[name].items():
             monkeypatch.setenv(key, value)
@@ -68,19 +68,6 @@ def test_devices_must_fit_the_processes_that_exist(under: Any) -> None:
     assert _place(FabricConfig(devices=[4, 5])).arguments["devices"] == [4, 5]
     with pytest.raises(ConfigError, match="say 2, or auto"):
         _place(FabricConfig(devices=3))
-
-
-def test_threads_that_were_given_are_left_alone(under: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stageb.placing._cores", lambda: 8)
-    under("own")
-    assert not _threads_are_given()
-    monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert _threads_are_given()
-    under("fabric")
-    monkeypatch.setenv("OMP_NUM_THREADS", "8")  # what `fabric run` gives every rank
-    assert not _threads_are_given()
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert _threads_are_given()
 
 
 def test_a_process_that_was_not_launched_may_outlive_its_parent(under: Any) -> None:

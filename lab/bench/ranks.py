@@ -296,6 +296,7 @@ def parser_of(name: str, summary: str | None) -> argparse.ArgumentParser:
             parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, help="in place of the workload's")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto")
     parser.add_argument("--devices", type=int, default=1, help="ranks, each with a device of its own (default 1)")
+    parser.add_argument("--threads", type=int, default=1, help="of each rank on the CPU (default 1)")
     parser.add_argument("--warmup", type=int, default=1, help="passes that do not count (default 1)")
     parser.add_argument("--repeats", type=int, default=3, help="passes that do (default 3)")
     parser.add_argument("--json", metavar="FILE", help="write what was measured, as JSON")
@@ -316,7 +317,8 @@ def workload_of(given: argparse.Namespace) -> Workload:
 def fabric_of(given: argparse.Namespace) -> FabricConfig:
     """How to launch. An item may be a rank's whole share, so patience is long."""
     strategy = "ddp" if given.devices > 1 else "auto"
-    return FabricConfig(accelerator=given.accelerator, devices=given.devices, strategy=strategy, timeout_s=7200.0)
+    where = {"accelerator": given.accelerator, "devices": given.devices, "strategy": strategy}
+    return FabricConfig(**where, threads=given.threads, timeout_s=7200.0)
 
 
 def facts(world: World) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -69,9 +68,7 @@ def pairs(given: argparse.Namespace) -> dict[str, str]:
     return dict(each.partition("=")[::2] for each in given.set)
 
 
-def fit(
-    keys: Mapping[str, Any], files: Sequence[str] = (TIMINGS,), environment: Mapping[str, str] | None = None
-) -> list[Row]:
+def fit(keys: Mapping[str, Any], files: Sequence[str] = (TIMINGS,)) -> list[Row]:
     """Run ``stageb fit`` with these keys; what ``files`` of its folder say of each update, together.
 
     Raises ``InputError`` where it fails.
@@ -80,7 +77,7 @@ def fit(
         last = {"output.root": root, "output.run_name": "run"}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in {**keys, **last}.items()}
         line = [sys.executable, "-m", "stageb", "fit", *(f"--{key}={text}" for key, text in texts.items())]
-        done = subprocess.run(line, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
             raise InputError(f"stageb fit ended with {done.returncode}: {done.stderr[-2000:]}")
         read = [Path(root, "run", file).read_text(encoding="utf-8").splitlines() for file in files]

@@ -204,7 +204,7 @@ def _this_loop(setting: Any) -> float:
         "evaluation.episodes": 1,
         "fabric.accelerator": "cpu",
     }
-    per_update = _command(keys, setting.rollout, setting.updates + 2, setting.threads, {"OMP_NUM_THREADS": "1"})[:-1]
+    per_update = _command(keys, setting.rollout, setting.updates + 2, setting.threads)[:-1]
     return statistics.median(per_update[1:])
 
 
@@ -224,13 +224,13 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
         batch = config.runner.global_batch * count
         last = {"runner.global_batch": batch, "evaluation.episodes": 64, "evaluation.every": 0}
         rollout = played * config.runner.rollout_steps * count
-        rates = _command({"config": given.config, **keys, **last}, rollout, given.updates, count, {})
+        rates = _command({"config": given.config, **keys, **last}, rollout, given.updates, count)
         return {"devices": count, "games a rank": played, **spread("steps_per_s", rates[given.updates // 4 : -1])}
 
     yield from on_devices(given.devices, trained)
 
 
-def _command(keys: dict[str, Any], rollout: int, updates: int, devices: int, environment: dict[str, str]) -> list[float]:
+def _command(keys: dict[str, Any], rollout: int, updates: int, devices: int) -> list[float]:
     """Run ``stageb fit``; the steps a second of all ranks at each update."""
     last = {
         "runner.total_steps": rollout * updates,
@@ -240,4 +240,4 @@ def _command(keys: dict[str, Any], rollout: int, updates: int, devices: int, env
         "log.curves": False,
         "fabric.devices": devices,
     }
-    return [row["time/global_fps"] for row in fit({"loop": "snake", **keys, **last}, environment=environment)]
+    return [row["time/global_fps"] for row in fit({"loop": "snake", **keys, **last})]

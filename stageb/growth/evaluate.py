@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import torch
-
 from stageb import disk
 from stageb import world as worlds
 from stageb.cli import parse_run
@@ -95,7 +93,6 @@ def _together(
     world: World, config: GrowthConfig, numbers: range, runs: Sequence[Stored], others: Sequence[str]
 ) -> list[list[Outcome]]:
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
-    torch.set_num_threads(1)
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
     mine = []

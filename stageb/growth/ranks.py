@@ -38,7 +38,6 @@ class Ranks:
 
     def __init__(self, config: GrowthConfig, schedule: Schedule, world: World) -> None:
         """Reads the task. Raises ``ConfigError`` and ``InputError``, the same on every rank."""
-        torch.set_num_threads(1)  # sums on one thread are the same at every world size; more cores take more ranks
         torch.backends.cudnn.deterministic = True
         heap.keep_freed(world.device)
         self.config, self.schedule, self.world = config, schedule, world
