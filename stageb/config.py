@@ -34,7 +34,7 @@ class FabricConfig:
     precision: str | None = None
     """Fabric's precision plugin for modules that it sets up; frozen models take model.torch_dtype instead."""
     threads: int = 1
-    """CPU threads of each rank, whatever the machine has: another number rounds sums otherwise. More cores take more ranks."""
+    """CPU threads of each rank, whatever the machine has: others round sums otherwise. More cores take more ranks."""
     timeout_s: float = 600.0
     """Seconds without a sign of life (a step of decoding, a request under way) after which a rank is taken for hung."""
 
