@@ -121,6 +121,15 @@ def run(arguments: Sequence[str], world_size: int, folder: Path, kill_before: in
     return Forks(arguments, world_size, folder, kill_before).wait()
 
 
+def killed_after_a_commit(arguments: Sequence[str], world_size: int, folder: Path, committed: Path, seconds: float) -> Ended:
+    """A job whose rank 0 is killed once the file ``committed`` is there."""
+    job, deadline = Forks(arguments, world_size, folder), time.monotonic() + seconds
+    while not committed.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    job.ranks[0].kill()
+    return job.wait()
+
+
 def _rank(
     arguments: list[str], place: dict[str, str], folder: str, rank: int, kill_before: int | None, node: Node | None
 ) -> None:

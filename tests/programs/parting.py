@@ -38,7 +38,7 @@ def fit(config: PartingConfig, resolved_yaml: str, fresh: bool) -> int:
         if begins and (ranks.world.rank, update) == (config.parts_on, UPDATE):
             weight = next(iter(ranks.agent.parameters()))
             spoilt = weight.data if config.parts == "weights" else ranks.optimizer.state[weight]["exp_avg_sq"]
-            spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones(()))
+            spoilt[0, 0, 0, 0] = torch.nextafter(spoilt[0, 0, 0, 0], torch.ones_like(spoilt[0, 0, 0, 0]))
         return figures
 
     Ranks.learn = parting  # type: ignore[method-assign]

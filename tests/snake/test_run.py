@@ -113,6 +113,25 @@ def test_a_run_whose_ranks_part_ends_before_its_next_commit_and_goes_on_from_the
     assert "going on after 4 of 12 updates" in resumed.err
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+def test_a_compiled_run_learns_what_a_plain_one_does_and_goes_on_to_the_very_bytes(tmp_path: Path) -> None:
+    whole, broken, plain = (tmp_path / name for name in ("whole", "broken", "plain"))
+    undisturbed = forks.Forks(brief(whole, runner__compile=True), 1, whole / "job").wait(400)
+    assert undisturbed.codes == (0,), undisturbed.err
+    line = brief(broken, runner__compile=True)
+    killed = forks.killed_after_a_commit(line, 1, broken / "killed", broken / "run" / "commit.json", 400)
+    assert killed.codes == (137,), killed.err
+    resumed = forks.Forks(line, 1, broken / "resumed").wait(400)
+    assert resumed.codes == (0,), resumed.err
+    assert "going on after" in resumed.err
+    assert differing(content(broken / "run"), content(whole / "run")) == []
+    assert forks.run(brief(plain), 1, plain / "job").codes == (0,)
+    first, wanted = rows_of(whole / "run")[0], rows_of(plain / "run")[0]
+    for name in ("games", "score", "entropy", "value_loss", "grad_norm"):
+        assert first[name] == pytest.approx(wanted[name], rel=1e-3, abs=1e-5)
+
+
 def test_auto_plays_as_many_games_as_memory_holds_and_goes_on_with_as_many(tmp_path: Path) -> None:
     cut = {"runner__rollout_steps": 8, "runner__global_batch": 1024, "runner__total_steps": 256 * 8 * 12}
     for world_size, kill in ((1, 60), (3, None)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,6 +71,30 @@ def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, world_size: int)
     assert set(resumed.codes) == {0}, resumed.err
     assert "going on after" in resumed.err
     assert differing(content(root / "run"), content(tmp_path / "whole" / "run")) == []
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("world_size", SIZES[:2])
+def test_a_compiled_run_goes_on_to_the_very_bytes(tmp_path: Path, world_size: int) -> None:
+    keys = {"fabric__accelerator": "cuda", "runner__compile": True}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    undisturbed = forks.Forks(brief(whole, world_size, **keys), world_size, whole / "job").wait(400)
+    assert set(undisturbed.codes) == {0}, undisturbed.err
+    line = brief(broken, world_size, **keys)
+    killed = forks.killed_after_a_commit(line, world_size, broken / "killed", broken / "run" / "commit.json", 400)
+    assert killed.codes[0] == 137, killed.err
+    resumed = forks.Forks(line, world_size, broken / "resumed").wait(400)
+    assert set(resumed.codes) == {0}, resumed.err
+    assert "going on after" in resumed.err
+    assert differing(content(broken / "run"), content(whole / "run")) == []
+
+
+@pytest.mark.skipif(GPUS < 2, reason="there is no second GPU")
+def test_a_last_bit_of_a_moment_ends_the_run(tmp_path: Path) -> None:
+    keys = {"fabric__accelerator": "cuda", "parts": "moments", "parts_on": 1, "runner__commit_every": 4}
+    ended = forks.run(brief(tmp_path, 2, "parting", **keys), 2, tmp_path / "job")
+    assert ended.codes == (1, 1), ended.err
+    assert "update 8: rank 1 parted from rank 0 in moments; the last commit is intact" in ended.err.splitlines()[-1]
 
 
 @pytest.mark.skipif(GPUS < 2, reason="there is no second GPU")

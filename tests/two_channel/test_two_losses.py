@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers.loss.loss_for_object_detection import generalized_box_iou
 
+from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.losses import Taught, expected, giou, in_order, losses, soft_cross_entropy
-from stageb.two_channel.packing import AHEAD, Line, packs
+from stageb.two_channel.packing import AHEAD, Line, fits, packs
 from stageb.two_channel.types import BINS, Target
 
 FIRST = 10  # id of the coordinate token of bin 0
@@ -106,6 +107,13 @@ def test_expectations_reach_from_edge_to_edge() -> None:
     sure = torch.full((2, BINS), -1e4)
     sure[0, 0] = sure[1, -1] = 0.0
     assert expected(sure).tolist() == [0.0, 1.0]
+
+
+def test_a_line_as_long_as_the_room_fits() -> None:
+    assert [fits(line(0, tokens), 9, set_aside=True) for tokens in (8, 9, 10)] == [True, True, False]
+    assert fits(line(0, 9), 9, set_aside=False)
+    with pytest.raises(InputError, match=r"packing\.max_length 9"):
+        fits(line(0, 10), 9, set_aside=False)
 
 
 def line(number: int, tokens: int) -> Line:

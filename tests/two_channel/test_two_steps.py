@@ -85,3 +85,12 @@ def test_an_answer_that_grows_too_long_counts_as_empty() -> None:
     assert outcome.kept == 0
     assert parse(target.ids, words).objects == truth(SAMPLE)
     assert len(target.slots) == 2
+
+
+def test_an_answer_set_right_that_is_as_long_as_the_room_fits() -> None:
+    words, config = spelling(), ChannelBConfig()
+    cat, _ = truth(SAMPLE)
+    rollout = Rollout(written([cat], words).ids, True, 1)
+    target, _ = corrected(SAMPLE, rollout, words, config, 1000)
+    for room, overlong in ((len(target.ids), False), (len(target.ids) - 1, True)):
+        assert corrected(SAMPLE, rollout, words, config, room)[1].overlong == overlong
