@@ -105,7 +105,7 @@ class Case:
     timeout_s: float = 3.0
     says: tuple[str, str] = ("", "")  # on the nodes; SLURM has one terminal for both
     code: int = 0
-    within_s: float = 60.0  # from the mishap, or the start, until no process is left
+    within_s: float = 120.0  # from the mishap, or the start, until no process is left
 
 
 @dataclass(frozen=True)
@@ -135,12 +135,13 @@ def cases() -> list[Case]:
     vanished = (silent.format(3, 2), silent.format(4.5, 1))
     found = []
     for launcher in LAUNCHERS:
+        gone_s = 150 if "c10d" in launcher else 20  # its agent asks the one that it cannot reach, time and again
         found += [
             Case("squares", launcher),
             Case("plugged in late", launcher, timeout_s=60),
             Case("unplugged for two seconds", launcher, "api", timeout_s=6),
-            Case("unplugged amid the work", launcher, "tick", says=vanished, code=1, within_s=20),
-            Case("unplugged while rank 0 reflects", launcher, "reflect_forever", says=vanished, code=1, within_s=20),
+            Case("unplugged amid the work", launcher, "tick", says=vanished, code=1, within_s=gone_s),
+            Case("unplugged while rank 0 reflects", launcher, "reflect_forever", says=vanished, code=1, within_s=gone_s),
         ]
     return found
 
@@ -188,13 +189,14 @@ def run(case: Case) -> Ended:
         ready = Path(name, "ready")
         if case.name == "plugged in late":
             nodes[1].unplug()
-        arguments = ["--mishap", case.mishap, "--on", "0", "--timeout_s", str(case.timeout_s), "--items", "13"]
+        arguments = ["--mishap", case.mishap, "--on", "0", "--timeout_s", str(case.timeout_s)]
+        arguments += ["--items", "4" if case.mishap == "api" else "13"]
         jobs = start(case.launcher, nodes, Path(name), [*arguments, "--ready", str(ready)])
         if case.name == "plugged in late":
             time.sleep(10.0)
             nodes[1].plug()
         elif case.name.startswith("unplugged"):
-            assert wait_until(ready.exists, 60.0), "".join(job.err for job in jobs)
+            assert wait_until(ready.exists, 120.0), "".join(job.err for job in jobs)
             time.sleep(1.0)
             nodes[1].unplug()
         began = time.monotonic()
