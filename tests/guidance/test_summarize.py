@@ -41,7 +41,8 @@ def test_every_image_gets_a_summary_and_a_run_learns_from_them(tmp_path: Path, c
     assert main(small.arguments(output, tmp_path / "out", 1, keys)) == 0
     assert "Fail if state is torn." in capsys.readouterr().out
     run = tmp_path / "out" / "run"
-    judged = stageb.predict(guidance=str(run), tickets=str(output), output=str(tmp_path / "p.jsonl"))
+    model = {"engine": "scripted", "model_name_or_path": SEEING["model.model_name_or_path"]}
+    judged = stageb.predict(guidance=str(run), tickets=str(output), output=str(tmp_path / "p.jsonl"), model=model)
     agree = [row["verdict"] == line["label"] for row, line in zip(judged, rows, strict=True)]
     assert sum(agree) > 0.9 * len(rows)  # by the images: the run's sampler shows them in the place of the summaries
     photos.Image.new("RGB", (41, 30), "red").save(tmp_path / rows[0]["images"][0])
