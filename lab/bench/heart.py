@@ -32,8 +32,9 @@ from lab.bench.rows import write
 from stageb.config import OutputConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance import loop
-from stageb.guidance.config import LoopConfig, ReflectionConfig, RunnerConfig, SamplerConfig
+from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.gate.budget import dealt
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.ranks import Ranks
@@ -180,7 +181,9 @@ def config_of(folder: Path, name: str, per_rank: int, respond: str) -> LoopConfi
 
 def inputs_of(config: LoopConfig, tickets: Sequence[Ticket]) -> Inputs:
     """What a run on these tickets starts from."""
-    return Inputs(tickets, "", [], split_tickets(tickets, config), {"m": neutral("m", WORDS["en"])})
+    return Inputs(
+        tickets, "", [], split_tickets(tickets, config), {"m": neutral("m", WORDS["en"])}, {"m": dealt(GateConfig(), 1)}
+    )
 
 
 def content(folder: Path) -> dict[str, bytes]:

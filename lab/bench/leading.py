@@ -16,8 +16,9 @@ from pathlib import Path
 from stageb.commits import COMMIT
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance import learning
-from stageb.guidance.config import LoopConfig, SplitConfig
+from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.gate.budget import dealt
 from stageb.guidance.gate.judge import Ask
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Tools
@@ -131,7 +132,7 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     records = recorded([tickets[i] for i in splits.studied[: config.reflection.batch_size]])
     known = (*splits.raced, *splits.tested[: 2 * config.gate.pool_size])
     merits = {tickets[i].key: float(tickets[i].label == "pass") for i in known}
-    start = MissionState(neutral("m", WORDS["en"]), config.gate.alpha, pending=records, merits=merits)
+    start = MissionState(neutral("m", WORDS["en"]), dealt(GateConfig(), 1), pending=records, merits=merits)
     judged, accepted = 0, False
 
     def once() -> None:

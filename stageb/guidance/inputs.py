@@ -12,11 +12,12 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import neutral, read_guidance
 from stageb.guidance.files.tickets import BadRecord, digest, read
+from stageb.guidance.gate.budget import dealt, sources_of, spent_on
 from stageb.guidance.gate.decide import Choose
 from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import Rule, majority, rule_named
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
-from stageb.guidance.types import Guidance, Ticket
+from stageb.guidance.types import NOTHING, Budget, Guidance, Ticket
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -30,6 +31,7 @@ class Inputs:
     set_aside: Sequence[BadRecord]  # lines that could not be used
     splits: Mapping[str, Splits]  # by mission
     guidance: Mapping[str, Guidance]  # what each mission starts with
+    budget: Mapping[str, Budget]  # what each may spend of ``gate.alpha``
     rule: Rule = majority  # that selects verdicts
     choose: Choose | None = None  # a gate of the user's own
 
@@ -57,7 +59,18 @@ def read_inputs(config: LoopConfig) -> Inputs:
         )
     check_sealed(config, tickets, splits, seeds)
     first = {name: seeds.get(name) or neutral(name, words) for name in missions}
-    return Inputs(tickets, digest(tickets), set_aside, splits, first, rule_named(config.selection), _own_gate(config))
+    budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
+    return Inputs(
+        tickets, digest(tickets), set_aside, splits, first, budget, rule_named(config.selection), _own_gate(config)
+    )
+
+
+def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
+    """What a mission may spend: its part, less what its guidance has spent on these tickets already."""
+    if config.gate == "none":
+        return NOTHING
+    keys = (ticket.key for ticket in tickets if ticket.mission == guidance.mission)
+    return dealt(config.gate, missions).less(spent_on(guidance, keys))
 
 
 def _own_gate(config: LoopConfig) -> Choose | None:
@@ -78,9 +91,8 @@ def check_sealed(
     for name in splits.keys() & seeds.keys():
         sealed = {tickets[i].key: split for split in SPLITS[1:] for i in splits[name].of(split)}
         for rule in seeds[name].rules:
-            sources, seed = rule.metadata.get("sources"), rule.metadata.get(SPLIT_SEED)
-            keys = sources if isinstance(sources, list) else []  # what a user wrote may be anything
-            seen = next((key for key in keys if isinstance(key, str) and key in sealed), None)
+            seed = rule.metadata.get(SPLIT_SEED)
+            seen = next((key for key in sources_of(rule) if key in sealed), None)
             if seen is not None:
                 what = f"rule {rule.key} of mission {name!r} was learnt from {seen}, which is kept for {sealed[seen]} here"
                 known = f"--split.seed {seed}" if isinstance(seed, int) else "the split.seed that it was learnt by"

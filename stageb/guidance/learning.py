@@ -15,14 +15,14 @@ from stageb.engines.protocol import Engine, Prompt
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.gate.judge import Ask, Judge, digest
-from stageb.guidance.gate.pool import FOLDS, Pool
+from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, earned, prune, traded
 from stageb.guidance.prompts import Case, rule_lines, words_of
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, case_of, distinct, eligible, reflect
 from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
 from stageb.guidance.state import MissionState
-from stageb.guidance.types import Guidance, Proposal, Rule, Ticket
+from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
 
 FEWEST_TO_PRUNE = 2  # rules beside the headline
@@ -70,10 +70,11 @@ class Learnt:
     """What became of edits, and what it took to know."""
 
     decision: Decision
+    left: Budget  # of the mission's part in the run's false-acceptance budget
     merits: Mapping[int, float] = field(default_factory=dict)  # position -> how the guidance from now on judges it
     judged: int = 0  # verdicts that this took
     tokens: int = 0
-    failed: tuple[tuple[str, int | None], ...] = ()  # as in ``MissionState``
+    failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
 
 
 def due(mission: MissionState, size: int) -> bool:
@@ -84,9 +85,11 @@ def due(mission: MissionState, size: int) -> bool:
 def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
     """The mission without its oldest records, and what the next fold can teach.
 
-    The fold's tickets are those that were rolled out under the present guidance, and with a gate those that it has judged;
-    where there are fewer than ``reflection.evidence_tickets``, further ones are judged. An accepted edit is followed by
-    another bundle without another rollout: most of what it takes to know has just been judged by its test.
+    The fold's tickets are those that were rolled out under the present guidance; where there are fewer than
+    ``reflection.evidence_tickets``, with a gate, the first of the others, judged where it has not judged them yet. Which
+    they are does not depend on where an earlier test stopped: that would tell of tickets that this bundle's edits are
+    tested on. An accepted edit is followed by another bundle without another rollout: most of what it takes to know has just
+    been judged by its test.
     """
     config, number = tools.config, mission.bundles
     size = 0 if mission.again else config.reflection.batch_size
@@ -102,15 +105,15 @@ def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
     if config.gate == "none":
         return mission, Bundle(number, key, tuple(seen.values()))
     judge = _judge(mission, config.gate, tools)
-    known = {*judge.known(mission.guidance), *(tools.splits.by_key[key] for key in seen)}
-    if config.reflection.evidence:
-        wanted = max(0, config.reflection.evidence_tickets - len(tools.pool.of_fold(number, known)))
-        further = islice((i for i in tools.pool.fold(number) if i not in known), wanted)
-        judge.merits([(mission.guidance, list(further))])
+    rolled_out = set(tools.pool.of_fold(number, (tools.splits.by_key[key] for key in seen)))
+    wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
+    others = (i for i in tools.pool.fold(number) if i not in rolled_out)
+    further = list(islice(others, max(0, wanted - len(rolled_out))))
+    judge.merits([(mission.guidance, further)])
     merits = judge.known(mission.guidance)
     judged = tuple(
         seen.get(ticket.key) or Case(ticket, merits[i] > 0.5, None)
-        for i, ticket in ((i, tools.tickets[i]) for i in tools.pool.of_fold(number, known.union(merits)))
+        for i, ticket in ((i, tools.tickets[i]) for i in tools.pool.of_fold(number, rolled_out.union(further)))
     )
     mission = replace(mission, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
     return mission, Bundle(number, key, judged, judge.judged, judge.tokens)
@@ -128,30 +131,31 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
             Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
             for proposal, times in distinct(proposals)
         )
-        return Learnt(Decision((), mission.left, next((edit for edit in edits if _fits(edit.guidance, tools)), None)))
+        first = next((edit for edit in edits if _fits(edit.guidance, tools)), None)
+        return Learnt(Decision((), 0.0, first), mission.left)
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
     gate = _gate(mission, tools.config.gate, race_on, tools, bundle.number)
     edits_to_try = [
         edit for edit in _edits(mission.guidance, bundle, proposals, gate, tools) if not _barred(mission, bundle, edit)
     ]
+    fold, parts = bundle.number % FOLDS, mission.left.edits
     if tools.choose:
-        decision = decide_by(tools.choose, edits_to_try, gate, mission.left)
+        decision = decide_by(tools.choose, edits_to_try, gate, parts[fold])
     else:
-        decision = decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), mission.left)
+        decision = decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), parts[fold])
+    left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
     after = decision.winner.guidance if decision.winner else mission.guidance
     failed = tuple(
-        (digest(tried.edit.guidance), None if tried.outcome == "futile" else bundle.number % FOLDS)
-        for tried in decision.tried
-        if tried.test or tried.outcome == "turns no evidence"
+        (digest(tried.edit.guidance), fold) for tried in decision.tried if tried.test or tried.outcome == "turns no evidence"
     )
-    return Learnt(decision, gate.judge.known(after), gate.judge.judged, gate.judge.tokens, failed)
+    return Learnt(decision, left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens, failed)
 
 
 def settle(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
     """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another, where
     a gate has just judged what it takes."""
-    mission = replace(mission, left=learnt.decision.left, failed=(*mission.failed, *learnt.failed))
+    mission = replace(mission, failed=(*mission.failed, *learnt.failed))
     taught, gated = learnt.decision.winner is not None, tools.config.gate != "none"
     return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=taught and gated)
 
@@ -166,33 +170,36 @@ def try_without(mission: MissionState, tools: Tools) -> tuple[Removal, Learnt]:
     """Seek a rule that can go."""
     assert tools.config.gate != "none"  # ``may_prune`` has looked
     gate = _gate(mission, tools.config.gate, tools.splits.raced[:CREDITED_ON], tools, None)
-    removal = prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.allowance)
+    removal = prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
     after = removal.winner.guidance if removal.winner else mission.guidance
-    decision = Decision(removal.tried, mission.left, removal.winner)
-    return removal, Learnt(decision, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
+    decision = Decision(removal.tried, removal.left.removals, removal.winner)
+    return removal, Learnt(decision, removal.left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
 
 
 def settle_removal(mission: MissionState, removal: Removal, learnt: Learnt, tools: Tools) -> MissionState:
     """Where the mission stands after a search for idle rules. One that goes is no accepted edit: nobody learns on for it."""
     searched = mission.pruned_step if removal.winner else mission.guidance.step
-    return replace(_edited(mission, learnt, tools), allowance=removal.left, pruned_step=searched)
+    return replace(_edited(mission, learnt, tools), pruned_step=searched)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
 def _edited(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
-    """The mission under what became of its guidance. What was wrong may be right then, and what failed may do."""
+    """The mission under what became of its guidance, which tells what was spent. What was wrong may be right then, and what
+    failed may do."""
     gate, winner = tools.config.gate, learnt.decision.winner
     asked_again: set[int] = set()  # of what was judged: without a limit it would only grow
     if gate != "none":
         most = max(2 * gate.pool_size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
         asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
     merits = {tools.tickets[i].key: merit for i, merit in learnt.merits.items() if i in asked_again}
+    spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
+    mission = replace(mission, left=learnt.left, merits=merits)
     if winner is None:
-        return replace(mission, merits=merits)
+        return replace(mission, guidance=replace(mission.guidance, spent=spent))
     guidance = _signed(winner.guidance, split_seed(tools.config))
-    return replace(mission, guidance=guidance, merits=merits, seen={}, failed=())
+    return replace(mission, guidance=replace(guidance, spent=spent), seen={}, failed=())
 
 
 def _signed(guidance: Guidance, seed: int) -> Guidance:
@@ -234,10 +241,9 @@ def _edits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], ga
 
 
 def _barred(mission: MissionState, bundle: Bundle, edit: Edit) -> bool:
-    """Whether an edit failed before, and would again. One that tickets were too few to prove may be proven on those that
-    another fold leaves; its test is a new one, and takes its level from the budget anew."""
-    failed = {name for name, fold in mission.failed if fold in (None, bundle.number % FOLDS)}
-    return digest(edit.guidance) in failed
+    """Whether an edit that this fold taught failed before, and would again. One that another fold taught is tested on other
+    tickets; to bar it would make what is tried a matter of tickets that this fold's edits are tested on."""
+    return (digest(edit.guidance), bundle.number % FOLDS) in mission.failed
 
 
 def _joined(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other: Edit) -> Edit | None:

@@ -17,18 +17,19 @@ from rich.text import Text
 from stageb.config import Level
 from stageb.figures import clock
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.gate.budget import dealt
 from stageb.guidance.gate.decide import STRONG
 from stageb.guidance.gate.exact import smallest
-from stageb.guidance.gate.pool import FOLDS
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import NOWHERE, Round, Schedule
 from stageb.guidance.state import State, Tally
-from stageb.guidance.types import Guidance
+from stageb.guidance.types import FOLDS, Guidance
 from stageb.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
+LITTLE = 0.1  # of a mission's part of gate.alpha
 JUDGED_BY = {
     "probability": "by the probability of its verdict, nothing decoded",
     "answer": "by its greedy verdict, a few tokens decoded",
@@ -108,10 +109,26 @@ class Progress:
         for found in repeats(inputs.tickets):
             self._says("warning", str(found))
         if not self._resumed:
+            self._spent_before(inputs)
             forecast, *warnings = self._forecast(inputs, judges_by)
             self._says("info", forecast)
             for line in warnings:
                 self._says("warning", line)
+
+    def _spent_before(self, inputs: Inputs) -> None:
+        """What is left of ``gate.alpha`` where guidance has spent some of it on these tickets."""
+        if self._config.gate == "none":
+            return
+        whole = dealt(self._config.gate, len(inputs.guidance))
+        for name, left in inputs.budget.items():
+            if left != whole:
+                share = left.chance / whole.chance
+                said = (
+                    f"{name}: the runs that led to its guidance left {share:.0%} of its part of gate.alpha on these tickets"
+                )
+                few = share < LITTLE
+                said += "; give tickets that taught it nothing to have all of it again" if few else ""
+                self._says("warning" if few else "info", said)
 
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
         """Lines on what is ahead, at most."""
@@ -123,8 +140,8 @@ class Progress:
         elif config.gate != "none" and cost.bundles:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
-            level = next_level(config.gate.alpha / len(inputs.splits), STRONG)
             for name, splits in inputs.splits.items():
+                level = next_level(max(inputs.budget[name].edits), STRONG)
                 train, groups = len(splits.train), len({inputs.tickets[i].group for i in splits.tested})
                 pool = min(config.gate.pool_size, groups * (FOLDS - 1) // FOLDS)
                 needed = smallest(level, pool)

@@ -19,7 +19,6 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import open_journal
 from stageb.guidance.gate.pool import Pool, whole_groups
-from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Learnt, Tools
 from stageb.guidance.progress import Edits, Progress
@@ -107,12 +106,10 @@ class Run(runs.Run):
 
     def _take_up(self) -> None:
         """The committed state, or a first one."""
-        config, tickets, committed = self.config, self.inputs.tickets, self.journal.state
+        tickets, committed = self.inputs.tickets, self.journal.state
         if committed is None:
-            share = config.gate.alpha / len(self.inputs.guidance) if config.gate != "none" else 0.0
-            allowance = Allowance(config.gate.removal_margin, share) if config.gate != "none" else NO_REMOVALS
-            guidance = self.inputs.guidance.items()
-            self.state = State({name: MissionState(first, share, allowance) for name, first in guidance})
+            guidance, budget = self.inputs.guidance, self.inputs.budget
+            self.state = State({name: MissionState(first, budget[name]) for name, first in guidance.items()})
             return
         missions = {}
         for name, splits in self.inputs.splits.items():
@@ -254,8 +251,9 @@ class Run(runs.Run):
             artifacts.write_choice(self.journal, name, mission.choices, chosen)
             if chosen.guidance.step != mission.guidance.step:
                 self.progress.tells(f"{name}: back to guidance step {chosen.guidance.step}, which does better on val")
-                artifacts.write_guidance(self.journal, chosen.guidance, self.config.guidance.retention)
-            mission = replace(mission, guidance=chosen.guidance)
+                guidance = replace(chosen.guidance, spent=mission.guidance.spent)  # nobody gets that back
+                artifacts.write_guidance(self.journal, guidance, self.config.guidance.retention)
+                mission = replace(mission, guidance=guidance)
         self._commit(replace(self.state.with_mission(mission), done=place))
 
     def learns(self, name: str) -> bool:
@@ -294,9 +292,9 @@ class Run(runs.Run):
         """Write down, show and commit what became of edits."""
         name, gated = mission.guidance.mission, self.config.gate != "none"
         before = self.state.missions[name]
-        row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission.guidance, learnt, gated)}
+        row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission, learnt, gated)}
         artifacts.write_reflection(self.journal, name, row)
-        if learnt.decision.winner:
+        if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.learnt(name, row, before.guidance, mission.guidance)
         spent = spent.plus(judged=learnt.judged, tokens=learnt.tokens)

@@ -71,7 +71,7 @@ def missions_of(tickets: Sequence[Ticket]) -> list[str]:
 def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:
     """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and a third of ``train`` at
     most; none where there is no gate."""
-    order = shuffled(by["train"], stream(config.seed, "gate", mission))
+    order = shuffled(by["train"], stream(split_seed(config), "gate", mission))
     wanted = min(config.gate.race_size, len(order) // 3) if config.gate != "none" else 0
     apart = _apart([tickets[i] for i in order], wanted)
     return Splits(

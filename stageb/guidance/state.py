@@ -8,10 +8,9 @@ from math import sqrt
 from typing import Any
 
 from stageb.guidance.files.guidance_file import from_json, to_json
-from stageb.guidance.gate.pruning import NO_REMOVALS, Allowance
 from stageb.guidance.prompts import Case
 from stageb.guidance.schedule import NOWHERE, Place
-from stageb.guidance.types import Answers, Candidate, Guidance, Record, Selection, Ticket, shallow
+from stageb.guidance.types import NOTHING, Answers, Budget, Candidate, Guidance, Record, Selection, Ticket, shallow
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +113,7 @@ class MissionState:
     """One mission's part of the state."""
 
     guidance: Guidance
-    left: float = 0.0  # of the mission's equal share in the run's false-acceptance budget
-    allowance: Allowance = NO_REMOVALS  # for rules that go
+    left: Budget = NOTHING  # of the mission's part in the run's false-acceptance budget
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
     again: bool = False  # whether the last bundle taught something: another one is due at once
     seen: Mapping[str, Case] = field(default_factory=dict)  # ticket_key -> how the present guidance rolled it out
@@ -123,8 +121,8 @@ class MissionState:
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
     merits: Mapping[str, float] = field(default_factory=dict)  # ticket_key -> how the present guidance judges it, if known
-    failed: tuple[tuple[str, int | None], ...] = ()  # what failed a test under the present guidance: the edited one's digest
-    #   and the fold without which it is not tried again; None: it is not tried again at all
+    failed: tuple[tuple[str, int], ...] = ()  # what failed a test under the present guidance: the edited one's digest, and
+    #   the fold that taught it, which does not teach it again
     pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
@@ -157,7 +155,7 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
-_AS_IT_IS = ("left", "again", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
+_AS_IT_IS = ("again", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:
@@ -170,7 +168,7 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
         "choices": [[to_json(choice.guidance), choice.right, choice.n] for choice in mission.choices],
         "failed": list(mission.failed),
-        "allowance": asdict(mission.allowance),
+        "left": asdict(mission.left),
         **{name: getattr(mission, name) for name in _AS_IT_IS},
     }
 
@@ -185,7 +183,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], right, n) for plain, right, n in body["choices"]),
         failed=tuple((name, fold) for name, fold in body["failed"]),
-        allowance=Allowance(**body["allowance"]),
+        left=Budget(**{**body["left"], "edits": tuple(body["left"]["edits"])}),
         **{field: body[field] for field in _AS_IT_IS},
     )
 

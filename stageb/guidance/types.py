@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -14,6 +14,7 @@ Fault = Literal[  # why an answer cannot be read
 OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
+FOLDS = 3  # parts of the train tickets, which teach in turn
 UNKNOWN = cast("Verdict", "")
 """The label of a ticket that nobody has judged yet, or whose label is kept from who answers. Where tickets teach, none has
 it."""
@@ -63,6 +64,39 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """Chances of changing one mission's guidance for the worse: what is left to spend of them, or what was spent."""
+
+    edits: tuple[float, ...] = (0.0,) * FOLDS  # on tests of edits, by the fold that taught them
+    removals: float = 0.0  # on tests of rules that could go
+    margin: float = 0.0  # accuracy that rules which go may cost together; spent: what those that went may cost
+
+    @property
+    def chance(self) -> float:
+        """All chances together."""
+        return sum(self.edits) + self.removals
+
+    def plus(self, other: Budget) -> Budget:
+        """The sums."""
+        return self._with(other, float.__add__)
+
+    def less(self, spent: Budget) -> Budget:
+        """What is left of this when so much is ``spent``: never below nothing."""
+        return self._with(spent, lambda mine, its: max(0.0, mine - its))
+
+    def most(self, other: Budget) -> Budget:
+        """The larger of each."""
+        return self._with(other, max)
+
+    def _with(self, other: Budget, made_of: Callable[[float, float], float]) -> Budget:
+        edits = tuple(map(made_of, self.edits, other.edits))
+        return Budget(edits, made_of(self.removals, other.removals), made_of(self.margin, other.margin))
+
+
+NOTHING = Budget()
+
+
+@dataclass(frozen=True, slots=True)
 class Guidance:
     """A mission's numbered rules at one step."""
 
@@ -70,6 +104,7 @@ class Guidance:
     step: int  # grows by one with every accepted edit
     rules: tuple[Rule, ...]  # in ascending number; the first is G0, the headline
     next_number: int  # the number that the next new rule gets; never goes back, so a removed key is never given again
+    spent: Budget = NOTHING  # on the tickets that taught it, by all runs that led to it
 
     def rule(self, key: str) -> Rule | None:
         """The rule named ``key``, or None."""

@@ -310,3 +310,15 @@ def test_stop_strings_and_the_end_of_the_context() -> None:
     answers: list[Answer] = decoder(kind="llama").answers(SHARED, long)
     assert (len(answers[0].ids), answers[0].finish) == (2, "length")
     assert answers[1:] == decoder(kind="llama").answers(SHARED, asked)
+
+
+def test_prompts_that_read_alike_with_answers_of_other_lengths_are_scored_each_for_itself() -> None:
+    """(1, 2) and then (3, 4) is the text of (1, 2, 3) and then (4,), but keeps another number of places."""
+    model = decoder()
+    together = [Choice((1, 2), ((3, 4),)), Choice((1, 2, 3), ((4,),))]
+    scores = model.scores(SHARED, together)
+    alone = [score for each in together for score in model.scores(SHARED, [each])]
+    assert [len(score) for score in scores] == [1, 1]
+    assert [score[0] for score in scores] == pytest.approx([score[0] for score in alone], abs=1e-4)
+    turned = model.scores(SHARED, together[::-1])[::-1]
+    assert [score[0] for score in turned] == pytest.approx([score[0] for score in alone], abs=1e-4)

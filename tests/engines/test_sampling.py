@@ -48,6 +48,13 @@ def test_inversion_finds_the_token_at_the_uniform(weights: list[float], uniform:
     assert uniform * total <= (below + weights[token]) * (1 + 1e-12)
 
 
+def test_top_p_keeps_the_fewest_tokens_that_come_to_it() -> None:
+    logits = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
+    for top_p, kept in ((0.5, 1), (0.75, 2), (0.76, 4), (1.0, 4)):  # of equal tokens both stay
+        settings = settings_of(Decode(temperature=1.0, top_p=top_p), vocabulary=4)
+        assert int((probabilities(logits, settings) > 0).sum()) == kept
+
+
 def test_inversion_at_the_edges() -> None:
     probability = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.float64).expand(3, -1)
     edges = torch.tensor([0.0, 0.5, 1.0 - 2.0**-53], dtype=torch.float64)

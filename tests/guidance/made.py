@@ -5,10 +5,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from stageb.clean_text import text_fault
-from stageb.guidance.types import Guidance, Rule, Ticket, Verdict
+from stageb.guidance.types import FOLDS, Budget, Guidance, Rule, Ticket, Verdict
 
 LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
 VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])
+
+
+def budgets() -> st.SearchStrategy[Budget]:
+    """What was spent, or what is left: any chances."""
+    chance = st.floats(0, 1)
+    return st.builds(Budget, st.tuples(*[chance] * FOLDS), chance, chance)
 
 
 @st.composite
@@ -19,7 +25,8 @@ def guidances(draw: st.DrawFn, mission: st.SearchStrategy[str] = LINE) -> Guidan
         {"reflection_id": LINE, "sources": st.lists(LINE, max_size=2)}
     )
     rules = tuple(Rule(f"G{k}", draw(LINE), draw(metadata)) for k in numbers)
-    return Guidance(draw(mission), draw(st.integers(0, 99)), rules, numbers[-1] + 1 + draw(st.integers(0, 9)))
+    spent = draw(st.just(Budget()) | budgets())
+    return Guidance(draw(mission), draw(st.integers(0, 99)), rules, numbers[-1] + 1 + draw(st.integers(0, 9)), spent)
 
 
 def tickets(mission: str = "m", min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[list[Ticket]]:

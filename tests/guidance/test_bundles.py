@@ -14,17 +14,18 @@ from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
 from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Tried, decide
 from stageb.guidance.gate.exact import ExactTest
-from stageb.guidance.gate.pool import FOLDS, Pool, whole_groups
+from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Bundle, Tools, due, reflect_on, settle, study, try_edits
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.reflection.reflect import case_of
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.state import MissionState, mission_from_plain, mission_to_plain
-from stageb.guidance.types import Answers, Guidance, Judgement, Record, Rule, Selection, Ticket, Verdict
+from stageb.guidance.types import FOLDS, Answers, Budget, Guidance, Judgement, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
 GOOD = 3  # of ten rules that are proposed, those below are good
 TOKENS = 7  # of one judgement
+LEFT = Budget((0.5,) * FOLDS)  # to spend on tests
 NEUTRAL = Guidance("m", 0, (Rule("G0", "A ticket passes unless a rule fails it."),), 1)
 
 
@@ -123,7 +124,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
     world = made_up(chance)
     tools = world.tools()
     tickets, config = world.tickets, world.config.reflection
-    mission, cost, tokens = MissionState(NEUTRAL, left=0.5), 0, 0
+    mission, cost, tokens = MissionState(NEUTRAL, left=LEFT), 0, 0
     for number in range(7):
         mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=chance.randrange(20)))
         before = mission
@@ -159,7 +160,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         assert all(count <= 1 for (rules, _), count in world.asked.items() if rules == present)
         # What is learnt is another guidance: what is known of the old one teaches no more, and more is sought at once.
         after = settle(mission, learnt, tools)
-        assert after.again == (learnt.decision.winner is not None) == (after.guidance != mission.guidance)
+        assert after.again == (learnt.decision.winner is not None) == (after.guidance.rules != mission.guidance.rules)
         assert after.seen == ({} if after.again else mission.seen)
         assert due(after, 1000) == after.again
         if after.again:  # it may have been tried in vain before, and what that told is forgotten
@@ -173,7 +174,7 @@ def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> Non
     accepted = 0
     for seed in range(10):
         world = made_up(Random(f"run {seed}"))
-        tools, mission = world.tools(), MissionState(NEUTRAL, left=0.5)
+        tools, mission = world.tools(), MissionState(NEUTRAL, left=LEFT)
         mission = world.rolled_out(mission, tools.splits.studied)
         for _ in range(4):
             mission, bundle = study(mission, tools)
@@ -192,7 +193,7 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
         world = made_up(chance)
         tools = world.tools()
         known = {ticket.key: ticket for ticket in world.tickets}
-        mission, steps = MissionState(NEUTRAL, left=0.5), []
+        mission, steps = MissionState(NEUTRAL, left=LEFT), []
         for _ in range(5):
             mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=15))
             mission, bundle = study(mission, tools)
@@ -207,7 +208,7 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
 
 
 def records_of(world: Mission, count: int, step: int) -> MissionState:
-    mission = MissionState(replace(NEUTRAL, step=4), left=0.5)
+    mission = MissionState(replace(NEUTRAL, step=4), left=LEFT)
     return world.rolled_out(mission, world.tools().splits.studied[:count], step)
 
 
@@ -259,7 +260,7 @@ def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: 
 def test_what_taught_something_is_followed_by_another_fold_without_another_rollout() -> None:
     world = made_up(Random("again"), batch_size=5)
     tools = world.tools()
-    mission = replace(world.rolled_out(MissionState(NEUTRAL, left=0.5), tools.splits.studied[:3]), again=True, bundles=1)
+    mission = replace(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied[:3]), again=True, bundles=1)
     assert due(mission, 5)
     after, bundle = study(mission, tools)
     assert after.pending == mission.pending
@@ -269,10 +270,11 @@ def test_what_taught_something_is_followed_by_another_fold_without_another_rollo
     assert {tools.splits.by_key[case.ticket.key] for case in bundle.judged} <= fold
 
 
-@pytest.mark.parametrize(("outcome", "tried_again"), [("futile", [False] * 6), ("unproven", [False, True, True] * 2)])
-def test_what_failed_is_barred_for_good_or_without_the_fold_that_it_was_tested_without(
-    outcome: Outcome, tried_again: list[bool], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("outcome", ["futile", "unproven"])
+def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where_another_does(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """That a test failed tells of the tickets that it saw: another fold's edits are tested on some of them."""
     offered = []
 
     def fails(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Decision:
@@ -283,14 +285,53 @@ def test_what_failed_is_barred_for_good_or_without_the_fold_that_it_was_tested_w
     monkeypatch.setattr(learning, "decide", fails)
     world = made_up(Random("barred"), batch_size=5)
     tools = world.tools()
-    mission, bundle = study(world.rolled_out(MissionState(NEUTRAL, left=0.5), tools.splits.studied), tools)
+    mission, bundle = study(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied), tools)
     proposals = reflect_on(bundle, NEUTRAL, tools).proposals
     mission = settle(mission, try_edits(mission, bundle, proposals, tools), tools)
     for number in range(3, 9):
         try_edits(mission, replace(bundle, number=number), proposals, tools)
     first, *later = offered
     assert first
-    assert later == [first if again else [] for again in tried_again]
+    assert later == [first if number % FOLDS else [] for number in range(3, 9)]
+
+
+def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() -> None:
+    """One that stopped early has judged few tickets of the next fold, one that went on has judged most of them."""
+    world = made_up(Random("stopped"), evidence_tickets=10, batch_size=1)
+    tools = world.tools()
+    read = []
+    for judged in (tools.splits.studied[:3], tools.splits.studied):
+        known = {world.tickets[i].key: world.merit(NEUTRAL, i) for i in judged}
+        _, bundle = study(MissionState(NEUTRAL, left=LEFT, merits=known), tools)
+        read.append(bundle.judged)
+    assert read[0] == read[1]
+    assert len(read[0]) == 10 < len(list(tools.pool.fold(0)))
+
+
+def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidance_tells_what_was_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def spends(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Decision:
+        asked.append(left)
+        return Decision((), left / 2, edits[0] if len(asked) == 4 else None)
+
+    monkeypatch.setattr(learning, "decide", spends)
+    world = made_up(Random("parts"), batch_size=5)
+    tools, before = world.tools(), replace(NEUTRAL, spent=Budget((0.1, 0.0, 0.0)))
+    mission = MissionState(before, Budget((0.4, 0.2, 0.1), 0.3))
+    for number in range(4):
+        mission, bundle = study(world.rolled_out(mission, tools.splits.studied[:20]), tools)
+        answered = reflect_on(bundle, mission.guidance, tools)
+        mission = settle(mission, try_edits(mission, bundle, answered.proposals, tools), tools)
+        if number == 1:
+            assert mission.left == Budget((0.2, 0.1, 0.1), 0.3)
+            assert mission.guidance.spent.edits == pytest.approx((0.3, 0.1, 0.0))
+    assert asked == [0.4, 0.2, 0.1, 0.2]
+    assert mission.left == Budget((0.1, 0.1, 0.05), 0.3)
+    assert len(mission.guidance.rules) == 2
+    assert mission.guidance.spent.edits == pytest.approx((0.4, 0.1, 0.05))
 
 
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:

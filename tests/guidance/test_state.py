@@ -2,11 +2,10 @@ import json
 from dataclasses import asdict, fields
 
 import pytest
-from guidance.made import LINE, VERDICT, guidances, tickets
+from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.gate.pruning import Allowance
 from stageb.guidance.prompts import Case
 from stageb.guidance.state import (
     Choice,
@@ -23,7 +22,7 @@ from stageb.guidance.state import (
     share,
     to_plain,
 )
-from stageb.guidance.types import Answers, Candidate, Guidance, Record, Rule, Selection, Ticket, Verdict
+from stageb.guidance.types import Answers, Budget, Candidate, Guidance, Record, Rule, Selection, Ticket, Verdict
 
 COUNT = st.integers(0, 10**6)
 TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
@@ -50,8 +49,7 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
         guidance = guidances(st.just(mission))
         missions[mission] = MissionState(
             guidance=draw(guidance),
-            left=draw(st.floats(0, 0.5)),
-            allowance=Allowance(draw(st.floats(0, 1)), draw(st.floats(0, 0.5))),
+            left=draw(budgets()),
             pending=tuple(pending),
             again=draw(st.booleans()),
             seen={case.ticket.key: case for case in draw(st.permutations(seen))},
@@ -59,7 +57,7 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
             judged=draw(st.dictionaries(st.sampled_from(["train", "val", "test"]), st.tuples(COUNT, TALLIES), max_size=1)),
             merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),
             changed=draw(st.booleans()),
-            failed=tuple(draw(st.lists(st.tuples(LINE, st.none() | st.integers(0, 2)), max_size=2))),
+            failed=tuple(draw(st.lists(st.tuples(LINE, st.integers(0, 2)), max_size=2))),
             choices=tuple(draw(st.lists(st.builds(Choice, guidance, COUNT, COUNT), max_size=1))),
             **counts,
         )
@@ -85,8 +83,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
     record = Record(ticket, 1, 2, 3, Answers("g::fail", 9, ()), Selection(None, "", None, 0.0, True, False, "why"))
     mission = MissionState(
         guidance,
-        0.1,
-        Allowance(0.3, 0.4),
+        Budget((0.1, 0.2, 0.3), 0.4, 0.5),
         (record,),
         True,
         {"g::fail": Case(ticket, True, "so")},
@@ -94,7 +91,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
         2,
         {"val": (1, Tally(2))},
         {"g::fail": 0.5},
-        (("digest", 2), ("other", None)),
+        (("digest", 2), ("other", 0)),
         4,
         True,
         5,

@@ -8,8 +8,8 @@ breaks some of the others. Shown: the share of edits that the sequential test ac
 the way; the share that a test of fixed size, McNemar's in its exact form at the same level, accepts on all tickets; and how
 many tickets that one needs, fixed in advance, to accept 90 % of such edits. Rows without gain count false acceptances.
 
-Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the start and after a good one,
-and what the rules that a run lets go cost in truth. Some of these are idle but for noise: leaving such a rule out turns that
+Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the start and after a good one;
+how often one of several does that go on from each other's guidance, on the same tickets; and what the rules that a run lets go cost in truth. Some of these are idle but for noise: leaving such a rule out turns that
 share of the tickets right, and as many wrong.
 """
 
@@ -33,19 +33,21 @@ from stageb.guidance.gate.decide import STRONG, WEAK
 from stageb.guidance.gate.exact import ExactTest
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.run import LOOK
+from stageb.guidance.types import FOLDS
 from stageb.seeds import stream, uniform
 
 ERROR = 0.3  # of the present guidance
 MENDED = 0.15  # of its errors, by an edit
 BROKEN = (0.0, 0.01, 0.02)  # of its right verdicts
-BUDGET = 0.05  # chance that a run ever accepts an edit that is no better
+BUDGET = simulated.BUDGET.edits[0]  # for edits that one fold teaches
 MOST = 5000  # tickets that are tried for a test of fixed size
 WANTED = 0.9  # power that it should have
 MISSIONS = (150, 300, 600, 1200)  # tickets
 TURNS = ((0.05, 0.0), (0.05, 0.01), (0.1, 0.0), (0.1, 0.02), (0.2, 0.0), (0.2, 0.05))  # of all tickets: mended, broken
-FAILED = 4  # tests before the later one
+FAILED = 4  # tests before the later one, of edits that the folds taught in turn
 TRAIN = (180, 360, 768, 1536)  # tickets of a simulated run
 BUNDLES = 24  # of worthless edits
+CHAIN = (1, 2, 4, 8)  # runs that go on from each other
 RULES = (
     (0.0, 0.0),
     (0.0, 0.005),
@@ -75,7 +77,7 @@ def of_missions(runs: int) -> list[dict[str, Any]]:
     rows = []
     for tickets, (mended, broken) in product(MISSIONS, TURNS):
         row = {"tickets": tickets, "mended": mended, "broken": broken, "runs": runs}
-        for when, left in (("first", BUDGET), ("later", BUDGET * (1 - STRONG) ** FAILED)):
+        for when, left in (("first", BUDGET), ("later", BUDGET * (1 - STRONG) ** (FAILED // FOLDS))):
             keys = (stream("mission", tickets, str(mended), str(broken), run) for run in range(runs))
             row[when] = sum(simulated.one_edit(key, tickets, mended, broken, left) for key in keys)
         rows.append(row)
@@ -219,6 +221,36 @@ def noise_table(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def of_chains(runs: int) -> list[dict[str, Any]]:
+    """A row for each number of train tickets and length of a chain: runs in which there is nothing to learn."""
+    rows = []
+    for train in TRAIN[:2]:
+        first = {
+            how: [
+                simulated.chained(stream("chain", train, run), train, CHAIN[-1], BUNDLES, how == "on") for run in range(runs)
+            ]
+            for how in ("on", "anew")
+        }
+        for length in CHAIN:
+            accepted = {how: sum(at is not None and at < length for at in found) for how, found in first.items()}
+            rows.append({"train": train, "length": length, "runs": runs, **accepted})
+    return rows
+
+
+def chains_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of ``of_chains``, as Markdown."""
+    head = ["train tickets", "runs in a chain", "chains"]
+    ways = {"on": "accepted a worthless edit, the budget going on", "anew": "each run with a budget of its own"}
+    return table(
+        [*head, *(cell for way in ways.values() for cell in (way, "95 % interval, %"))],
+        [
+            [str(r["train"]), str(r["length"]), str(r["runs"])]
+            + [cell for way in ways for cell in (str(r[way]), between(*wilson(r[way], r["runs"])))]
+            for r in rows
+        ],
+    )
+
+
 def of_removals(runs: int) -> list[dict[str, Any]]:
     """A row for each kind of rule: runs in which all rules are of that kind."""
     rows = []
@@ -273,6 +305,7 @@ def main(arguments: Sequence[str]) -> int:
         "missions": of_missions(given.worlds),
         "test": of_the_test(given.runs, given.tickets),
         "noise": of_noise(given.worlds),
+        "chains": of_chains(given.worlds),
         "removals": of_removals(given.worlds),
     }
     text = "\n".join(
@@ -282,6 +315,8 @@ def main(arguments: Sequence[str]) -> int:
             power_table(results["test"], given.tickets),
             f"{BUNDLES} bundles of {simulated.EDITS} worthless edits each, with and without a good one first:\n",
             noise_table(results["noise"]),
+            f"Runs that go on from each other's guidance on the same tickets, {BUNDLES} such bundles each:\n",
+            chains_table(results["chains"]),
             f"Rules that could go, {REMOVED_ON} tickets, margin {100 * simulated.CONFIG.removal_margin:g} %:\n",
             removals_table(results["removals"]),
         ]

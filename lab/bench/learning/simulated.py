@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stageb.guidance.config import GateConfig, SplitConfig
+from stageb.guidance.gate.budget import dealt
 from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import Pool, whole_groups
-from stageb.guidance.gate.pruning import Allowance, prune
+from stageb.guidance.gate.pruning import prune
 from stageb.guidance.learning import CREDITED_ON
 from stageb.guidance.run import LOOK
-from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
+from stageb.guidance.types import FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
 CONFIG = GateConfig()
+BUDGET = dealt(CONFIG, 1)
 ERROR = 0.3  # share of the tickets judged wrong without a rule
 EDITS = 8  # of a bundle
 RULES = 12  # that could go
@@ -82,7 +84,7 @@ START = Guidance("m", 0, (Rule("G0", "the headline"),), 1)
 
 def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) -> bool:
     """Whether an edit that mends and breaks such shares of all tickets, raced alone, is accepted in a mission of so many
-    tickets with so much ``left`` of its budget."""
+    tickets with so much ``left`` of a fold's part of its budget."""
     train = round(SplitConfig().train * tickets)
     made, raced = world(key, train), min(CONFIG.race_size, train // 3)
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
@@ -99,7 +101,7 @@ class Run:
     key: int
     train: int
     guidance: Guidance = START
-    left: float = CONFIG.alpha
+    left: Sequence[float] = BUDGET.edits  # by the fold that teaches
     wrong: float = ERROR  # share of the tickets that the guidance judges wrong
     tested: int = 0  # edits
 
@@ -116,8 +118,8 @@ class Run:
         race_on = shuffled(self._raced, stream(self.key, "race", number))
         gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.besides(number), LOOK)
         edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
-        decision = decide(edits, gate, lambda one, other: None, self.left)
-        self.left = decision.left
+        decision = decide(edits, gate, lambda one, other: None, self.left[number % FOLDS])
+        self.left = [decision.left if fold == number % FOLDS else left for fold, left in enumerate(self.left)]
         self.tested += sum(each.test is not None for each in decision.tried)
         self.guidance = decision.winner.guidance if decision.winner else self.guidance
         self._known = judge.known(self.guidance)
@@ -148,6 +150,18 @@ def after_a_first_acceptance(key: int, train: int, bundles: int) -> tuple[bool, 
     return True, accepted, run.tested
 
 
+def chained(key: int, train: int, runs: int, bundles: int, carries: bool) -> int | None:
+    """So many runs on the same tickets, of which each goes on from the guidance of the one before, and none is offered an
+    edit that is any better: the number of the first that accepts one, None where none does. ``carries``: guidance tells the
+    next run what was spent; otherwise that has a whole budget of its own."""
+    run = Run(key, train)
+    for number in range(runs):
+        run.left = run.left if carries else BUDGET.edits
+        if any(run.accepts_worthless(number * bundles + bundle) for bundle in range(bundles)):
+            return number
+    return None
+
+
 def worthless(key: int, number: int, each: int, wrong: float, shown: frozenset[int]) -> Turns:
     """An edit that changes a little or much, and makes nothing better where a share ``wrong`` is judged wrong."""
     name = stream(key, "worthless", number, each)
@@ -164,12 +178,12 @@ def removals(key: int, pool: int, cost: float, noise: float, searches: int = SEA
         breaks, mends = (cost + noise) / (1 - ERROR), noise / ERROR
         guidance = made.plus(guidance, Turns(stream(key, "rule", number), mends, breaks, left_out=True))
     others = whole_groups(range(CREDITED_ON, CREDITED_ON + pool), made.tickets)
-    first, allowance = False, Allowance(CONFIG.removal_margin, CONFIG.alpha)
+    first, left = False, BUDGET
     for number in range(searches):
         judge = Judge(made.ask, made.tickets, CONFIG, guidance, {})
         gate = Gate(judge, range(CREDITED_ON), CONFIG.race_chunk, others, LOOK)
-        removal = prune(guidance, "P", gate, allowance)
-        allowance = removal.left
+        removal = prune(guidance, "P", gate, left)
+        left = removal.left
         if removal.winner:
             guidance, first = removal.winner.guidance, first or number == 0
     gone = RULES + 1 - len(guidance.rules)

@@ -15,7 +15,7 @@ from stageb.guidance.prompts import WORDS, Shown, Words, answer_text, clue_text,
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState, Tally
-from stageb.guidance.types import Candidate, Guidance, Proposal, Record, shallow
+from stageb.guidance.types import Budget, Candidate, Guidance, Proposal, Record, shallow
 from stageb.journal import Journal, safe_name
 
 Row = dict[str, Any]
@@ -208,30 +208,30 @@ def removal_row(before: MissionState, removal: Removal) -> Row:
         "mission": before.guidance.mission,
         "reflection_id": f"P{before.guidance.step}",
         "credits": dict(removal.credits),
-        "margin_before": round(before.allowance.margin, 6),
+        "margin_before": round(before.left.margin, 6),
         "margin_after": round(removal.left.margin, 6),
         "proposals": [proposal_row(proposal) for each in removal.tried for proposal in each.edit.proposals],
     }
 
 
-def outcome_row(before: MissionState, after: Guidance, learnt: Learnt, gated: bool) -> Row:
+def outcome_row(before: MissionState, after: MissionState, learnt: Learnt, gated: bool) -> Row:
     """What became of the edits that were tried."""
     winner = learnt.decision.winner
     return {
-        "gate": gate_row(learnt.decision, learnt.judged, before.left) if gated else None,
+        "gate": gate_row(learnt.decision, learnt.judged, before.left, after.left) if gated else None,
         "applied": winner is not None,
         "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
         "guidance_step_before": before.guidance.step,
-        "guidance_step_after": after.step,
+        "guidance_step_after": after.guidance.step,
     }
 
 
-def gate_row(decision: Decision, judged: int, left: float) -> dict[str, Any]:
-    """The gate's figures, as reflection.jsonl shows them."""
+def gate_row(decision: Decision, judged: int, before: Budget, after: Budget) -> dict[str, Any]:
+    """The gate's figures, as reflection.jsonl shows them; of the mission's whole budget, before and after."""
     return {
         "judged": judged,
-        "budget_before": left,
-        "budget_after": decision.left,
+        "budget_before": round(before.chance, 9),
+        "budget_after": round(after.chance, 9),
         "edits": [_tried(tried) for tried in decision.tried],
     }
 

@@ -1,8 +1,9 @@
 """Guidance as files: the ``guidance.json`` of a run, one that a person wrote or keeps for many runs, rules as plain text.
 
-``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}}}``. A person may leave
-out everything but the experiences, or write a text file instead (``rules_file.py``). ``read_guidance`` is how commands read
-whatever they were pointed at; what it returns has passed every check.
+``{mission: {"step": 3, "next_number": 5, "experiences": {"G0": text, ...}, "metadata": {"G4": {...}}, "spent": {...}}}``,
+``spent`` where something was (``types.Budget``). A person may leave out everything but the experiences, or write a text file
+instead (``rules_file.py``). ``read_guidance`` is how commands read whatever they were pointed at; what it returns has passed
+every check.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,12 @@ from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.reflection.edits import number
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
+from stageb.guidance.types import FOLDS, HEADLINE_KEY, NOTHING, Budget, Guidance, Rule
 from stageb.trust import file_of
 
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
-FIELDS = ("step", "next_number", "experiences", "metadata")
+FIELDS = ("step", "next_number", "experiences", "metadata", "spent")
 
 
 def neutral(mission: str, words: Words) -> Guidance:
@@ -40,6 +42,7 @@ def to_json(guidance: Guidance) -> dict[str, Any]:
             "next_number": guidance.next_number,
             "experiences": {rule.key: rule.text for rule in guidance.rules},
             "metadata": {rule.key: dict(rule.metadata) for rule in guidance.rules if rule.metadata},
+            **({"spent": asdict(guidance.spent)} if guidance.spent != NOTHING else {}),
         }
     }
 
@@ -66,7 +69,8 @@ def read_guidance(source: str | Path, mission: str | None = None, words: Words =
     """The guidance that ``source`` names, by mission: of ``mission`` alone where one is given, which must be there then.
 
     A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default headline in ``words``);
-    each may end in ``@STEP``: the guidance of that step, as the run's snapshots or the file's history keep it.
+    each may end in ``@STEP``: the guidance of that step, as the run's snapshots or the file's history keep it, but for what
+    was spent, which no step back gives back.
 
     Raises ``InputError`` where there is no such thing, or something in it cannot be used.
     """
@@ -77,12 +81,13 @@ def read_guidance(source: str | Path, mission: str | None = None, words: Words =
         _check_mission(path, mission, found)
         if step is not None:
             wanted = {name: file for name, file in files.items() if mission in (None, name)}
-            found = {name: _snapshot(file, name, step) for name, file in wanted.items()}
+            found = {name: _after(found[name], _snapshot(file, name, step)) for name, file in wanted.items()}
     else:
         found = load_seed(path, words)
         _check_mission(path, mission, found)
         if step is not None:
-            found = {name: _at_step(path, guidance, step) for name, guidance in found.items() if mission in (None, name)}
+            wanted_of = {name: guidance for name, guidance in found.items() if mission in (None, name)}
+            found = {name: _after(guidance, _at_step(path, guidance, step)) for name, guidance in wanted_of.items()}
     return {name: guidance for name, guidance in found.items() if mission in (None, name)}
 
 
@@ -155,6 +160,11 @@ def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance
         raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {', '.join(map(repr, found))}"))
 
 
+def _after(newest: Guidance, past: Guidance) -> Guidance:
+    """``past``, with what was spent since."""
+    return replace(past, spent=past.spent.most(newest.spent))
+
+
 def _snapshot(file: Path, mission: str, step: int) -> Guidance:
     """The guidance that a run had at ``step``; ``file`` is its guidance.json."""
     kept = {int(each.stem.rpartition("-")[2]): each for each in file.parent.glob("snapshots/guidance-[0-9]*.json")}
@@ -198,7 +208,8 @@ def _guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     """One mission's guidance from a body without faults."""
     metadata = body.get("metadata", {})
     rules = sorted((Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()), key=number)
-    return Guidance(mission, body.get("step", 0), tuple(rules), body.get("next_number", number(rules[-1]) + 1))
+    spent = Budget(**{**body["spent"], "edits": tuple(body["spent"]["edits"])}) if "spent" in body else NOTHING
+    return Guidance(mission, body.get("step", 0), tuple(rules), body.get("next_number", number(rules[-1]) + 1), spent)
 
 
 _Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the mission, what is wrong, the remedy
@@ -224,7 +235,7 @@ def _faults(mission: str, body: Any) -> list[_Fault]:
             found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
             found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    return found or _number_faults(body, rules) + _metadata_faults(body, rules)
+    return found or _number_faults(body, rules) + _metadata_faults(body, rules) + _spent_faults(body)
 
 
 def _number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
@@ -235,6 +246,18 @@ def _number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_F
         if type(value) is not int or value < lowest:
             found.append(((name,), f"{name}: {value!r}", f"write a whole number of at least {lowest}, or leave it out"))
     return found
+
+
+def _spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
+    """A share below 0 would give a run more to spend than ``gate.alpha``."""
+    spent, names = body.get("spent", asdict(NOTHING)), {each.name for each in fields(Budget)}
+    remedy = f'write {{"edits": [{", ".join(["0"] * FOLDS)}], "removals": 0, "margin": 0}} with what was spent, 0 to 1 each'
+    if not isinstance(spent, dict) or set(spent) != names or not isinstance(spent["edits"], list | tuple):
+        return [(("spent",), "spent: not an object of edits, removals and margin", remedy)]
+    shares = [*spent["edits"], spent["removals"], spent["margin"]]
+    if len(spent["edits"]) != FOLDS or not all(type(each) in (int, float) and 0 <= each <= 1 for each in shares):
+        return [(("spent",), f"spent: {shares!r}", remedy)]
+    return []
 
 
 def _metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:

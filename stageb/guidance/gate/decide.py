@@ -12,10 +12,7 @@ What a bundle's edits go through, each step dearer than the one before:
 What an edit was made from, race and test have no group of tickets in common, since one that came twice would speak for
 itself: cases and evidence are of one fold, the test is on the others (``pool.py``).
 
-The tests share one false-acceptance budget for the run, of which each mission has an equal part. Until the first acceptance
-the guarantee holds as it stands: an edit is a function of tickets that its test leaves out. Later edits build on guidance
-that earlier tests let pass, on tickets that come again; what is left of the guarantee then rests on acceptances being few.
-What comes through all the same, ``bin/bench power`` counts.
+What the tests may spend, and what that promises, stands in ``budget.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from stageb.guidance.gate.sequential import Test, mean, next_level
 from stageb.guidance.types import Guidance, Proposal
 from stageb.seeds import stream
 
-STRONG, WEAK = 1 / 4, 1 / 16  # of what is left of the budget, for the test of an edit with a race like that
+STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the test of an edit with a race like that
 LUCKY = 1 / 16  # chance of fair coins to lead as the winner of a strong race does
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
@@ -90,7 +87,7 @@ class Decision:
     """What became of a bundle's edits."""
 
     tried: tuple[Tried, ...]
-    left: float  # of the mission's false-acceptance budget
+    left: float  # of the part of the budget that its tests were given
     winner: Edit | None = None
 
 
@@ -104,8 +101,8 @@ class _Raced:
 
 
 def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Decision:
-    """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is ``left`` of the mission's
-    false-acceptance budget."""
+    """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is ``left`` of the fold's
+    part of the budget."""
     idle, racing = _by_evidence(edits, gate.judge)
     if not racing:
         return Decision(tuple(idle), left)
@@ -114,7 +111,7 @@ def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Decisi
     racing = [replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)]
     raced = _Raced(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
     ranked = [racing[i] for i in outcome.ranked]
-    joined = _joined(ranked, gate, join, raced, next_level(left))
+    joined = _joined(ranked, gate, join, raced, next_level(left, STRONG))
     careful = [*ranked[:1], *joined][-1:]
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
     tested, left = _tested(list(dict.fromkeys([*careful, *leader])), gate, raced, left)
@@ -204,8 +201,8 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
 
 
 def _share(won: float, lost: float, raced: int) -> float:
-    """Of what is left of the budget, for the test of an edit that won and lost at these rates on so many tickets: what it
-    gets it gives back if it is proven, and one with a strong race is likelier to be."""
+    """Of what the part of the budget has left, for the test of an edit that won and lost at these rates on so many tickets:
+    what it gets it gives back if it is proven, and one with a strong race is likelier to be."""
     return STRONG if fair(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
 
 

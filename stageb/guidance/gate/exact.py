@@ -99,4 +99,4 @@ def promises(won: float, lost: float, groups: int, level: float) -> bool:
 def smallest(level: float, groups: int) -> float:
     """The smallest mean gain that so many ``groups`` can prove at ``level``, where nothing is lost: the share of them that
     must be won outright. Above 1 where even that would not do."""
-    return ceil(-log2(level)) / groups if groups else 2.0
+    return ceil(-log2(level)) / groups if groups and level else 2.0

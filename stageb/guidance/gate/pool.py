@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import FOLDS, Ticket
 
-FOLDS = 3
 TOLD = 8  # tickets of a group that an edit is tested on, at most
 
 Group = tuple[int, ...]

@@ -4,13 +4,13 @@ A rule's *credit* is causal: what the guidance loses in merit when that rule alo
 reasons says nothing of the kind, since two rules may do the same work.
 
 Nothing proves that an idle rule costs nothing, only that letting go of it costs little. So removals are no edits that must
-be better, and have an allowance of their own: all removals of a mission together cost no more than ``gate.removal_margin``
-of its accuracy, but for a chance of ``gate.alpha`` over all missions of the run. Each removal is tested on further tickets,
+be better, and have a part of the budget of their own (``budget.py``): all removals of a mission together cost no more than
+``gate.removal_margin`` of its accuracy, but for the chance that this part holds. Each removal is tested on further tickets,
 and what these cannot rule out that it costs, at the test's level (``betting.RemovalTest.bound``), is taken from the margin;
 one that could cost more than what is left of it is not made. The levels of all such tests, passed or not, add up to no more
-than the mission's equal part of ``gate.alpha``; so with that confidence every removal costs at most its bound, and the
-bounds add up to no more than the margin. What a removal costs is meant against the guidance of its time, in what the gate
-weighs: merit, by ``gate.fp_weight`` and ``gate.fn_weight``, each group of tickets once.
+than that part, since a bound may be wrong where the test passes rightly; so with that confidence every removal costs at most
+its bound, and the bounds add up to no more than the margin. What a removal costs is meant against the guidance of its time,
+in what the gate weighs: merit, by ``gate.fp_weight`` and ``gate.fn_weight``, each group of tickets once.
 
 Tickets come again here too. Those that let a rule in are asked whether it may go, and are likelier than others to miss it;
 those that let one rule go are asked about the next, and there the guarantee rests on removals being few.
@@ -29,20 +29,10 @@ from stageb.guidance.gate.race import Score
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.texts import alike
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
+from stageb.guidance.types import HEADLINE_KEY, Budget, Guidance, Operation, Proposal, Rule
 
 NEARLY_THE_SAME = 0.8  # share of common words above which two rules are proposed for merging
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What the removals of a mission may still cost."""
-
-    margin: float = 0.0  # accuracy that they may cost together
-    chance: float = 0.0  # of their costing more
-
-
-NO_REMOVALS = Allowance()
+SHARE = 1 / 2  # of what the part of the budget has left, for the next test
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +41,30 @@ class Removal:
 
     tried: tuple[Tried, ...]
     credits: Mapping[str, float]  # rule -> what it earns
-    left: Allowance
+    left: Budget
     winner: Edit | None = None
 
 
-def prune(guidance: Guidance, reflection_id: str, gate: Gate, allowance: Allowance) -> Removal:
+def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> Removal:
     """Which rule of the present ``guidance`` can go, if any: the one that is missed least on the race tickets, where what it
-    may cost at most is proven to be within the ``allowance``."""
+    may cost at most is proven to be within the margin that is ``left``."""
     edits = lighter(guidance, reflection_id)
     kinds = gate.judge.kinds(gate.race_on)
     gained = gate.judge.gains([(each.guidance, gate.race_on) for each in edits])
     tried = [Tried(each, score=Score().plus(kinds, gains)) for each, gains in zip(edits, gained, strict=True)]
     earns = earned(guidance, gate.judge, gate.race_on)
     best = max(range(len(tried)), key=lambda i: tried[i].score.mean, default=None)
-    if best is None or tried[best].score.mean <= -allowance.margin:
-        return Removal(tuple(tried), earns, allowance)
-    level, groups = next_level(allowance.chance), gate.groups
-    wealth = Wealth(-allowance.margin, STAKES[-1])  # an idle rule loses nothing, so all on that
-    if wealth.plus(gained[best]).grown(len(groups)) < -log(level):
+    if best is None or tried[best].score.mean <= -left.margin:
+        return Removal(tuple(tried), earns, left)
+    level, groups = next_level(left.removals, SHARE), gate.groups
+    wealth = Wealth(-left.margin, STAKES[-1])  # an idle rule loses nothing, so all on that
+    if not level or wealth.plus(gained[best]).grown(len(groups)) < -log(level):
         tried[best] = replace(tried[best], outcome="unpromising")
-        return Removal(tuple(tried), earns, allowance)
+        return Removal(tuple(tried), earns, left)
     edit = tried[best].edit
     test = run_test(RemovalTest(level, len(groups), wealth=wealth), edit.guidance, gate, groups)
     tried[best] = replace(tried[best], outcome=said(test), test=test)
-    spent = test.bound if test.accepts else 0.0
-    left = Allowance(allowance.margin - spent, allowance.chance - level)
+    left = left.less(Budget(removals=level, margin=test.bound if test.accepts else 0.0))
     return Removal(tuple(tried), earns, left, edit if test.accepts else None)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-SHARE = 1 / 8  # of what is left of a budget, for the next test
 FIRST = 96  # groups to see before an edit is given up
 
 
@@ -73,12 +72,12 @@ def mean(gains: Sequence[float]) -> float:
     return sum(gains) / len(gains) if gains else 0.0
 
 
-def next_level(left: float, share: float = SHARE) -> float:
-    """The level of the next test out of a budget that has ``left`` left: a chance of going wrong, spent in geometric shares.
+def next_level(left: float, share: float) -> float:
+    """The level of the next test out of a part of the budget that has ``left`` left: a chance of going wrong, spent in
+    geometric shares.
 
-    What an edit's test was given is spent where it accepts nothing and comes back where it accepts; so the levels spent on
-    edits that are no better add up to no more than the budget, and with them the chance of ever accepting one (the fallback
-    procedure of Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4). That holds for any ``share``
-    that is fixed before a ticket of the test is looked at.
+    What an edit's test was given is spent where it accepts nothing and comes back where it accepts; so what is spent never
+    adds up to more than the part. That bounds the chance of a false acceptance (``budget.py``) for any ``share`` that is
+    fixed before a ticket of the test is looked at.
     """
     return left * share

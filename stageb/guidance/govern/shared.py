@@ -51,13 +51,16 @@ def target(name: str) -> Path:
 def apply(path: Path, change: Change, agreed: Agreed) -> Guidance | None:
     """Make ``change``, if it is ``agreed`` to; the guidance then in use, None where it is not.
 
-    ``agreed`` is not asked where the rules are in use already: then nothing is changed. Raises ``InputError`` where the
-    file, or its history, cannot be read, ``JournalError`` where the disk refuses.
+    ``agreed`` is not asked where the rules are in use already, and no more was spent on them: then nothing is changed.
+    Raises ``InputError`` where the file, or its history, cannot be read, ``JournalError`` where the disk refuses.
     """
     while True:
         before = _present(path).get(change.guidance.mission)
-        if before is not None and not changes(before, change.guidance) and (change.new or before == change.guidance):
-            return before
+        if before is not None:  # what was spent on tickets stays spent, whatever takes the place of what it taught
+            spent = before.spent.most(change.guidance.spent)
+            change = replace(change, guidance=replace(change.guidance, spent=spent))
+            if not changes(before, change.guidance) and before.spent == spent and (change.new or before == change.guidance):
+                return before
         if not agreed(before, _versions(path, before, change)[-1]):
             return None
         with _reporting(path), history_file.held(path):

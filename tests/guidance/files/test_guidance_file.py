@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,14 @@ from hypothesis import strategies as st
 
 from stageb import strict_json
 from stageb.errors import BadInputError
-from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, to_json
+from stageb.guidance.config import GateConfig
+from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, read_guidance, to_json
+from stageb.guidance.gate.budget import dealt, spent_on
+from stageb.guidance.govern.shared import Change
+from stageb.guidance.govern.shared import apply as apply_change
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import apply
-from stageb.guidance.types import Guidance, Operation
+from stageb.guidance.types import NOTHING, Budget, Guidance, Operation, Rule
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", "G0", "a rule", "\n"]),
@@ -141,3 +146,53 @@ def test_the_neutral_guidance_is_a_headline() -> None:
         guidance = neutral("m", WORDS[language])
         assert [rule.key for rule in guidance.rules] == ["G0"]
         assert (guidance.step, guidance.next_number) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "spent",
+    [
+        [],
+        {"edits": [0, 0, 0]},
+        {"edits": [0, 0], "removals": 0, "margin": 0},
+        {"edits": [-0.01, 0, 0], "removals": 0, "margin": 0},
+        {"edits": [0, 0, 0], "removals": -0.01, "margin": 0},
+        {"edits": [0, 0, 0], "removals": 0, "margin": True},
+        {"edits": [0, 0, 1.01], "removals": 0, "margin": 0},
+        {"edits": [0, 0, "0"], "removals": 0, "margin": 0},
+        {"edits": [0, 0, 0], "removals": 0, "margin": 0, "more": 1},
+    ],
+)
+def test_what_was_spent_cannot_be_written_so_that_more_is_left(tmp_path: Path, spent: object) -> None:
+    path = tmp_path / "guidance.json"
+    path.write_text(json.dumps({"m": {"experiences": {"G0": "headline"}, "spent": spent}}))
+    with pytest.raises(BadInputError, match=r"mission 'm': spent: .*0 to 1 each"):
+        load_seed(path)
+
+
+SPENT = Budget((0.01, 0.0, 0.02), 0.001, 0.005)
+
+
+def test_a_step_back_does_not_give_back_what_was_spent(tmp_path: Path) -> None:
+    path = tmp_path / "shared.json"
+    rules = (Rule("G0", "headline"),)
+    for guidance in (Guidance("m", 0, rules, 1), Guidance("m", 1, (*rules, Rule("G1", "Fail if a is b.")), 2, SPENT)):
+        apply_change(path, Change("promoted from", "", guidance, new=True), lambda before, after: True)
+    assert read_guidance(f"{path}@0")["m"] == Guidance("m", 0, rules, 1, SPENT)
+    by_hand = Guidance("m", 9, (*rules, Rule("G1", "Fail if c is d.")), 2)
+    apply_change(path, Change("promoted from", "", by_hand, new=True), lambda before, after: True)
+    assert read_guidance(path)["m"].spent == SPENT
+    more = replace(by_hand, spent=SPENT.plus(SPENT))  # the same rules, on which a run has spent more
+    apply_change(path, Change("promoted from", "", more, new=True), lambda before, after: True)
+    assert read_guidance(path)["m"].spent == SPENT.plus(SPENT)
+
+
+def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_budget() -> None:
+    whole = dealt(GateConfig(), 2)
+    assert whole.chance == pytest.approx(GateConfig().alpha / 2)
+    learnt = Guidance("m", 1, (Rule("G0", "headline"), Rule("G1", "a", {"sources": ["g1::fail"]})), 2, SPENT)
+    assert spent_on(learnt, ["g1::fail", "g2::pass"]) == SPENT
+    assert spent_on(learnt, ["g2::pass"]) == NOTHING
+    assert spent_on(replace(learnt, rules=learnt.rules[:1]), ["g2::pass"]) == SPENT  # nobody knows what taught it
+    left = whole.less(SPENT)
+    assert left.edits[0] == 0 < left.edits[1] < 0.01
+    assert left.edits[2] == 0

@@ -265,7 +265,7 @@ def test_a_removal_is_tested_to_the_end_unless_it_is_hopeless() -> None:
 def test_levels_spent_in_vain_never_add_up_to_more_than_the_budget(budget: float, accepted: list[bool]) -> None:
     left, spent = budget, 0.0
     for comes_back in accepted:
-        level = next_level(left)
+        level = next_level(left, 1 / 8)
         assert 0 < level <= left
         if not comes_back:
             left, spent = left - level, spent + level

@@ -168,7 +168,7 @@ def test_what_is_drawn_of_gains_between_0_and_1_depends_on_the_edit_and_on_nothi
 
 def test_a_pool_too_small_for_any_proof_costs_nothing() -> None:
     world = World(numbered(30), [0.0] * 30)
-    decision = decided(world, [world.edit("mends all", [1.0] * 30)], range(24), range(24, 30))
+    decision = decided(world, [world.edit("mends all", [1.0] * 30)], range(24), range(24, 28))
     assert outcomes(decision) == {"mends all": "unpromising"}
     assert (decision.left, decision.winner) == (ALPHA, None)
 

@@ -12,6 +12,7 @@ from stageb.guidance.gate.sequential import FIRST
 
 LEVEL = st.floats(1e-4, 0.4)
 WHOLE = st.lists(st.sampled_from([-1.0, 0.0, 1.0]), max_size=60)
+KEYS = st.integers(0, 2**64 - 1)
 LOOKS = st.lists(WHOLE, min_size=1, max_size=6)
 
 
@@ -146,6 +147,14 @@ def test_a_group_is_turned_with_the_chance_of_its_gain_the_same_way_each_time(ga
 
 
 # Small pools, and hopeless edits
+
+
+@given(st.lists(st.sampled_from([0.5, -0.5, 0.3]), min_size=4, max_size=60), KEYS)
+def test_what_is_drawn_of_a_group_does_not_depend_on_the_look_that_sees_it(gains: list[float], key: int) -> None:
+    part = -(-len(gains) // 4)
+    one = looked(0.05, [gains], key=key)
+    four = looked(0.05, [gains[start : start + part] for start in range(0, len(gains), part)], key=key)
+    assert (one.won, one.lost) == (four.won, four.lost)
 
 
 def test_ten_won_and_none_lost_of_a_hundred_and_fifteen_are_proof_for_a_late_test() -> None:

@@ -166,6 +166,12 @@ def test_new_rules_are_numbered_by_their_texts() -> None:
     assert after.next_number == 11
 
 
+def test_rules_stand_in_the_order_of_their_numbers_beyond_nine() -> None:
+    before = guidance("headline", *(f"Fail if a is {n}." for n in range(1, 10)))
+    after = apply(before, [add("Fail if a is 10."), add("Fail if a is 11.")])
+    assert [rule.key for rule in after.rules] == [f"G{n}" for n in range(12)]
+
+
 def test_what_was_given_is_not_changed() -> None:
     before = guidance("head", "one")
     copy = guidance("head", "one")

@@ -1,0 +1,50 @@
+"""How ``gate.alpha``, the run's false-acceptance budget, is dealt out, and what holds of it.
+
+Each mission has an equal part. Of that a twentieth is for rules that go; the rest is cut in three, one part for the edits
+that each fold of train has taught. A test spends half of what its part has left, or an eighth (``decide.py``), and an edit
+that is proven gives its level back.
+
+*What is proven.* The first change that a run makes to its guidance is for the worse (an accepted edit that is no better, a
+rule that goes and costs more than its bound) with a chance of at most ``gate.alpha``. For until then the guidance is fixed,
+and an edit and its level are functions of the fold that taught it and of the race tickets: which tickets a bundle reads,
+which edits it does not try again, and what its part has left depend on no ticket that its test looks at. So, given that
+fold and those race tickets, a test of an edit that is no better accepts it with a chance of at most its level; levels that
+accept nothing add up to no more than the fold's part, and the parts to ``gate.alpha`` (a fallback procedure within each
+part, a union bound over them: Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4). A run that
+goes on from learnt guidance spends only what the runs before left, ``Guidance.spent``, fold by fold.
+
+*What is not.* Later edits build on guidance that earlier tests let pass, on tickets that come again. On fresh tickets for
+every test the same bound would hold for them too: a level may come back after an acceptance, since either the edit was
+better, or the error was made already. On the same tickets nothing bounds it but counting (``bin/bench power``). A procedure
+that a union bound covers to the end would have to share its levels among all histories of acceptances that might have been,
+which costs several groups more to win for each edit accepted before; and if every test had fresh tickets, a mission of 600
+would have enough for one or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stageb.guidance.config import GateConfig
+from stageb.guidance.types import FOLDS, NOTHING, Budget, Guidance, Rule
+
+FOR_REMOVALS = 1 / 20  # of a mission's part: a larger one costs edits a group to win where tickets are few
+
+
+def dealt(gate: GateConfig, missions: int) -> Budget:
+    """What each of so many missions may spend."""
+    part = gate.alpha / missions
+    return Budget((part * (1 - FOR_REMOVALS) / FOLDS,) * FOLDS, part * FOR_REMOVALS, gate.removal_margin)
+
+
+def spent_on(guidance: Guidance, keys: Iterable[str]) -> Budget:
+    """What was spent on tickets of these ``keys`` before a run starts from ``guidance``: all that its file tells, but nothing
+    where its rules say what taught them and none of that is among these tickets."""
+    taught = {key for rule in guidance.rules for key in sources_of(rule)}
+    return guidance.spent if not taught or not taught.isdisjoint(keys) else NOTHING
+
+
+def sources_of(rule: Rule) -> list[str]:
+    """The keys of the tickets that a rule was learnt from, as its metadata has them; what a user wrote may be anything."""
+    sources = rule.metadata.get("sources")
+    return [key for key in sources if isinstance(key, str)] if isinstance(sources, list) else []
