@@ -297,21 +297,6 @@ def test_the_gates_figures_tell_why(fit: Fit, model: Model) -> None:
     assert greedy == sum(row["gate"]["judged"] + row.get("judged", 0) for row in rows)  # no verdict is asked for twice
 
 
-def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(fit: Fit) -> None:
-    assert fit(gate__alpha=0.5) == 0
-    last = [row for row in fit.rows("reflection") if row["gate"]][-1]
-    spent = fit.guidance().spent
-    assert 0.01 < spent.chance == pytest.approx(0.5 - last["gate"]["budget_after"], abs=1e-8)
-    on = {"output__run_name": "on", "guidance__path": str(fit.run / "valves" / "guidance.json")}
-    assert fit(gate__alpha=0.5, **on) == 0
-    assert "of its part of gate.alpha on these tickets" in fit.err
-    rows = (fit.root / "on" / "valves" / "reflection.jsonl").read_text("utf-8").splitlines()
-    gates = [gate for row in rows if (gate := json.loads(row)["gate"])]
-    assert gates[0]["budget_before"] == pytest.approx(0.5 - spent.chance, abs=1e-8)
-    (after,) = load_seed(fit.root / "on" / "valves" / "guidance.json").values()
-    assert after.spent.chance == pytest.approx(0.5 - gates[-1]["budget_after"], abs=1e-8)
-
-
 def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fit, model: Model) -> None:
     """All tickets are wrong; the first answers teach nothing."""
     rows = [row | {"label": "fail"} for row in small.rows()]
@@ -347,8 +332,8 @@ def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fi
     assert len(cases & set().union(*by_the_gate)) == edit["evidence"]["tickets"] == 1
 
 
-def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_same(fit: Fit, model: Model) -> None:
-    """It looks good on the first tickets that it is tried on, evidence and race, and on no other."""
+def shining_at_first(fit: Fit) -> models.Respond:
+    """A model whose one edit looks good on the first tickets that it is tried on, evidence and race, and on no other."""
     fit.tickets.write_text("".join(f"{json.dumps(row | {'label': 'fail'})}\n" for row in small.rows()))
     tried = []
 
@@ -358,7 +343,11 @@ def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_sa
         tried.extend([prompt] * ("G1. " in prompt.system))
         return f"Verdict: {'fail' if 'G1. ' in prompt.system and len(tried) < 45 else 'pass'}\nReason: so"
 
-    assert fit(model__model_name_or_path=model(answer)[0], runner__epochs=1) == 0
+    return answer
+
+
+def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_same(fit: Fit, model: Model) -> None:
+    assert fit(model__model_name_or_path=model(shining_at_first(fit))[0], runner__epochs=1) == 0
     first, *later = fit.rows("reflection")
     assert [edit["outcome"] for edit in first["gate"]["edits"]] == ["unproven"]
     assert first["gate"]["budget_after"] < first["gate"]["budget_before"]
@@ -367,6 +356,22 @@ def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_sa
         assert all(proposal["operations"] for proposal in row["proposals"])
         assert len(row["gate"]["edits"]) == (number < FOLDS)  # others turn nothing, and are not tried again either
         assert row["gate"]["budget_after"] == first["gate"]["budget_after"]
+
+
+def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(fit: Fit, model: Model) -> None:
+    name, _ = model(shining_at_first(fit))
+    assert fit(model__model_name_or_path=name, gate__alpha=0.5, runner__epochs=1) == 0
+    last = [row for row in fit.rows("reflection") if row["gate"]][-1]
+    spent = fit.guidance().spent
+    assert 0.01 < spent.chance == pytest.approx(0.5 - last["gate"]["budget_after"], abs=1e-8)
+    on = {"output__run_name": "on", "guidance__path": str(fit.run / "valves" / "guidance.json")}
+    assert fit(model__model_name_or_path=name, gate__alpha=0.5, runner__epochs=1, **on) == 0
+    assert "of its part of gate.alpha on these tickets" in fit.err
+    rows = (fit.root / "on" / "valves" / "reflection.jsonl").read_text("utf-8").splitlines()
+    gates = [gate for row in rows if (gate := json.loads(row)["gate"])]
+    assert gates[0]["budget_before"] == pytest.approx(0.5 - spent.chance, abs=1e-8)
+    (after,) = load_seed(fit.root / "on" / "valves" / "guidance.json").values()
+    assert after.spent.chance == pytest.approx(0.5 - gates[-1]["budget_after"], abs=1e-8)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -9,8 +9,9 @@ the way; the share that a test of fixed size, McNemar's in its exact form at the
 many tickets that one needs, fixed in advance, to accept 90 % of such edits. Rows without gain count false acceptances.
 
 Then whole runs of the gate (``simulated.py``): how often one accepts a worthless edit, from the start and after a good one;
-how often one of several does that go on from each other's guidance, on the same tickets; and what the rules that a run lets go cost in truth. Some of these are idle but for noise: leaving such a rule out turns that
-share of the tickets right, and as many wrong.
+how often one of several does that go on from each other's guidance, on the same tickets; and what the rules that a run lets
+go cost in truth. Some of these are idle but for noise: leaving such a rule out turns that share of the tickets right, and as
+many wrong.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ def dealt(gate: GateConfig, missions: int) -> Budget:
 
 
 def spent_on(guidance: Guidance, keys: Iterable[str]) -> Budget:
-    """What was spent on tickets of these ``keys`` before a run starts from ``guidance``: all that its file tells, but nothing
-    where its rules say what taught them and none of that is among these tickets."""
+    """What was spent on tickets of these ``keys`` before a run starts from ``guidance``: all that its file tells, but
+    nothing where its rules say what taught them and none of that is among these tickets."""
     taught = {key for rule in guidance.rules for key in sources_of(rule)}
     return guidance.spent if not taught or not taught.isdisjoint(keys) else NOTHING
 
