@@ -239,8 +239,8 @@ class GateConfig:
     alpha: float = 0.05
     """The first change that a run makes to its guidance is for the worse with a probability of at most this, however many
     edits it tries: an edit that is no better, or a rule let go that costs more than its part of ``removal_margin``. One
-    budget for all tests, which runs that go on from what it learnt, on the same tickets, share. For later changes this is counted,
-    not proven."""
+    budget for all tests, which runs that go on from what it learnt, on the same tickets, share. For later changes this is
+    counted, not proven."""
     pool_size: int = 1024
     """Train tickets, at most, that the test of one edit sees, in whole groups; none of the fold that taught it. A group
     counts once, however many tickets it has."""

@@ -360,18 +360,18 @@ def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_sa
 
 def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(fit: Fit, model: Model) -> None:
     name, _ = model(shining_at_first(fit))
-    assert fit(model__model_name_or_path=name, gate__alpha=0.5, runner__epochs=1) == 0
+    assert fit(model__model_name_or_path=name, runner__epochs=1) == 0
     last = [row for row in fit.rows("reflection") if row["gate"]][-1]
     spent = fit.guidance().spent
-    assert 0.01 < spent.chance == pytest.approx(0.5 - last["gate"]["budget_after"], abs=1e-8)
+    assert 0.001 < spent.chance == pytest.approx(0.05 - last["gate"]["budget_after"], abs=1e-8)
     on = {"output__run_name": "on", "guidance__path": str(fit.run / "valves" / "guidance.json")}
-    assert fit(model__model_name_or_path=name, gate__alpha=0.5, runner__epochs=1, **on) == 0
+    assert fit(model__model_name_or_path=name, runner__epochs=1, **on) == 0
     assert "of its part of gate.alpha on these tickets" in fit.err
     rows = (fit.root / "on" / "valves" / "reflection.jsonl").read_text("utf-8").splitlines()
     gates = [gate for row in rows if (gate := json.loads(row)["gate"])]
-    assert gates[0]["budget_before"] == pytest.approx(0.5 - spent.chance, abs=1e-8)
+    assert gates[0]["budget_before"] == pytest.approx(0.05 - spent.chance, abs=1e-8)
     (after,) = load_seed(fit.root / "on" / "valves" / "guidance.json").values()
-    assert after.spent.chance == pytest.approx(0.5 - gates[-1]["budget_after"], abs=1e-8)
+    assert after.spent.chance == pytest.approx(0.05 - gates[-1]["budget_after"], abs=1e-8)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
