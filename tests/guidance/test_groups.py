@@ -18,10 +18,10 @@ from programs import small
 from stageb.__main__ import main
 from stageb.guidance.config import ColumnsConfig, GateConfig, LoopConfig
 from stageb.guidance.files.tickets import read
-from stageb.guidance.gate.pool import FOLDS, TOLD, Pool, whole_groups
+from stageb.guidance.gate.pool import TOLD, Pool, whole_groups
 from stageb.guidance.groups import join_equal, normalized, repeats
 from stageb.guidance.splits import SPLITS, split_tickets
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import FOLDS, Ticket
 
 CONFIG = LoopConfig(stage_a_paths=["t.jsonl"])
 DATA = Path(__file__).parents[3] / "shared" / "data"

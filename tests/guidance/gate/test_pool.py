@@ -3,8 +3,8 @@ from guidance.trials import numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.gate.pool import FOLDS, Pool, looks, whole_groups
-from stageb.guidance.types import Ticket
+from stageb.guidance.gate.pool import Pool, looks, whole_groups
+from stageb.guidance.types import FOLDS, Ticket
 
 
 @given(tickets(min_size=1), st.integers(1, 40), st.integers(0, 9), st.data())
