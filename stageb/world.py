@@ -37,6 +37,7 @@ from __future__ import annotations
 import io
 import ipaddress
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -228,6 +229,8 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     With one process, what ``main`` raises comes out as it is. With several, an error ends this process here, with the
     message on rank 0 alone (``launching.end`` says why), and the caller never sees it.
     """
+    # cuBLAS may otherwise choose another workspace for each stream, and other bits ("Results reproducibility" in its docs).
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     launching.die_with_launcher()
     launching.set_resume(None)
     signals = launching.watch_signals()

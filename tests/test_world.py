@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -290,6 +291,21 @@ def mapping(work: Callable[[Any, Any], Any], items: list[Any], name: str = "judg
         return 0
 
     return main
+
+
+@pytest.mark.parametrize(("given", "held"), [(None, ":4096:8"), (":16:8", ":16:8")])
+def test_cublas_has_one_workspace_for_all_streams(monkeypatch: pytest.MonkeyPatch, given: str | None, held: str) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", given or "")
+    if given is None:
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    found: list[str | None] = []
+
+    def main(world: World) -> int:
+        found.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+        return 0
+
+    run(ONE, main)
+    assert found == [held]
 
 
 def test_one_process_has_no_group_and_passes_values_through_json() -> None:
