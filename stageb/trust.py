@@ -95,7 +95,7 @@ _DATA = {
     "budget": "rollouts tokens seconds",
     "distill": "size temperature",
     "manual_review": "min_verdict_agreement",
-    "fabric": "precision timeout_s",
+    "fabric": "precision threads timeout_s load_timeout_s",
     "log": "csv tensorboard curves",
     "game": "size patience food death step approach",
     "agent": "channels blocks hidden patch",
