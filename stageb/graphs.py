@@ -3,12 +3,26 @@ launch their kernels than the GPU to run them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
 
 T = TypeVar("T")
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Have Python's collector wait: it could free tensors of the GPU, or another graph, in the middle of a recording."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Recorder:
@@ -34,11 +48,12 @@ class Recorder:
         with torch.cuda.stream(stream):
             ready()
             pool = self._newest.pool() if self._newest else None
-            graph.capture_begin(pool, capture_error_mode="thread_local")  # NCCL's own threads go on meanwhile
-            try:
-                left = act()
-            finally:
-                graph.capture_end()
+            with collector_off():
+                graph.capture_begin(pool, capture_error_mode="thread_local")  # NCCL's own threads go on meanwhile
+                try:
+                    left = act()
+                finally:
+                    graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         self._newest = graph
 

@@ -48,6 +48,7 @@ from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, g
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, Told, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.vision import Blind
+from stageb.graphs import collector_off
 
 CHUNK = 16384  # tokens of prompts that are read at once: enough to keep the matrix units busy
 CHUNK_WHOLE = 2048  # and elsewhere: on a CPU its caches hold no more, in float32 on a GPU all scores stand in memory
@@ -280,7 +281,7 @@ class Packed:
             batch.fresh = False
         else:
             batch.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(batch.graph):
+            with collector_off(), torch.cuda.graph(batch.graph):
                 self._step(batch, view)
             batch.graph.replay()
 
