@@ -93,10 +93,7 @@ def examined(path: str) -> str:
     Raises ``PictureError``.
     """
     data = read(path)
-    with _reporting(path), pillow().open(io.BytesIO(data), formats=FORMATS) as image:
-        _checked_size(path, image)
-        image.draft(None, (1, 1))
-        image.load()
+    opened(path, data, 1)  # all that a run will do to it
     return digest(data)
 
 
@@ -168,8 +165,16 @@ def _checked_size(path: str, image: Any) -> tuple[int, int]:
 
 
 def _held(image: Any) -> int:
-    """How the camera was held; 1 is upright. Pillow itself turns a TIFF."""
-    return 1 if image.format == "TIFF" else int(image.getexif().get(ORIENTATION, 1))
+    """How the camera was held; 1 is upright, and what nonsense in EXIF is taken for, as viewers do. Pillow turns a TIFF."""
+    if image.format == "TIFF":
+        return 1
+    if image.format == "PNG" and "exif" not in image.info:
+        image.load()  # EXIF may stand behind the pixels, and what is wrong with those is no nonsense of EXIF
+    try:
+        held = image.getexif().get(ORIENTATION)
+    except Exception:  # it is parsed as deep as it leads, and Pillow promises no error of its own
+        return 1
+    return int(held) if held in UPRIGHT else 1
 
 
 def _on_white(image: Any) -> Any:
@@ -207,14 +212,5 @@ def _reporting(path: str) -> Iterator[None]:
         if error.errno is not None:
             raise PictureError(path, f"cannot be read: {error.strerror}", "make it readable") from error
         raise PictureError(path, f"broken: {error}", "save it anew from its source") from error
-    except (
-        ValueError,
-        SyntaxError,
-        TypeError,
-        EOFError,
-        ArithmeticError,
-        LookupError,
-        MemoryError,
-        AttributeError,
-    ) as error:
-        raise PictureError(path, f"broken: {error or type(error).__name__}", "save it anew from its source") from error
+    except Exception as error:  # a decoder may stumble in any way over what strangers wrote
+        raise PictureError(path, f"broken: {str(error) or type(error).__name__}", "save it anew from its source") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import sys
@@ -12,7 +13,9 @@ import pytest
 from PIL import Image
 
 from stageb import pictures
-from stageb.errors import InputError
+from stageb.errors import BadInputError, InputError
+from stageb.guidance.files import images
+from stageb.guidance.files.tickets import read
 from stageb.pictures import PictureError
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -130,6 +133,84 @@ def test_a_decompression_bomb_is_refused_before_it_unfolds(tmp_path: Path, monke
             pictures.look(str(tmp_path / name))
         with pytest.raises(PictureError, match=r"pixels, at most 64 million; save it smaller"):
             pictures.opened(name, (tmp_path / name).read_bytes(), 1 << 20)
+
+
+def exif(*entries: bytes) -> bytes:
+    """An EXIF block with ``entries``."""
+    return b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", len(entries)) + b"".join(entries) + bytes(4)
+
+
+def orientation(kind: int, value: bytes) -> bytes:
+    return struct.pack("<HHI", pictures.ORIENTATION, kind, 1) + value
+
+
+HALF = "broken: "
+UNKNOWN = "not a picture of a known format, or broken at its beginning"
+NONSENSE = {  # EXIF blocks, of which some stand in the way of reading how the camera was held
+    "no header": b"Exif\0\0nonsense",
+    "a header cut short": b"Exif\0\0II*\0",
+    "a large header cut short": b"Exif\0\0II+\0\x08\0\0\0\x05\0\x12",
+    "entries cut short": b"Exif\0\0II*\0\x08\0\0\0\x05\0\x12",
+    "entries far away": b"Exif\0\0II*\0\xff\xff\xff\x7f",
+    "held in words": exif(orientation(2, b"six\0")),
+    "held in bytes": exif(orientation(7, b"\xff\xfe\xfd\xfc")),
+    "held infinitely": exif(orientation(11, struct.pack("<f", float("inf")))),
+    "held by nothing": exif(orientation(5, b"\x1a\0\0\0")) + b"\6" + bytes(7),  # 6 / 0
+    "held by far too much": exif(orientation(4, b"\xff\xff\xff\xff")),
+}
+HOSTILE = (
+    *((f"cut.{name}", HALF) for name in ("png", "jpg", "gif", "webp")),
+    *((f"early.{name}", UNKNOWN) for name in ("png", "gif", "webp")),
+    ("early.jpg", HALF),
+    ("empty.png", UNKNOWN),
+    ("bomb.png", "far too many pixels"),
+    ("folder.png", "not a file"),
+    ("pipe.png", "not a file"),
+    ("png.jpg", ""),
+    *((f"{name}.{suffix}", "") for name in NONSENSE for suffix in ("png", "jpg", "webp")),
+)
+
+
+def make(path: Path) -> None:
+    """A picture file that is hostile in the way that its name says."""
+    if path.stem == "folder":
+        path.mkdir()
+    elif path.stem == "pipe":
+        os.mkfifo(path)
+    elif path.stem == "bomb":
+        path.write_bytes(declared(2_000_000, 2_000_000))
+    elif path.stem in NONSENSE:
+        halves().save(path, exif=NONSENSE[path.stem])
+    elif path.stem == "png":
+        halves().save(path, "PNG")
+    else:
+        Image.effect_noise((300, 200), 90).convert("RGB").save(path)
+        data = path.read_bytes()
+        path.write_bytes(data[: {"cut": len(data) // 2, "early": 9, "empty": 0}[path.stem]])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of EXIF that is cut short
+@pytest.mark.parametrize(("name", "told"), HOSTILE)
+def test_a_hostile_picture_of_a_ticket_is_refused_at_the_start_or_can_be_shown(tmp_path: Path, name: str, told: str) -> None:
+    make(tmp_path / name)
+    row = {"mission": "m", "group_id": "g", "label": "fail", "per_image": {"image_1": "x"}, "images": [name]}
+    tickets = tmp_path / "tickets.jsonl"
+    tickets.write_text(json.dumps(row) + "\n")
+    try:
+        ((ticket,), _) = read([tickets], "error", use_images=True)
+        pictures.examined(*images.paths(ticket))
+    except BadInputError as error:
+        assert told
+        assert f"{tickets}:1: images: {name}: {told}" in str(error)
+    except PictureError as error:
+        assert told == HALF
+        assert str(error).startswith(f"{tmp_path / name}: {told}")
+    else:
+        assert not told
+        assert pictures.look_upright(str(tmp_path / name)) == (60, 40)
+        image = shown(tmp_path / name)
+        assert image.size == (60, 40)
+        assert near(image.getpixel((5, 20)), RED)
 
 
 def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
