@@ -56,7 +56,7 @@ def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence
         Outcome(
             decider.name,
             each.environment,
-            each.test_accuracy,
+            test_accuracy,
             each.accuracy,
             each.extra,
             each.epochs,
@@ -64,7 +64,7 @@ def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence
             each.kept,
             each.truth,
         )
-        for each in ended
+        for each, (_, test_accuracy) in zip(ended, block.judge(test=True), strict=True)
     ]
     budgets = [each.flops for each in ended]
     for name in others:

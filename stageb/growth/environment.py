@@ -2,7 +2,8 @@
 
 An *episode* is ``host.epochs`` epochs. At the end of each but the last the controller chooses one action for every
 environment; what that asks of the slots holds from the next epoch on. After the last, all that was not kept for good is
-taken out, and what stays is judged on the validation set, for the last reward, and on the test set, for reports alone.
+taken out, and what stays is judged on the validation set, for the last reward. The test set is
+for ``stageb evaluate`` and ``stageb play`` alone.
 
 What a block comes to depends on its environments' numbers and on what decides: on no rank, and on no other block.
 """
@@ -300,9 +301,8 @@ def _rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: Gro
 
 
 def _ended(block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor) -> tuple[Ended, ...]:
-    """What the episodes of a block came to, its slots closed; the test set is judged here, and nowhere else."""
-    tested, right = block.judge(test=True), block.lessons.right
-    ended = []
+    """What the episodes of a block came to, its slots closed."""
+    right, ended = block.lessons.right, []
     for member, final in enumerate(finals):
         done = [actions[member].op for actions in decided]
         ended.append(
@@ -311,8 +311,6 @@ def _ended(block: Block, finals: Sequence[View], decided: Sequence[Sequence[Acti
                 epochs=block.epochs,
                 loss=final.loss,
                 accuracy=final.accuracy,
-                test_loss=tested[member][0],
-                test_accuracy=tested[member][1],
                 objective=objective(final, block.setting.config.reward),
                 reward=float(rewards[:, member].sum()),
                 host_parameters=final.host_parameters,

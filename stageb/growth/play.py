@@ -37,19 +37,19 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     torch.set_num_threads(1)
     block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
     episodes = play(block, Decider(name, held.snapshot, greedy=True).of(block))
-    [ended], blueprints = episodes.ended, block.setting.plan.blueprints
+    [ended], [(_, test_accuracy)], blueprints = episodes.ended, block.judge(test=True), block.setting.plan.blueprints
     right = "" if ended.truth is None else f"; right: {blueprints[ended.truth[1]]} in {SLOTS[ended.truth[0]]}"
     episode = picture.Episode(
         title=f"{config.task.name}, held-out environment {given.environment}: {name}{right}",
         blueprints=blueprints,
         views=tuple(views[0] for views in episodes.views),
         actions=tuple(actions[0] for actions in episodes.actions),
-        test_accuracy=ended.test_accuracy,
+        test_accuracy=test_accuracy,
         kept=ended.kept,
     )
     print(episode.title)
     print("\n".join(picture.text(episode)))
-    print(f"test accuracy {ended.test_accuracy:.1%}, J {ended.objective:.3f}, parameters {1 + ended.extra:.2f} x the host's")
+    print(f"test accuracy {test_accuracy:.1%}, J {ended.objective:.3f}, parameters {1 + ended.extra:.2f} x the host's")
     with disk.reporting(place):
         disk.place(place, lambda path: picture.draw(episode, path))
     print(place)

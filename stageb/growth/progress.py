@@ -24,7 +24,7 @@ def opening(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[s
 
 def figures(row: Mapping[str, Any]) -> str:
     """How well episodes went, in a few words."""
-    said = f"J {row['objective']:.3f}, test accuracy {row['test_accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
+    said = f"J {row['objective']:.3f}, validation accuracy {row['accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
     if row["explained_variance"] is not None:
         said += f", explained variance {row['explained_variance']:.2f}"
     return said if row["eval/objective"] is None else f"{said}; held out: J {row['eval/objective']:.3f}"
@@ -35,6 +35,6 @@ def result(row: Mapping[str, Any]) -> str:
     right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
     return (
         f"after {row['episodes']:,} episodes, {short(row['flops_so_far'])}FLOP; {row['eval/episodes']} held out: "
-        f"J {row['eval/objective']:.3f}, test accuracy {row['eval/test_accuracy']:.1%}, "
+        f"J {row['eval/objective']:.3f}, validation accuracy {row['eval/accuracy']:.1%}, "
         f"{row['eval/fossilized']:.2f} seeds kept{right}"
     )

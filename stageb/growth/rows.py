@@ -9,7 +9,7 @@ from stageb.curves import Curves
 from stageb.figures import rounded
 from stageb.growth.types import SLOTS, Ended
 
-MEANS = ("objective", "accuracy", "test_accuracy", "reward", "extra", "germinated", "fossilized", "culled")
+MEANS = ("objective", "accuracy", "reward", "extra", "germinated", "fossilized", "culled")
 LEARNT = "policy_loss value_loss entropy approx_kl clip_frac grad_norm explained_variance skipped epochs".split()
 GROUPS = {  # how TensorBoard groups what rows call plainly
     **dict.fromkeys((*MEANS, "right", "none"), "episodes"),
@@ -23,13 +23,13 @@ CURVES = Curves(
     axis="episodes",
     panels=(
         ("objective", "objective J (validation)"),
-        ("test_accuracy", "test accuracy at episodes' ends"),
+        ("accuracy", "validation accuracy at episodes' ends"),
         ("fossilized", "seeds kept an episode"),
         ("entropy", "entropy (nats)"),
         ("explained_variance", "explained variance"),
         ("approx_kl", "KL(old, new)"),
     ),
-    tested={"objective": "eval/objective", "test_accuracy": "eval/test_accuracy", "fossilized": "eval/fossilized"},
+    tested={"objective": "eval/objective", "accuracy": "eval/accuracy", "fossilized": "eval/fossilized"},
     apart="held-out environments",
 )
 

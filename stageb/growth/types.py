@@ -100,8 +100,6 @@ class Ended:
     epochs: int
     loss: float  # on the validation set
     accuracy: float
-    test_loss: float  # on the test set, judged this once
-    test_accuracy: float
     objective: float  # J: validation accuracy less the price of the parameters
     reward: float  # sum over the episode
     host_parameters: int
@@ -110,7 +108,7 @@ class Ended:
     fossilized: int
     culled: int  # by the controller
     skipped: int  # steps of the host's optimiser whose gradient was not finite
-    flops: float  # forward and backward, counterfactuals too, the one test not
+    flops: float  # forward and backward, counterfactuals too
     kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
     truth: tuple[int, int] | None = None  # the right ones, where the task knows: a teacher's
 

@@ -21,7 +21,9 @@ from stageb.config import FabricConfig
 from stageb.errors import ConfigError
 from stageb.growth import devices
 from stageb.growth.config import GrowthConfig, PolicyConfig
+from stageb.growth.environment import Block
 from stageb.growth.learner import Learner
+from stageb.growth.rows import CURVES
 
 UPDATES, ENVIRONMENTS = 3, 4
 BRIEF = {"growth__updates": UPDATES, "evaluation__every": 2, "evaluation__environments": 3}
@@ -45,7 +47,7 @@ def test_a_run_leaves_rows_that_add_up(finished: Path) -> None:
     assert [each["environment"] for each in episodes] == list(range(ENVIRONMENTS * UPDATES))
     for row in rows:
         of = [each for each in episodes if each["update"] == row["update"]]
-        for name in ("test_accuracy", "objective", "reward", "fossilized"):
+        for name in ("accuracy", "objective", "reward", "fossilized"):
             assert row[name] == pytest.approx(sum(each[name] for each in of) / ENVIRONMENTS, abs=1e-5)
         assert row["none"] == sum(not each["kept"] for each in of) / ENVIRONMENTS
         assert row["right"] == sum(each["kept"] == [each["truth"]] for each in of) / ENVIRONMENTS
@@ -71,6 +73,28 @@ def test_other_programs_see_the_same_rows(finished: Path) -> None:
     learner = Learner(GrowthConfig(policy=PolicyConfig(**config["policy"])))
     learner.load(torch.load(path, weights_only=True))
     assert learner.normaliser.count == UPDATES * ENVIRONMENTS * 4  # decisions
+
+
+def test_nothing_that_a_run_shows_is_of_the_test_set(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person who chooses by what is shown chooses by the validation set; the test set is left for ``evaluate``."""
+    shown = [*rows_of(finished)[-1], *rows_of(finished, "episodes.jsonl")[-1], *CURVES.tested.values()]
+    shown += [*(finished / "csv" / "metrics.csv").read_text().splitlines()[0].split(",")]
+    shown += [text for panel in CURVES.panels for text in panel]
+    assert [name for name in shown if "test" in name] == []
+    judge = Block.judge
+
+    def watched(block: Block, test: bool) -> list[tuple[float, float]]:
+        assert not test
+        return judge(block, test)
+
+    monkeypatch.setattr(Block, "judge", watched)
+    assert main(arguments(tmp_path, **{**BRIEF, "growth__updates": 2}, output__run_name="trial")) == 0
+    assert main(arguments(tmp_path, **{**BRIEF, "growth__updates": 2}, output__run_name="trial")) == 0
+    said = capsys.readouterr().err
+    assert said.count("validation accuracy") >= 3
+    assert "test" not in said.replace(str(tmp_path), "")
 
 
 def test_a_finished_run_is_shown_again_and_another_config_refused(
