@@ -31,6 +31,8 @@ class Tool:
     config: str = ""  # "module:dataclass", every field with a default; empty: ``run`` reads the words itself
     fresh: bool = False  # whether it can start anew: ``run`` is called with a third argument then, whether --fresh was given
     beneath: str = ""  # "module:function" from the values given to whole values that take the place of defaults
+    needs: tuple[str, ...] = ()  # modules that ``extra`` brings; a tool asks for no more of its loop's extra than it uses
+    extra: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,12 @@ LOOPS = {
         fit="stageb.two_channel.loop:fit",
         commands={"evaluate": "stageb.two_channel.evaluate:main"},
         tools={
-            "boxes": Tool("Make data for detectors: from VOC XML or COCO JSON, or drawn.", "stageb.two_channel.boxes:main"),
+            "boxes": Tool(
+                summary="Make data for detectors: from VOC XML or COCO JSON, or drawn.",
+                run="stageb.two_channel.boxes:main",
+                needs=("PIL",),
+                extra="images",
+            ),
         },
         needs=("PIL", "faster_coco_eval", "peft", "scipy", "tensorboard"),
     ),
@@ -152,19 +159,22 @@ def check_of(loop: str) -> Callable[[Any], int] | None:
 
 
 def tool_of(name: str) -> Callable[..., int]:
-    """What runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its loop's extra is missing."""
-    loop = next(loop for loop, entry in LOOPS.items() if name in entry.tools)
-    _check_extra(loop)
-    function: Callable[..., int] = _named(LOOPS[loop].tools[name].run)
+    """What runs the tool ``name``; it returns the exit code. Raises ``InputError`` where its extra is missing."""
+    tool = tools()[name]
+    _check(f"stageb {name}", tool.extra, tool.needs)
+    function: Callable[..., int] = _named(tool.run)
     return function
 
 
 def _check_extra(loop: str) -> None:
-    missing = [module for module in LOOPS[loop].needs if importlib.util.find_spec(module) is None]
+    _check(f"loop {loop}", loop.replace("_", "-"), LOOPS[loop].needs)
+
+
+def _check(who: str, extra: str, modules: Sequence[str]) -> None:
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        extra = loop.replace("_", "-")
         remedy = f"python -m pip install 'stageb[{extra}]', or in a checkout: pip install -c constraints.txt -e '.[{extra}]'"
-        raise InputError(f"loop {loop} needs the extra {extra}, of which {', '.join(missing)} cannot be found: {remedy}")
+        raise InputError(f"{who} needs the extra {extra}, of which {', '.join(missing)} cannot be found: {remedy}")
 
 
 def _named(dotted: str) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from stageb.__main__ import main as stageb
 from stageb.errors import BadInputError, InputError
 from stageb.two_channel.boxes import main
 from stageb.two_channel.data import read
@@ -151,3 +154,33 @@ def test_drawn_images_can_be_easy(tmp_path: Path) -> None:
     assert {(each.width, each.height, len(each.objects)) for each in drawn} == {(64, 64, 1)}
     with pytest.raises(InputError, match="--most 0: give 1 to 6"):
         main([*few, "--most", "0"])
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Have ``modules`` look as if nobody had installed them."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in modules else find(name, *more))
+    for name in modules:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_data_are_made_without_what_only_a_fit_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "faster_coco_eval", "peft", "scipy", "tensorboard", "transformers")
+    root = voc(tmp_path / "voc", a=annotation(box("cat", 1, 2, 11, 12)))
+    assert stageb(["boxes", "voc", str(root), "--to", str(root / "all.jsonl")]) == 0
+    counts = ["--train", "1", "--val", "0", "--test", "0"]
+    assert stageb(["boxes", "shapes", "--to", str(tmp_path / "shapes"), *counts]) == 0
+
+
+@pytest.mark.parametrize(
+    "words", ["voc {0} --to {0}/all.jsonl", "shapes --to {0}/shapes", "coco a.json --images {0} --to b"]
+)
+def test_without_pillow_the_extra_that_brings_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    without(monkeypatch, "PIL")
+    assert stageb(["boxes", *words.format(tmp_path).split()]) == 2
+    said = capsys.readouterr().err
+    assert "stageb boxes needs the extra images, of which PIL cannot be found: " in said
+    assert "pip install 'stageb[images]'" in said
+    assert not list(tmp_path.iterdir())
