@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from stageb.__main__ import main
+from stageb.__main__ import script
 
 if __name__ == "__main__":
-    sys.exit(main(["fit", *sys.argv[1:]]))
+    sys.exit(script(["fit", *sys.argv[1:]]))

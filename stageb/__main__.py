@@ -1,7 +1,7 @@
 """The command table: ``python -m stageb`` and the ``stageb`` script.
 
-Exit codes: 0 done, 1 a run broke, 2 bad input and nothing was started, 130 interrupted. A loop's module is imported when
-its command runs and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same
+Exit codes: 0 done, 1 a run broke, 2 bad input and nothing was started, 130 or 143 interrupted. A loop's module is imported
+when its command runs and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same
 command line once per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
 """
 
@@ -19,16 +19,31 @@ from stageb.cli import parse, parse_run, parse_tool
 from stageb.errors import InputError, StagebError, shown
 
 
+def script(arguments: Sequence[str]) -> int:
+    """Run the command line of this process, whose signals are the command's from now on. Returns the exit code, unless a
+    signal has ended the command: then the process ends here, since threads that others left behind would hold it up."""
+    launching.watch_signals(raises=True).start()
+    code = main(arguments)
+    if code > 128:
+        launching.end(code)
+    return code
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code; without ``arguments`` that of this process."""
+    if arguments is None:
+        return script(sys.argv[1:])
     try:
-        return run(sys.argv[1:] if arguments is None else arguments)
+        return run(arguments)
     except StagebError as error:
         if launching.leads():
             print(f"stageb: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:  # early; once a loop has launched, stageb.launching acts on signals
-        return 130
+    except KeyboardInterrupt:  # of a single process, or early; where there are several, stageb.launching acts on signals
+        code, said = launching.interruption()
+        if launching.leads():
+            print(said, file=sys.stderr)
+        return code
 
 
 def run(arguments: Sequence[str]) -> int:

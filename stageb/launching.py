@@ -4,10 +4,14 @@ A job is one process per rank and whatever launched them. Three promises are kep
 
 - *No orphan.* A process that a launcher made ends with that launcher, however that one ends (``die_with_launcher``).
   Unguarded, a SIGKILL of the parent, or of torchrun's agent, leaves busy ranks alive for good.
-- *A signal ends the job at once.* It is acted on by a thread, so a main thread deep inside a library call need not come
-  back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``). The last commit stands.
+- *A signal ends the job at once.* Of several ranks it is acted on by a thread, so a main thread deep inside a library call
+  need not come back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``). The last
+  commit stands.
 - *The last line says why.* ``end`` prints one message, tells the other ranks and leaves by ``os._exit``: an orderly exit
   with gloo or NCCL threads in mid-air may hang or abort. No ``finally`` runs, so files must be right at every instant.
+
+A single process is its caller's: nothing here ends it, and no handler of its signals is changed. On the command line, which
+is that caller, a first signal raises ``KeyboardInterrupt``, and ``finally`` blocks run; a second one ends the process.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import shlex
 import signal
 import socket
@@ -35,6 +40,7 @@ _ending = threading.Lock()  # taken once, by the thread that ends the process; n
 _asked_again = threading.Event()  # by a further caller of ``end``, such as rank 0 when it ends the others
 _last_acts: list[Callable[[int], object]] = []
 _launcher: int | None = None  # the process that this one must not outlive
+_by = signal.SIGINT  # the first signal that ``watch_signals`` made a KeyboardInterrupt of
 _resume: str | None = None  # what the command that goes on must say besides; None: there is nothing to go on from
 
 
@@ -70,12 +76,20 @@ def end(code: int, message: str = "") -> NoReturn:
         threading.Event().wait()
     _flush(seconds=1.0)
     if message:
-        lead_in = "\n" if os.isatty(2) else ""  # a progress bar may hold the terminal's current line
+        lead_in = "\n\x1b[?25h" if os.isatty(2) else ""  # a progress bar may hold the current line, and hide the cursor
         with contextlib.suppress(OSError):
             os.write(2, f"{lead_in}{message}\n".encode(errors="backslashreplace"))
     for act in reversed(_last_acts):
         act(code)
     os._exit(code)
+
+
+GRACE_S = 5.0  # for a KeyboardInterrupt to come out at the command line
+
+
+def interruption() -> tuple[int, str]:
+    """The exit code and the last line of a command that a ``KeyboardInterrupt`` ended."""
+    return 128 + _by, interrupted(_by)
 
 
 def set_resume(beside: str | None) -> None:
@@ -191,7 +205,10 @@ def _watch_parent(parent: int) -> None:
 
 
 class watch_signals:  # noqa: N801 - reads as a function
-    """From now on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
+    """From ``start`` on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
+
+    With ``raises`` the first one raises ``KeyboardInterrupt`` in the main thread; the process is ended by a second one, or
+    where it still runs after ``GRACE_S``.
 
     Workers tell rank 0 (``end``), and hold still for up to a second: rank 0 speaks for all, and ends them. Under an agent
     rank 0 holds still for a moment too, because an agent also sends SIGTERM when a rank has died, and then the dead rank is
@@ -200,8 +217,14 @@ class watch_signals:  # noqa: N801 - reads as a function
 
     caught = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self) -> None:
+    def __init__(self, raises: bool = False) -> None:
+        self._raises = raises
         self._before: dict[signal.Signals, Any] = {}
+        self.started = False
+
+    def start(self) -> None:
+        """Take the signals, if this is the main thread."""
+        self.started = True
         if threading.current_thread() is not threading.main_thread():
             return  # Python lets only the main thread set handlers
         self._read, self._write = os.pipe()
@@ -209,7 +232,7 @@ class watch_signals:  # noqa: N801 - reads as a function
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in self.caught:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and shells' background jobs ignore on purpose
-                self._before[number] = signal.signal(number, _no_op)
+                self._before[number] = signal.signal(number, _interrupt if self._raises else _no_op)
         self._thread = threading.Thread(target=self._watch, daemon=True, name="stageb-signals")
         self._thread.start()
 
@@ -229,7 +252,15 @@ class watch_signals:  # noqa: N801 - reads as a function
     def _watch(self) -> None:
         while number := os.read(self._read, 1)[0]:
             if number in self._before:
+                if self._raises and select.select([self._read], [], [], GRACE_S)[0] and not os.read(self._read, 1)[0]:
+                    return
                 _end_by(signal.Signals(number))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    global _by
+    _by = signal.Signals(number)
+    raise KeyboardInterrupt
 
 
 def _no_op(number: int, frame: FrameType | None) -> None:

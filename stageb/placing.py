@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,18 +41,23 @@ REACHABLE = (
 AT_LEAST_S = 60.0  # for the ranks to be started and to meet, however short ``fabric.timeout_s`` is
 
 
-def launch(settings: FabricConfig) -> tuple[Fabric, Children]:
+def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[Fabric, Children]:
     """Make Fabric and launch: with ranks that are started here, or within ``fabric run``, torchrun or SLURM.
 
     This same command line is run again for every further rank that is started here, so nothing may be written before this.
-    Raises ConfigError, the same on every rank; RankError where the ranks do not find together.
+    Where there are to be several, ``before_several`` is called first. Raises ConfigError, the same on every rank; RankError
+    where the ranks do not find together.
     """
     place = _place(settings)
     children = Children()
     with _deadline(max(AT_LEAST_S, settings.timeout_s)):
+        if (place.world_size or 1) > 1:
+            before_several()
         if place.num_nodes > 1:
             _face_the_other_machines()
         fabric = _make(settings, place)
+        if place.world_size is None and _ranks(fabric, settings, place) > 1:
+            before_several()
         if "LT_CLI_USED" not in os.environ:  # under ``fabric run`` it has launched
             children.start(fabric, settings.num_nodes)
             _join(fabric, settings)
@@ -108,14 +113,39 @@ def _make(settings: FabricConfig, place: _Place) -> Fabric:
     arguments = {**place.arguments, "precision": settings.precision}
     try:
         if place.world_size is None and arguments["strategy"] == "auto":  # how many ranks it makes, only Fabric knows
-            arguments["strategy"] = "ddp" if isinstance(Fabric(**arguments).strategy, DDPStrategy) else "auto"
+            tried = Fabric(**arguments)
+            _check_restart(tried, settings, place)
+            arguments["strategy"] = "ddp" if isinstance(tried.strategy, DDPStrategy) else "auto"
         if arguments["strategy"] == "ddp":
             arguments["strategy"] = _ddp(arguments["accelerator"])
-        return Fabric(**arguments)
+        fabric = Fabric(**arguments)
+        _check_restart(fabric, settings, place)
+        return fabric
     except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
         if _is_of_meeting(error):  # under ``fabric run``
             raise _not_met(error) from error
         raise ConfigError("fabric", settings, str(error)) from error
+
+
+def _ranks(fabric: Fabric, settings: FabricConfig, place: _Place) -> int:
+    """How many ranks the job has, or will have."""
+    return place.world_size or getattr(fabric.strategy, "num_processes", 1) * settings.num_nodes
+
+
+def _check_restart(fabric: Fabric, settings: FabricConfig, place: _Place) -> None:
+    """Raise ``ConfigError`` where Fabric would have to run this process's command line again, and cannot."""
+    if place.world_size is not None or _ranks(fabric, settings, place) == 1:
+        return
+    where = ""
+    if hasattr(sys, "ps1"):
+        where = "an interactive session or a notebook"
+    elif getattr(sys.modules["__main__"], "__spec__", None) is None and not Path(sys.argv[0]).is_file():
+        where = "a program that lies in no file"
+    elif threading.current_thread() is not threading.main_thread():
+        where = "another thread than the main one"
+    if where:
+        remedy = f"further ranks run the same program again, and cannot from {where}; say 1, or start a script"
+        raise ConfigError("fabric.devices", settings.devices, remedy)
 
 
 def _ddp(accelerator: str) -> DDPStrategy:

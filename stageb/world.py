@@ -226,8 +226,9 @@ def unpack(data: bytes) -> Any:
 def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     """Launch, and run ``main`` on every rank; returns what it returns.
 
-    With one process, what ``main`` raises comes out as it is. With several, an error ends this process here, with the
-    message on rank 0 alone (``launching.end`` says why), and the caller never sees it.
+    With one process, what ``main`` raises comes out as it is, a KeyboardInterrupt too, and signals stay the caller's. With
+    several, an error or a signal ends this process here, with the message on rank 0 alone (``launching.end`` says why), and
+    the caller never sees it.
     """
     # cuBLAS may otherwise choose another workspace for each stream, and other bits ("Results reproducibility" in its docs).
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -235,20 +236,23 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     launching.set_resume(None)
     signals = launching.watch_signals()
     try:
-        fabric, children = placing.launch(settings)
+        fabric, children = placing.launch(settings, signals.start)
     except InputError:  # wrong on all ranks alike, and nothing is connected yet
         signals.stop()
         if launching.leads():
             raise
         launching.end(InputError.exit_code)
     except RankError as error:
-        end_with(error)
+        if signals.started:
+            end_with(error)
+        raise
     world, threads = World(fabric), torch.get_num_threads()
     # Not what the cores, a launcher or OMP_NUM_THREADS would have: sums on another number of threads round otherwise.
     torch.set_num_threads(settings.threads)
     try:
         return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
     finally:
+        children.watched.set()
         launching.before_end(None)
         signals.stop()
         torch.set_num_threads(threads)

@@ -284,7 +284,6 @@ def cases() -> list[Case]:
             world_size=2,
             codes=(137,),
         ),
-        Case("SIGINT to a single process", "own", send=INT, to="parent", world_size=1, says="interrupted by", codes=(130,)),
     ]
     return found
 

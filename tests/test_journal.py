@@ -321,6 +321,27 @@ def test_what_is_committed_reached_the_disk_first(tmp_path: Path, monkeypatch: p
         assert synced == ["a.jsonl", ".unfinished-commit.json", "run"]
 
 
+def test_a_folder_that_was_set_aside_is_so_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    with opened(tmp_path) as journal:
+        journal.commit(1)
+    monkeypatch.setattr(disk, "sync", synced.append)
+    opened(tmp_path, fresh=True).close()
+    assert synced == [tmp_path]
+
+
+@pytest.mark.parametrize("name", ["../out", "m/../../out", "{root}/out", "..\\out", "m//../../out"])
+def test_what_a_strange_list_names_outside_the_folder_is_left_alone(tmp_path: Path, name: str) -> None:
+    with opened(tmp_path) as journal:
+        journal.append("m/a.jsonl", [{"n": 1}])
+        journal.commit(1)
+    (tmp_path / "out").write_text("somebody's own")
+    (tmp_path / "run" / ".begun").write_text(name.format(root=tmp_path) + "\n")
+    opened(tmp_path).close()
+    assert (tmp_path / "out").read_text() == "somebody's own"
+    assert not (tmp_path / "run" / ".begun").exists()
+
+
 def weights(size: int) -> Callable[[Path], object]:
     """A writer of some bytes, which are told apart by their number."""
     return lambda path: path.write_bytes(b"w" * size)

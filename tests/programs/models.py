@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import time
@@ -26,6 +27,13 @@ def stuck(prompt: Prompt, decode: Decode, key: int) -> str:
     """No answer for as long as a test can take."""
     print("stuck", file=sys.stderr, flush=True)
     time.sleep(1000.0)
+    return respond(prompt, decode, key)
+
+
+def deep(prompt: Prompt, decode: Decode, key: int) -> str:
+    """No answer, from deep inside a library that looks at no signal."""
+    print("deep", file=sys.stderr, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
     return respond(prompt, decode, key)
 
 

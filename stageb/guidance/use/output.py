@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stageb import commits, disk
+from stageb import commits, disk, launching
 from stageb.errors import InputError, JournalError
 
 COMMIT = ".commit.json"
@@ -44,6 +44,7 @@ class Output:
                 self.finished: bool = committed["finished"]
                 self._bytes: int = committed["bytes"]
                 os.truncate(self._held, self._bytes)
+                launching.set_resume("" if self.done else None)
             except BaseException:
                 self.close()
                 raise
@@ -56,6 +57,7 @@ class Output:
             disk.sync(self.path)
             self.done, self._bytes, self.state, self.finished = self.done + tickets, self._bytes + len(data), state, finished
             self._commit()
+            launching.set_resume("")
 
     def close(self) -> None:
         """Let others have the file."""
@@ -141,11 +143,11 @@ def _take(path: Path) -> int:
     held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        disk.sync(path.parent)
     except BlockingIOError:
         os.close(held)
         raise JournalError(f"{path}: another process writes it; wait for it, end it, or give {ELSEWHERE}") from None
     except BaseException:
         os.close(held)
         raise
-    disk.sync(path.parent)
     return held

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,15 @@ def test_an_earlier_run_says_how_long_it_may_take(tmp_path: Path, capsys: pytest
     (run / "timings.jsonl").write_text('{"commit": 1, "seconds": 40}\n{"commit": 2, "seconds": 10}\n')
     assert main(["validate", *arguments[1:]]) == 0
     assert f"At 20.0 of them a second, as {run} made on 2 x cpu: " in capsys.readouterr().out
+    for name in ("a", "z"):  # of runs that tell, it is the latest that counts
+        other = shutil.copytree(run, tmp_path / "out" / name)
+        (other / "timings.jsonl").write_text('{"commit": 1, "seconds": 100}\n')
+        os.utime(other / COMMIT, (1e9, 1e9))
+    assert main(["validate", *arguments[1:]]) == 0
+    assert f"At 20.0 of them a second, as {run} made" in capsys.readouterr().out
+    os.utime(tmp_path / "out" / "a" / COMMIT, (3e9, 3e9))
+    assert main(["validate", *arguments[1:]]) == 0
+    assert f"At 10.0 of them a second, as {tmp_path / 'out' / 'a'} made" in capsys.readouterr().out
     assert main(["validate", *arguments[1:], "--sampler.samples_per_decode=3"]) == 0
     assert "is not known" in capsys.readouterr().out
 
