@@ -15,7 +15,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -50,14 +50,19 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
     """
     place = _place(settings)
     children = Children()
-    with _deadline(max(AT_LEAST_S, settings.timeout_s)):
-        if (place.world_size or 1) > 1:
+    with ExitStack() as until_met:
+
+        def expect_several() -> None:
             before_several()
+            until_met.enter_context(_deadline(max(AT_LEAST_S, settings.timeout_s)))
+
+        if (place.world_size or 1) > 1:
+            expect_several()
         if place.num_nodes > 1:
             _face_the_other_machines()
         fabric = _make(settings, place)
         if place.world_size is None and _ranks(fabric, settings, place) > 1:
-            before_several()
+            expect_several()
         if "LT_CLI_USED" not in os.environ:  # under ``fabric run`` it has launched
             children.start(fabric, settings.num_nodes)
             _join(fabric, settings)

@@ -31,7 +31,7 @@ def under(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Set the environment of a launcher."""
 
     def choose(name: str) -> None:
-        for key in {key for environment in LAUNCHERS.values() for key in environment}:
+        for key in {"MASTER_ADDR", *(key for environment in LAUNCHERS.values() for key in environment)}:
             monkeypatch.delenv(key, raising=False)
         for key, value in LAUNCHERS[name].items():
             monkeypatch.setenv(key, value)
@@ -99,6 +99,13 @@ def test_the_interface_that_leads_to_a_machine(
     assert network.interface_to(IPv4Address(address)) == interface
     (tmp_path / "route").write_text(ROUTES.splitlines()[0])
     assert network.interface_to(IPv4Address(address)) is None
+
+
+def test_a_single_process_has_nobody_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long its devices take to come up, nothing ends it: it may be a notebook."""
+    monkeypatch.setattr(placing, "_deadline", lambda seconds: pytest.fail("a deadline for one process"))
+    fabric, _ = placing.launch(FabricConfig(accelerator="cpu", devices=1), lambda: pytest.fail("one process is not several"))
+    assert fabric.world_size == 1
 
 
 def test_the_ranks_that_do_not_meet_end_and_say_what_to_look_at(capfd: pytest.CaptureFixture[str]) -> None:
