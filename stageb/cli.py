@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 import yaml
 
 from stageb import loops, strict_yaml, trust
-from stageb.draft import LOOP, Draft
+from stageb.draft import LOOP, Draft, dotted, inner_of, section_of
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.loops import Loop, Tool
 from stageb.strict_yaml import YamlError
@@ -117,8 +118,8 @@ class Screen:
 
     name: str
     usage: str
-    epilog: str
-    fresh: bool  # whether it can start anew
+    epilog: str = ""
+    fresh: bool = False  # whether it can start anew
 
 
 def config_from(
@@ -218,6 +219,24 @@ def chosen_loop(options: Sequence[tuple[str, str | None]], files: Mapping[str | 
 
 def show_help(entry: Loop | Tool, screen: Screen, option: str) -> NoReturn:
     """Print the keys of a loop or tool, or for ``--KEY.help`` those of the section that may stand at KEY, and exit."""
+    kind, key = loops.config_of(entry), option.removesuffix("help").removesuffix(".")
+    known = dict(dotted(kind))
+    if not key:
+        text = _help(kind, screen, entry.summary)
+    elif section := section_of(known.get(key)):
+        text = _help(section, Screen(screen.name, f"stageb {screen.name} [--{key}.NAME VALUE ...]"), key=key)
+    elif item := section_of(inner_of(known.get(key), list)):
+        text = _help(item, Screen(screen.name, f'stageb {screen.name} --{key} "[{{NAME: VALUE, ...}}, ...]"'))
+        text = re.sub(r", --\S+\+ \S+", "", text).replace("\n  --", "\n    ")  # keys in braces are no options
+    else:
+        remedy = f"stageb {screen.name} --help lists all keys"
+        raise InputError(f"unrecognized arguments: --{shown(option, 60)}; {remedy}")
+    sys.stdout.write(text)
+    sys.exit(0)
+
+
+def _help(kind: type, screen: Screen, summary: str = "", key: str | None = None) -> str:
+    """The keys of the dataclass ``kind``, which stands at ``key``; with a ``summary`` also what a command takes beside."""
     from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
     class Formatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -227,22 +246,24 @@ def show_help(entry: Loop | Tool, screen: Screen, option: str) -> NoReturn:
     parser = ArgumentParser(
         prog=f"stageb {screen.name}",
         usage=screen.usage,
-        description=entry.summary,
+        description=summary or None,
         epilog=screen.epilog,
         formatter_class=Formatter,
-        exit_on_error=False,
+        add_help=bool(summary),
     )
     plain: Any = {"default": argparse.SUPPRESS, "action": "store_true"}
-    parser.add_argument(
-        "--config", metavar="FILE", help="A YAML file of keys; what follows wins.", default=argparse.SUPPRESS
-    )
-    parser.add_argument("--print_config", help="Print every key with its value, and exit.", **plain)
+    if summary:
+        parser.add_argument(
+            "--config", metavar="FILE", help="A YAML file of keys; what follows wins.", default=argparse.SUPPRESS
+        )
+        parser.add_argument("--print_config", help="Print every key with its value, and exit.", **plain)
     if screen.fresh:
         parser.add_argument("--fresh", help="Start anew; what an earlier call left is set aside.", **plain)
-    parser.add_class_arguments(loops.config_of(entry), nested_key=None)
-    try:
-        parser.parse_args([f"--{option}"])
-    except argparse.ArgumentError:
-        remedy = f"stageb {screen.name} --help lists all keys"
-        raise InputError(f"unrecognized arguments: --{shown(option, 60)}; {remedy}") from None
-    raise AssertionError("a help screen exits")
+    parser.add_class_arguments(kind, nested_key=key)
+    sections = {
+        f"{key}.{name}" if key else name for name, annotation in dotted(kind) if dataclasses.is_dataclass(annotation)
+    }
+    for action in parser._actions:
+        if action.dest in {*sections, key}:  # jsonargparse would take a file's path there, a Draft takes pairs
+            action.metavar, action.help = "NAME=VALUE,...", "Several of these at once."
+    return str(parser.format_help())

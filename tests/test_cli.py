@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from stageb import __version__
+from stageb import __version__, loops
 from stageb.__main__ import main
 from stageb.errors import EngineError
 from stageb.guidance.config import BudgetConfig, ColumnsConfig, GateConfig, LoopConfig
@@ -442,6 +445,71 @@ QUESTIONS = [
     "predict --help",
     "evaluate --print_config",
 ]
+
+
+def answered(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a question of any command prints."""
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    assert not err
+    assert code == 0
+    return out
+
+
+COMMANDS = [
+    *(f"fit --loop {name}" for name in loops.LOOPS),
+    "validate",
+    *(name for name, tool in loops.tools().items() if tool.config),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_that_help_prints_can_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("FILE").write_text("seed: 5\n")
+    ask = partial(answered, capsys, *command.split())
+    values = yaml.safe_load(ask("--print_config"))
+
+    def default(key: str) -> Any:
+        value: Any = values
+        for name in key.split("."):
+            value = (value if isinstance(value, dict) else values.get("model", {})).get(name, "x")
+        return value
+
+    def meant(option: str, metavar: str) -> str:
+        """A value for ``option``, as its metavar says what that looks like."""
+        key = option.removeprefix("--")
+        if metavar == "FILE":
+            return metavar
+        if metavar == "CONFIG":  # the help says: path to a configuration file
+            Path(key).write_text(yaml.safe_dump(default(key)))
+            return key
+        if metavar == "NAME=VALUE,...":
+            section = default(key) or values["model"]  # as reflection.model is, where it is null
+            plain = {name: value for name, value in section.items() if not isinstance(value, list | dict)}
+            return ",".join(f"{name}={json.dumps(value)}" for name, value in plain.items())
+        if key.endswith("+"):
+            items = default(key[:-1])
+            return json.dumps(items[0] if isinstance(items, list) and items else 0 if "devices" in key else "x")
+        return str(default(key)) if key == "loop" else json.dumps(default(key))
+
+    asked, given = ["--help"], []
+    for question in asked:
+        for line in re.findall(r"^  (-.*?)(?:  |$)", ask(question), re.MULTILINE):
+            for option, metavar in re.findall(r"(--[\w.]+\+?)(?: ([^\s]+?))?(?=, |$)", line):
+                if option.endswith("help"):
+                    asked += [option] if option not in asked else []
+                elif metavar:
+                    given.append(f"{option}={meant(option, metavar)}")
+                else:
+                    given.append(option)
+    assert len(given) > 20
+    ask(*given)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
