@@ -22,6 +22,8 @@ The map:
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents; ``guidance/use`` judges tickets under
   what was learnt
 - ``snake``: PPO on the game of Snake, gradients reduced over ranks
+- ``growth``: PPO that decides when and how networks grow
+- ``two_channel``: a vision-language model that learns to write the objects of images
 - ``tiny``: the language model that ships with the package
 - ``demo``: the demo's tickets
 
