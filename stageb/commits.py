@@ -25,10 +25,11 @@ def committed(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
         if set(content) == {"number", "state", "config", "lengths", "versions"}:
-            table = versions.from_plain(content["versions"])
-            if all(map(inside, (*content["lengths"], *table))):
+            table, lengths = versions.from_plain(content["versions"]), content["lengths"]
+            plain = isinstance(content["config"], dict) and all(type(length) is int for length in lengths.values())
+            if plain and type(content["number"]) is int and all(map(inside, (*lengths, *table))):
                 return {**content, "versions": table}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         pass
     raise JournalError(f"{path}: another program changed it; {REMEDY}")
 

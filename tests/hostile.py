@@ -19,24 +19,27 @@ import random
 import re
 import shutil
 import signal
+import socket
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import types
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
 from hypothesis import strategies as st
 
-from stageb import disk, strict_json
+from stageb import disk, pictures, strict_json, trust
 from stageb.clean_text import text_fault
-from stageb.errors import BadInputError, ConfigError, EngineError, InputError, shown
+from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.files.artifacts import proposal_row
 from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, to_json
@@ -747,6 +750,425 @@ def meet_chat(made: tuple[str, str, int]) -> bool:
     return True
 
 
+# What others hand on: folders of runs, files of guidance, images of tickets. Beside them lies a private folder ----------
+
+SECRET = "s3cret-of-the-user"  # stands in the environment
+PRIVATE = "pr1vate-words-of-the-user"  # stand in every file that is none of the sender's business
+OUTSIDE = ["/etc/passwd", "/proc/self/environ", "/dev/zero", "/dev/stdin"]
+HIDDEN = ["guidance.json", "tickets.jsonl", "config.yaml", "commit.json", "rows.jsonl", "photo.png", "trap.py"]
+EVENTS = {"socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A symbolic link; ``~`` in it stands for the folder above the one that is handed on."""
+
+    target: str
+
+
+PIPE, SUBFOLDER = "a pipe", "a folder"
+Entry = bytes | str | Link  # what stands at a name: content, PIPE or SUBFOLDER, a link
+Files = dict[str, Entry]
+
+
+@dataclass
+class Watch:
+    """What Python is seen doing that it must not."""
+
+    on: bool = False
+    seen: list[str] | None = None
+
+    def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.on:
+            return
+        if event in EVENTS:
+            self.note(f"{event} {arguments!r:.200}")
+        elif event == "open" and isinstance(arguments[0], str | bytes):
+            path, flags = Path(os.path.realpath(os.fsdecode(arguments[0]))), arguments[2]
+            if str(path) in OUTSIDE or path.is_relative_to(handed() / "private"):
+                self.note(f"opened {path}")
+            if not flags & os.O_NONBLOCK and path.is_fifo():
+                raise Slow(f"waits for {path}")
+
+    def note(self, what: str) -> None:
+        self.seen = [*(self.seen or []), what]
+
+
+@cache
+def watch() -> Watch:
+    """The one of this process: a hook stays."""
+    made = Watch()
+    sys.addaudithook(made.hook)
+    return made
+
+
+@cache
+def server() -> tuple[str, list[int]]:
+    """The address of a server that nobody must ask, and who asked nevertheless."""
+    listening, came = socket.create_server(("127.0.0.1", 0)), list[int]()
+
+    def count() -> None:
+        while True:
+            connection, _ = listening.accept()
+            came.append(1)
+            connection.close()
+
+    threading.Thread(target=count, daemon=True).start()
+    return f"http://127.0.0.1:{listening.getsockname()[1]}/v1", came
+
+
+@cache
+def handed() -> Path:
+    """A folder with ``work``, where the user is, ``private``, and a place for what was handed on."""
+    root = folder().resolve() / "handed"
+    for name in ("work", "private"):
+        (root / name).mkdir(parents=True)
+    rows = json.dumps({"mission": "valves", "group_id": PRIVATE, "label": "pass", "per_image": {"image_1": PRIVATE}})
+    rules = json.dumps({"valves": {"experiences": {"G0": PRIVATE}}})
+    texts = {"guidance.json": rules, "tickets.jsonl": rows, "config.yaml": f"stage_a_paths: [{PRIVATE}]", "rows.jsonl": rows}
+    for name in HIDDEN:
+        (root / "private" / name).write_text(f"{texts.get(name, PRIVATE)}\n")
+    (root / "private" / "photo.png").write_bytes(photo("PNG"))
+    (root / "work" / "trap.py").write_text("raise AssertionError('imported')")
+    return root
+
+
+@cache
+def photo(kind: str) -> bytes:
+    """A small picture file."""
+    file = io.BytesIO()
+    pictures.chequered().save(file, kind)
+    return file.getvalue()
+
+
+def lay(place: Path, files: Files) -> None:
+    """Put ``files`` into a new folder at ``place``."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    for name, entry in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(entry, Link):
+            path.symlink_to(entry.target.replace("~", str(handed())))
+        elif entry == PIPE:
+            os.mkfifo(path)
+        elif entry == SUBFOLDER:
+            path.mkdir()
+        else:
+            assert isinstance(entry, bytes)
+            path.write_bytes(entry.replace(b"SERVER", server()[0].encode()))
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[io.StringIO]:
+    """Where a user stands, with secrets around; what is said meanwhile. Nothing may go out, and nothing come of it."""
+    out, place, known = io.StringIO(), Path.cwd(), watch()
+    url, came = server()
+    before = len(came)
+    os.chdir(handed() / "work")
+    sys.path.insert(0, str(handed() / "work"))
+    os.environ["HOSTILE_SECRET"] = SECRET
+    known.on, known.seen = True, []
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            yield out
+    finally:
+        known.on = False
+        del os.environ["HOSTILE_SECRET"]
+        sys.path.remove(str(handed() / "work"))
+        os.chdir(place)
+    assert not known.seen, known.seen
+    assert len(came) == before, url
+    assert "trap" not in sys.modules
+    said = out.getvalue()
+    assert not any(words in said for words in (SECRET, PRIVATE)), said
+    assert all(line.isprintable() for line in said.split("\n")), said
+
+
+def heard(error: StagebError, words: Sequence[str]) -> None:
+    """A refusal names something that the user knows, says what to do, and gives nothing away."""
+    message = str(error)
+    assert any(word in message for word in words), message
+    assert not any(words in message for words in (SECRET, PRIVATE)), message
+    assert all(line.isprintable() for line in message.split("\n")), message
+    assert len(message) < 20_000, len(message)
+
+
+@cache
+def run_left() -> Files:
+    """The files of a run, which accepted an edit."""
+    from programs import small
+
+    from stageb.__main__ import main
+
+    root, place = handed(), Path.cwd()
+    os.chdir(root / "work")
+    tickets = small.write(Path("tickets.jsonl"), "valves", groups=120)
+    keys = {"runner.epochs": 1, "gate.alpha": 0.5, "report": True}
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        assert main(small.arguments(tickets, Path("out"), keys=keys)) == 0
+    run = Path("out", "run")
+    kept = {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    os.chdir(place)
+    return {name: data for name, data in kept.items() if name not in ("report.html", ".lock")}
+
+
+WISHES: dict[str, list[Any]] = {
+    "model.base_url": ["SERVER"],
+    "model.api_key_env": ["HOSTILE_SECRET", "HOME"],
+    "model.engine": ["openai", "trap:build", "vllm", "os:system"],
+    "model.model_name_or_path": ["trap:respond", "who/ever", "~/private", "../private", "/etc"],
+    "model.tokenizer": ["who/ever", "~/private"],
+    "model.trust_remote_code": [True, "yes"],
+    "model.attn_implementation": ["who/kernel"],
+    "selection": ["trap:choose", "os:system"],
+    "gate.choose": ["trap:choose"],
+    "loggers": [[{"class_path": "trap.Logger"}], [{"class_path": "os.system", "init_args": {"command": "true"}}]],
+    "stage_a_paths": [["~/private/tickets.jsonl"], ["../private/tickets.jsonl"], ["../run/t.jsonl"], ["/dev/zero"]],
+    "guidance.path": ["~/private/guidance.json", "../private/guidance.json"],
+    "output.root": ["~/private", ".."],
+    "loop": ["snake", "growth", "two_channel", "trap", "trap:fit"],
+    "config": ["~/private/config.yaml"],
+    "prompt.verdict_words": [{"pass": "SERVER", "fail": "$HOSTILE_SECRET"}, {"pass": "OK", "fail": "NG"}],
+    "reflection.model": [{"engine": "openai", "base_url": "SERVER", "api_key_env": "HOSTILE_SECRET"}],
+    "sampler.use_images": [True, "instead"],
+    "on_bad_record": ["skip"],
+}  # fmt: skip
+COMMANDS = [
+    "predict --guidance=RUN", "predict --guidance=RUN@1 --model.engine=scripted", "guidance show RUN",
+    "evaluate --guidance=RUN --model.engine=scripted --selection=majority", "predict --guidance=RUN --model.engine=openai",
+    "guidance show RUN@0 --all-tickets", "guidance diff RUN@0 RUN", "guidance history RUN", "guidance export RUN",
+    "guidance promote RUN --to shared.json --yes", "report RUN --output out.html",
+]  # fmt: skip
+
+
+def wishful(rng: random.Random, text: str) -> bytes:
+    """A run's config that asks for more than it may have."""
+    config = yaml.safe_load(text)
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        key = rng.choice(list(WISHES))
+        value = rng.choice(WISHES[key]) if rng.random() < 0.9 else rng.choice(VALUES)
+        *sections, name = key.split(".")
+        inner = config
+        for section in sections:
+            inner = inner[section] if isinstance(inner.get(section), dict) else {}
+        inner[name] = json.loads(json.dumps(value).replace("~", str(handed())))
+    made = str(yaml.safe_dump(config, allow_unicode=True, width=10_000))
+    return smudged(rng, scratched(rng, made) if rng.random() < 0.1 else made) if rng.random() < 0.3 else made.encode()
+
+
+def linked(rng: random.Random, name: str) -> Entry:
+    """What may stand in the place of a file, and is none."""
+    if rng.random() < 0.2:
+        return rng.choice([PIPE, SUBFOLDER])
+    out = f"~/private/{rng.choice(HIDDEN)}"
+    own = f"~/private/{'rows.jsonl' if name.endswith('.jsonl') else Path(name).name}"
+    return Link(rng.choice([own, own, out, rng.choice(OUTSIDE), "~/private", "..", ".", Path(name).name, "none"]))
+
+
+def bent_file(rng: random.Random, name: str, data: bytes) -> bytes:
+    """A file of a run, not quite as the run left it."""
+    text = data.decode()
+    if name.endswith(".yaml"):
+        return wishful(rng, text)
+    if name.endswith(".jsonl"):
+        lines = text.splitlines()
+        if lines:
+            place = rng.randrange(len(lines))
+            lines[place] = jsonish(rng, json.loads(lines[place]))
+        return smudged(rng, "".join(f"{line}\n" for line in lines))
+    return smudged(rng, jsonish(rng, json.loads(text)))
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Files that were handed on, by how they differ from what is usual, and what is done with them."""
+
+    changed: Files
+    command: str
+
+
+def make_run(rng: random.Random) -> Handed:
+    files = run_left()
+    changed: Files = {}
+    for _ in range(rng.choice([0, 1, 1, 1, 2, 3])):
+        name = rng.choice([*files, "config.yaml", "config.yaml", "commit.json", "valves/guidance.json"])
+        data = files[name]
+        assert isinstance(data, bytes)
+        changed[name] = linked(rng, name) if rng.random() < 0.25 else bent_file(rng, name, data)
+    if rng.random() < 0.05:
+        changed["valves"] = Link(rng.choice(["~/private", "..", "valves"]))
+    if rng.random() < 0.1:
+        images = {"images": [rng.choice(["p.png", "../private/photo.png"])]}
+        changed |= {"t.jsonl": json.dumps({**TICKETS[0], **images}).encode(), "p.png": linked(rng, "photo.png")}
+    if rng.random() < 0.05:
+        changed["t.jsonl"] = linked(rng, "t.jsonl")
+    command = rng.choice(COMMANDS[:-1]) if rng.random() < 0.95 else COMMANDS[-1]
+    return Handed(changed, command if rng.random() < 0.7 else "read RUN")
+
+
+def run_files(changed: Files) -> Files:
+    """Those of a run, changed. A name below one that is no folder any more is gone."""
+    files = {**run_left(), **changed}
+    return {name: entry for name, entry in files.items() if not any(str(above) in files for above in Path(name).parents)}
+
+
+def meet_run(made: Handed) -> bool:
+    run = handed() / "run"
+    lay(run, run_files(made.changed))
+    with watched():
+        try:
+            command(made.command.replace("RUN", str(run)))
+        except StagebError as error:
+            heard(error, [str(run), "config: ", "config.yaml"])
+            return False
+    return True
+
+
+def command(line: str) -> None:
+    """Do what a command does with what it was handed, as far as it needs no model. Raises ``StagebError``."""
+    from stageb.__main__ import run
+    from stageb.cli import parse_run, parse_tool
+    from stageb.guidance.report import page, write
+    from stageb.guidance.use.learnt import learnt
+    from stageb.loops import tools
+
+    name, *words = line.split()
+    if name == "read":  # what a report reads, without the page, which takes longest
+        config = parse_run(Path(words[0])).config
+        if isinstance(config, LoopConfig):
+            with mock.patch.object(page, "page", lambda read: ""):
+                write.write(Path(words[0]), config, Path("out.html"))
+    elif name in ("predict", "evaluate"):
+        config, _, _ = parse_tool(name, tools()[name], [*words, "--tickets=tickets.jsonl"])
+        given = dict(word.removeprefix("--").split("=", 1) for word in words)
+        usual = type(config.model)()
+        for key in [key for key in trust.AUTHORITY if key.startswith("model.")]:
+            value, default = getattr(config.model, key[6:]), given.get(key, getattr(usual, key[6:]))
+            assert value == default or trust.AUTHORITY[key] == trust.CHECKPOINT, key
+        assert config.selection == "majority"
+        for guidance in learnt(config.guidance, config.prompt).values():
+            check_guidance(guidance)
+    else:
+        Path("shared.json").unlink(missing_ok=True)
+        Path("shared.history.jsonl").unlink(missing_ok=True)
+        assert run([name, *words]) in (0, 1)
+
+
+SHARED = ["predict --guidance=FILE", "predict --guidance=FILE@3", "fit --guidance.path=FILE", "guidance show FILE",
+    "guidance history FILE", "guidance export FILE --mission valves", "guidance diff FILE@3 FILE",
+    "guidance rollback FILE --to 2 --yes", "guidance promote FILE --to shared.json --yes"]  # fmt: skip
+RULES_TEXT = """\
+# rules
+[valves]
+G0. A ticket passes unless a rule fails it.
+Fail if a is b.
+G4. Fail if c is d.
+[阀门]
+不通过：若a为b。
+"""
+
+
+def make_shared(rng: random.Random) -> Handed:
+    rows = []
+    for step in (2, 3):
+        body = {"valves": {**GUIDANCE["valves"], "step": step}}
+        row = {"mission": "valves", "step": step, "action": "promoted from", "source": "run", "at": "x", "by": "y"}
+        rows.append(jsonish(rng, {**row, "guidance": body}) if rng.random() < 0.2 else json.dumps({**row, "guidance": body}))
+    name = "s.json" if rng.random() < 0.7 else "s.txt"
+    text = scratched(rng, RULES_TEXT) if rng.random() < 0.7 else RULES_TEXT
+    data = smudged(rng, text) if name == "s.txt" else make_guidance(rng)
+    if rng.random() < 0.3 and name == "s.json":
+        data = json.dumps(GUIDANCE).encode()
+    changed: Files = {name: data, "s.history.jsonl": smudged(rng, "".join(f"{row}\n" for row in rows))}
+    if rng.random() < 0.05:
+        changed[name] = rng.choice([SUBFOLDER, Link("s.json"), Link("none")])
+    if rng.random() < 0.05:
+        changed["s.history.jsonl"] = rng.choice([SUBFOLDER, PIPE, Link("none"), Link("s.history.jsonl")])
+    return Handed(changed, rng.choice(SHARED).replace("FILE", f"FILE/{name}"))
+
+
+def meet_shared(made: Handed) -> bool:
+    from stageb.guidance.inputs import read_inputs
+
+    place = handed() / "shared"
+    lay(place, made.changed)
+    (handed() / "work" / "tickets.jsonl").write_text(
+        "".join(f"{json.dumps(TICKETS[n % 2] | {'group_id': f'g{n}'})}\n" for n in range(24))
+    )
+    line = made.command.replace("FILE", str(place))
+    with watched():
+        try:
+            if line.startswith("fit"):
+                config = LoopConfig(stage_a_paths=["tickets.jsonl"])
+                path = line.partition("=")[2]
+                for guidance in read_inputs(replace(config, guidance=replace(config.guidance, path=path))).guidance.values():
+                    check_guidance(guidance)
+            else:
+                command(line)
+        except StagebError as error:
+            heard(error, [str(place)])
+            return False
+    return True
+
+
+KINDS = ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "ICO"]  # the last two are none of ours
+
+
+def make_images(rng: random.Random) -> Handed:
+    names: list[Any] = []
+    changed: Files = {}
+    for place in range(rng.choice([1, 1, 2])):
+        name = f"{rng.choice(['', 'photos/'])}{place}.{rng.choice(['png', 'jpg', 'txt', 'svg'])}"
+        data = photo(rng.choice(KINDS[:6] if rng.random() < 0.9 else KINDS))
+        at = rng.randrange(len(data))
+        match rng.randrange(9):
+            case 0:
+                changed[name] = data[:at]
+            case 1:
+                changed[name] = data[:at] + rng.randbytes(rng.choice([1, 4, 100])) + data[at + 1 :]
+            case 2:
+                at = rng.randrange(64)
+                changed[name] = data[:at] + rng.randbytes(4) + data[at + 4 :]
+            case 3:
+                changed[name] = linked(rng, name)
+            case 4:
+                changed[name] = Link(rng.choice(["~/private/photo.png", "../run/0.png", "real.png"]))
+            case 5:
+                changed[name] = rng.choice([b"", b"<svg/>", b"%!PS\n(x) show", b"\x89PNG\r\n\x1a\n", rng.randbytes(40)])
+            case _:
+                changed[name] = data
+        names.append(name if rng.random() < 0.8 else rng.choice([nasty(rng), f"../private/{HIDDEN[5]}", rng.choice(VALUES)]))
+    changed["real.png"] = photo("PNG")
+    line = {**TICKETS[0], "per_image": {f"image_{n}": "a: b" for n in range(1, 1 + len(names))}, "images": names}
+    changed["t.jsonl"] = (jsonish(rng, line) if rng.random() < 0.1 else json.dumps(line)).encode("utf-8", "replace")
+    return Handed(changed, rng.choice(["true", "instead"]))
+
+
+def meet_images(made: Handed) -> bool:
+    place = handed() / "pictures"
+    lay(place, made.changed)
+    path = place / "t.jsonl"
+    with watched():
+        try:
+            tickets, _ = read([path], "error", use_images=True if made.command == "true" else "instead")
+            for name in (name for ticket in tickets for _, name in (ticket.images.files if ticket.images else ())):
+                assert Path(name).is_relative_to(place)
+                pictures.examined(name)
+                data = pictures.read(name)
+                image = pictures.opened(name, data, 1024)
+                assert image.size == pictures.size_shown(name, data, 1024)
+                assert image.mode == "RGB"
+        except BadInputError as error:
+            check_message(error, path)
+            heard(error, [str(path)])
+            return False
+        except pictures.PictureError as error:
+            heard(error, [str(place)])
+            return False
+    return True
+
+
 SURFACES = {
     "ticket files": Surface(make_tickets, meet_tickets, 20),
     "guidance files": Surface(make_guidance, meet_guidance, 14),
@@ -755,6 +1177,9 @@ SURFACES = {
     "reflection answers": Surface(make_reflection, meet_reflection, 26),
     "mission names": Surface(make_names, meet_names, 10),
     "chat encoding": Surface(make_chat, meet_chat, 6),
+    "folders of runs": Surface(make_run, meet_run, 2),
+    "files of guidance": Surface(make_shared, meet_shared, 2),
+    "images of tickets": Surface(make_images, meet_images, 2),
 }
 
 

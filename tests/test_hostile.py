@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.inputs import read_inputs
 from stageb.guidance.types import Guidance, Rule
 
-COUNTS = {"configs, command lines": 40}
+COUNTS = {"configs, command lines": 40, "folders of runs": 60, "files of guidance": 100, "images of tickets": 300}
 
 
 @pytest.mark.parametrize("name", hostile.SURFACES)
@@ -34,6 +36,48 @@ def test_the_script_counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     monkeypatch.setattr(sys, "argv", ["hostile.py", "--inputs", "30", "--surface", "mission names"])
     assert hostile.main() == 0
     assert capsys.readouterr().out.split()[-5:] == ["all", "30", "30", "0", "0"]
+
+
+ROWS = "valves/reflection.jsonl"
+DEEP = b"[" * 20_000
+NO_NUMBERS = b'{"number": 1, "state": null, "config": {}, "lengths": {"a": "x"}, "versions": {}}'
+NO_TABLE = b'{"number": 1, "state": null, "config": "x", "lengths": {}, "versions": {}}'
+NO_STATE = b'{"number": 1, "state": "x", "config": {}, "lengths": {}, "versions": {}}'
+MANY = json.dumps({f"m{n}": {"experiences": {"G0": "x"}} for n in range(5000)}).encode()
+FOUND: list[tuple[str, hostile.Entry, str, bool]] = [
+    ("commit.json", DEEP, "read RUN", False),
+    ("run.json", DEEP, "read RUN", False),
+    ("timings.jsonl", DEEP + b"\n", "read RUN", False),
+    (ROWS, DEEP + b"\n" * 20_000, "read RUN", False),
+    ("commit.json", NO_NUMBERS, "read RUN", False),
+    ("commit.json", NO_TABLE, "read RUN", False),
+    ("commit.json", NO_STATE, "guidance promote RUN --to shared.json --yes", True),
+    ("valves/guidance.json", MANY, "guidance show RUN --mission valves", False),
+    ("valves/guidance.json", MANY, "guidance export RUN", False),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "command", "accepted"), FOUND)
+def test_a_folder_of_a_run_as_it_once_broke_a_command(
+    name: str, content: hostile.Entry, command: str, accepted: bool
+) -> None:
+    assert hostile.meet_run(hostile.Handed({name: content}, command)) == accepted
+
+
+def test_a_file_of_guidance_that_is_a_link_to_itself() -> None:
+    line = "guidance rollback FILE/s.json --to 2 --yes"
+    assert not hostile.meet_shared(hostile.Handed({"s.json": hostile.Link("s.json")}, line))
+
+
+def test_what_hostile_watches_for_is_seen() -> None:
+    """A reader without suspicion would be found out."""
+    private = hostile.handed() / "private" / "guidance.json"
+    with pytest.raises(AssertionError, match="opened"), hostile.watched():
+        private.read_bytes()
+    with pytest.raises(AssertionError, match=r"socket\.connect"), hostile.watched():
+        socket.create_connection(("127.0.0.1", int(hostile.server()[0].rpartition(":")[2][:-3]))).close()
+    with pytest.raises(AssertionError), hostile.watched():
+        print(os.environ["HOSTILE_SECRET"])
 
 
 # The same surfaces, their input found by hypothesis, which brings small examples.

@@ -77,7 +77,8 @@ def read_guidance(source: str | Path, mission: str | None = None, words: Words =
     path, step = split_step(source)
     if path.is_dir():
         files = files_of_run(path)
-        found = {name: guidance for file in files.values() for name, guidance in load_seed(file).items()}
+        each = dict.fromkeys(files.values())  # once, whatever missions a file holds
+        found = {name: guidance for file in each for name, guidance in load_seed(file).items()}
         _check_mission(path, mission, found)
         if step is not None:
             wanted = {name: file for name, file in files.items() if mission in (None, name)}
@@ -157,7 +158,8 @@ def _text(path: str | Path) -> str:
 
 def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance]) -> None:
     if mission is not None and mission not in found:
-        raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {', '.join(map(repr, found))}"))
+        names = shown(", ".join(map(repr, found)), 400)
+        raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {names}"))
 
 
 def _after(newest: Guidance, past: Guidance) -> Guidance:

@@ -149,7 +149,7 @@ def export(asked: Any) -> int:
 def promote(asked: Any) -> int:
     """Copy missions' guidance into a shared file, each after its difference was shown and agreed to."""
     path, (run, _) = shared.target(asked.to), split_step(asked.source)
-    if run.is_dir() and not (committed(run)["state"] or {}).get("finished"):
+    if run.is_dir() and not is_finished(run):
         print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
     done = True
     for guidance in read_guidance(asked.source, asked.mission).values():
@@ -157,6 +157,12 @@ def promote(asked: Any) -> int:
         source = shown(f"{asked.source} (step {guidance.step})")
         done &= _change(asked, path, shared.Change("promoted from", source, kept, new=True))
     return 0 if done else 1
+
+
+def is_finished(run: Path) -> bool:
+    """Whether the run in this folder came to its end, as its last commit says."""
+    state = committed(run)["state"]
+    return isinstance(state, dict) and bool(state.get("finished"))
 
 
 def roll_back(asked: Any) -> int:
@@ -197,7 +203,8 @@ def _read(source: str, asked: Any) -> dict[str, Guidance]:
 
 def _one(found: dict[str, Guidance], source: str) -> Guidance:
     if len(found) > 1:
-        raise InputError(shown(f"{source} holds several missions; choose one by --mission: {', '.join(map(repr, found))}"))
+        names = shown(", ".join(map(repr, found)), 400)
+        raise InputError(shown(f"{source} holds several missions; choose one by --mission: {names}"))
     (guidance,) = found.values()
     return guidance
 

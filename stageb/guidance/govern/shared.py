@@ -38,7 +38,10 @@ class Change:
 
 def target(name: str) -> Path:
     """The file to change. Raises ``InputError`` for one that no command may change."""
-    path = Path(name).resolve()  # what a link points to is replaced, and not the link
+    try:
+        path = Path(name).resolve()  # what a link points to is replaced, and not the link
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise InputError(shown(f"{name}: cannot be read: {error}; name a guidance.json of your own")) from None
     if path.is_dir() or path.suffix == ".txt":
         what = "a folder" if path.is_dir() else "a text file, which holds no history"
         raise InputError(shown(f"{name}: {what}; name a guidance.json of your own, such as shared.json"))

@@ -83,7 +83,7 @@ class Files:
                         line = opened.readline()
                         left -= len(line) or left
                         yield json.loads(line)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise JournalError(f"{path}: {error}; {REMEDY}") from error
 
     def notes(self, file: str) -> list[Any]:
@@ -97,8 +97,8 @@ def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None 
     """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the
     same, from the files ``named`` by the user, if any are.
 
-    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and ``KeyError``,
-    ``TypeError`` or ``ValueError`` where one holds something else than a run writes.
+    Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and errors of
+    Python's own where one holds something else than a run writes.
     """
     files = Files(folder)
     state, shaping = files.commit["state"], files.commit["config"]

@@ -13,6 +13,9 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.report import REPORT
 from stageb.guidance.types import Ticket
 
+# What comes of files that anybody may have written.
+UNLIKE_A_RUN = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
+
 
 def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
     """``stageb report RUN``: write one HTML file that shows the run, finished or not; it needs no network to be read."""
@@ -42,8 +45,9 @@ def write(
 
     try:
         html = page.page(read_run(folder, config, tickets, files))
-    except (KeyError, TypeError, ValueError, page.TemplateError) as error:
-        raise JournalError(f"{folder}: a file does not hold what a run writes ({error!r}); {REMEDY}") from error
+    except (*UNLIKE_A_RUN, page.TemplateError) as error:
+        what = f"{folder}: a file does not hold what a run writes ({shown(repr(error), 300)}); {REMEDY}"
+        raise JournalError(shown(what)) from error
     with disk.reporting(output):
         disk.replace(output, html.encode("utf-8", "xmlcharrefreplace"))
 
