@@ -125,6 +125,17 @@ def test_gradients_that_are_not_finite_are_left_out_and_end_the_run_after_three(
     assert torch.equal(weights(learner), weights(first))
 
 
+def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
+    learner, count = Learner(CONFIG), 64
+    numbers = torch.arange(float(count))
+    nothing = torch.zeros(count, 1)
+    whole = Batch((nothing, nothing, nothing), nothing, numbers, numbers, numbers)
+    passes = [[some.log_probs.tolist() for some in learner._minibatches(whole, names)] for names in ((0, 0), (0, 1), (1, 0))]
+    orders = [[number for some in minibatches for number in some] for minibatches in passes]
+    assert all(sorted(order) == numbers.tolist() for order in orders)
+    assert len({tuple(order) for order in orders}) == len(orders)
+
+
 @pytest.mark.parametrize("device", ON_EACH)
 def test_a_step_that_is_left_out_leaves_the_stop_by_divergence_on(device: str) -> None:
     """By a stop at hardly any divergence an update makes one pass, by one at any it makes all."""

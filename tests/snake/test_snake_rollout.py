@@ -1,0 +1,26 @@
+"""What a rollout counts of the games that ended in it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from stageb.snake.agent import Agent
+from stageb.snake.config import AgentConfig, GameConfig
+from stageb.snake.game import Game
+from stageb.snake.rollout import Player
+
+
+def test_only_games_that_ended_count_with_what_they_ate_and_how_long_they_took() -> None:
+    config = GameConfig(size=5, food=1.0, death=0.0, step=0.0, approach=0.0)
+    numbers = range(16)
+    agent = Agent(AgentConfig(channels=8, blocks=1, hidden=16), config.size, 0)
+    player = Player(agent, Game(config, 0, numbers), 96, numbers, 0, contextlib.nullcontext)
+    rollout, played = player.play(0)
+    done = rollout.terminated | rollout.truncated
+    score = steps = 0
+    for ended, eaten in zip(done.T, rollout.rewards.T, strict=True):  # a reward is a food here
+        last = int(ended.nonzero()[-1]) + 1 if ended.any() else 0
+        score, steps = score + int(eaten[:last].sum()), steps + last
+    assert played.games == int(done.sum()) > 0
+    assert (played.score, played.steps) == (score, steps)
+    assert rollout.rewards.sum() > score > 0  # some games that go on have eaten, too
