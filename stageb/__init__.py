@@ -6,26 +6,19 @@ language model reads; no weight changes.
 
 The map:
 
-- ``errors``, ``seeds``, ``config``: the tree of errors, random streams from names, the config that all loops share
-- ``loops``: the registry of loops: what ``loop:`` in a config may say
-- ``strict_yaml``, ``draft``, ``cli``, ``__main__``: from a command line to a frozen config; the command table
-- ``completion``, ``functions``: the script that completes command lines in a shell; functions that a config names
-- ``strict_json``: JSON that others wrote
-- ``world``: a job's ranks on Lightning Fabric, and the collectives that a loop may use
-- ``placing``, ``network``, ``launching``, ``meeting``, ``watchdog``, ``pulse``: how ranks are started, watched, and ended
-  together
-- ``speaking``, ``loggers``: what libraries may say on the terminal; Lightning's loggers, as configs name them
-- ``journal``, ``commits``, ``versions``, ``disk``: a run's folder: lock, atomic files, append-only records, weights,
-  commits, resume
-- ``pictures``: image files, opened with suspicion
+- ``errors``, ``config``, ``seeds``, ``draws``, ``functions``: the tree of errors, the config that all loops share, random
+  streams from names (``draws``: in torch's arithmetic), functions of your own that a config names
+- ``untrusted``: JSON, YAML, names and pictures that others wrote, read strictly
+- ``store``: a run's folder: lock, atomic files, append-only records, weights, commits, resume; what it may decide
+- ``job``: a job's ranks on Lightning Fabric: launched, placed, brought together (``world``), watched, ended
 - ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
+- ``runs``: what the runs of all loops share: their folder's life, progress, loggers, curves
+- ``training``: what loops that learn weights share: PPO, Muon, CUDA graphs, steps left out
+- ``cli``: from a command line to a frozen config; the registry of loops; completion. ``__main__`` is the command table
 - ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents; ``guidance/use`` judges tickets under
   what was learnt
-- ``snake``: PPO on the game of Snake, gradients reduced over ranks
-- ``growth``: PPO that decides when and how networks grow
-- ``two_channel``: a vision-language model that learns to write the objects of images
-- ``tiny``: the language model that ships with the package
-- ``demo``: the demo's tickets
+- ``snake``, ``growth``, ``two_channel``: the loops that learn weights
+- ``tiny``, ``demo``: the language model and the tickets that ship with the package
 
 The names below are imported when they are first used, so that ``import stageb`` costs nothing.
 """

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from stageb import __version__, launching, loops
-from stageb.cli import parse, parse_run, parse_tool
+from stageb import __version__
+from stageb.cli import registry
+from stageb.cli.parsing import parse, parse_run, parse_tool
 from stageb.errors import InputError, StagebError, shown
+from stageb.job import launching
 
 
 def script(arguments: Sequence[str]) -> int:
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if launching.leads():
             print(f"stageb: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:  # of a single process, or early; where there are several, stageb.launching acts on signals
+    except KeyboardInterrupt:  # of a single process, or early; where there are several, stageb.job.launching acts on signals
         code, said = launching.interruption()
         if launching.leads():
             print(said, file=sys.stderr)
@@ -50,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     """Find the command and run it. A name may be two: with a run's folder a command of runs, with options alone a tool."""
     name, rest = split_command(arguments)
     names_run = bool(rest) and not rest[0].startswith("-")
-    if name in COMMANDS and (names_run or name not in loops.tools()):
+    if name in COMMANDS and (names_run or name not in registry.tools()):
         return COMMANDS[name].run(rest)
     return of_tool(name, rest)
 
@@ -59,13 +61,13 @@ def fit(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, run it."""
     asked = parse(arguments)
     launching.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
-    return loops.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
+    return registry.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
 
 
 def validate(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, check what it names; nothing is started and nothing written."""
     asked = parse(arguments, "validate")
-    check = loops.check_of(asked.loop)
+    check = registry.check_of(asked.loop)
     if check is None:
         print(f"The keys are sound. Loop {asked.loop} reads nothing else that could be checked before it starts.")
         return 0
@@ -83,22 +85,22 @@ def of_run(command: str, arguments: Sequence[str]) -> int:
     folder = Path(arguments[0])
     asked = parse_run(folder)
     launching.die_with_launcher()
-    return loops.command_of(asked.loop, command)(folder, asked.config, arguments[1:])
+    return registry.command_of(asked.loop, command)(folder, asked.config, arguments[1:])
 
 
 def of_tool(name: str, arguments: Sequence[str]) -> int:
     """Make the config of the tool ``name``, or hand it the bare words, and run it."""
-    tool = loops.tools()[name]
+    tool = registry.tools()[name]
     if not tool.config:
-        return loops.tool_of(name)(arguments)
+        return registry.tool_of(name)(arguments)
     config, resolved_yaml, fresh = parse_tool(name, tool, arguments)
     launching.die_with_launcher()
-    return loops.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
+    return registry.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
 
 
 def completion(arguments: Sequence[str]) -> int:
     """Print the script that completes this command line in a shell."""
-    from stageb.completion import script
+    from stageb.cli.completion import script
 
     if arguments and arguments[0] in ("-h", "--help"):
         print('usage: stageb completion SHELL; for bash: eval "$(stageb completion bash)", in ~/.bashrc')
@@ -131,7 +133,7 @@ COMMANDS = {
 def summaries() -> dict[str, str]:
     """Every command's name, and what it does; those that every loop has come first."""
     table = {name: entry.summary for name, entry in COMMANDS.items()}
-    tools = {name: tool.summary for name, tool in loops.tools().items()}
+    tools = {name: tool.summary for name, tool in registry.tools().items()}
     return {name: table[name] for name in ("fit", "validate")} | tools | table
 
 

@@ -1,6 +1,6 @@
 """What every loop owes, whatever it learns, as checks that any loop can be put to: list it in ``test_conformance.py``.
 
-A loop is a command line that runs to its end within a second or so and leaves a run's folder (``stageb/journal.py``).
+A loop is a command line that runs to its end within a second or so and leaves a run's folder (``stageb/store/journal.py``).
 
 Equal bytes are owed at the same world size, whatever was killed and resumed on the way. Across world sizes they are owed by
 loops that reduce no gradients; the others owe the same files, and weights that agree within their tolerance.
@@ -21,7 +21,7 @@ from programs.processes import Job
 from safetensors.torch import load
 
 from stageb.guidance.report import REPORT
-from stageb.journal import COMMIT, LOCK
+from stageb.store.journal import COMMIT, LOCK
 
 NOT_COMPARED = frozenset(
     {"config.yaml", "run.json", "timings.jsonl", REPORT, LOCK}

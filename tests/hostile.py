@@ -37,8 +37,6 @@ from unittest import mock
 import yaml
 from hypothesis import strategies as st
 
-from stageb import disk, pictures, strict_json, trust
-from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.files.artifacts import proposal_row
@@ -60,7 +58,10 @@ from stageb.guidance.reflection.evidence import evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.selection import select
 from stageb.guidance.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
-from stageb.journal import safe_name
+from stageb.store import disk, trust
+from stageb.store.journal import safe_name
+from stageb.untrusted import pictures, strict_json
+from stageb.untrusted.clean_text import text_fault
 
 SECONDS = 10.0  # of computing that one input may take
 
@@ -1029,10 +1030,10 @@ def meet_run(made: Handed) -> bool:
 def command(line: str) -> None:
     """Do what a command does with what it was handed, as far as it needs no model. Raises ``StagebError``."""
     from stageb.__main__ import run
-    from stageb.cli import parse_run, parse_tool
+    from stageb.cli.parsing import parse_run, parse_tool
+    from stageb.cli.registry import tools
     from stageb.guidance.report import page, write
     from stageb.guidance.use.learnt import learnt
-    from stageb.loops import tools
 
     name, *words = line.split()
     if name == "read":  # what a report reads, without the page, which takes longest

@@ -18,28 +18,43 @@ MODULES = {
     for path in sorted((ROOT / package).rglob("*.py"))
 }
 LOOPS = ("guidance", "two_channel", "snake", "growth")
+ROOT_FILES = 8
+
+# From the ground up: what stands on a floor may import from its own package, and from all floors below.
+FLOORS = (
+    {"errors", "seeds", "functions", "config", "draws", "tiny", "demo"},
+    {"store"},
+    {"untrusted", "job"},
+    {"training", "runs"},
+    {"engines"},
+    {"cli"},
+    set(LOOPS),
+    {"__init__", "__main__"},
+)
+# They name what stands above them in strings, so that nothing is imported before it is needed.
+REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = "__init__ boxes config correct data imports inputs predictions progress schedule targets text types".split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
-    "stageb/cli": {"jsonargparse", "yaml"},
-    "stageb/completion": {"shtab"},
-    "stageb/draft": {"yaml"},
-    "stageb/strict_yaml": {"yaml"},
-    "stageb/world": {"lightning", "torch"},
-    "stageb/pictures": {"PIL"},
-    "stageb/loggers": {"lightning"},
-    "stageb/curves": {"matplotlib"},
-    "stageb/logs": {"lightning"},
-    "stageb/progress": {"rich"},
-    "stageb/placing": {"lightning", "torch"},
+    "stageb/cli/parsing": {"jsonargparse", "yaml"},
+    "stageb/cli/completion": {"shtab"},
+    "stageb/cli/draft": {"yaml"},
+    "stageb/untrusted/strict_yaml": {"yaml"},
+    "stageb/job/world": {"lightning", "torch"},
+    "stageb/untrusted/pictures": {"PIL"},
+    "stageb/runs/loggers": {"lightning"},
+    "stageb/runs/curves": {"matplotlib"},
+    "stageb/runs/logs": {"lightning"},
+    "stageb/runs/progress": {"rich"},
+    "stageb/job/placement": {"lightning", "torch"},
     "stageb/draws": {"torch"},
-    "stageb/graphs": {"torch"},
-    "stageb/ppo": {"torch"},
-    "stageb/muon": {"torch"},
-    "stageb/replicas": {"torch"},
+    "stageb/training/cuda_graphs": {"torch"},
+    "stageb/training/ppo": {"torch"},
+    "stageb/training/muon": {"torch"},
+    "stageb/training/replicas": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
     "stageb/guidance/*progress": {"rich"},
     "stageb/*/summary": {"rich"},
@@ -100,13 +115,17 @@ THIRD_PARTY = {
 
 # What the command line loads before it knows that there is work to do. They import one another and nothing else of stageb.
 LIGHT = {
+    "stageb/untrusted/__init__",
+    "stageb/store/__init__",
+    "stageb/job/__init__",
+    "stageb/cli/__init__",
     "stageb/__init__",
     "stageb/__main__",
-    "stageb/clean_text",
-    "stageb/cli",
-    "stageb/completion",
+    "stageb/untrusted/clean_text",
+    "stageb/cli/parsing",
+    "stageb/cli/completion",
     "stageb/config",
-    "stageb/draft",
+    "stageb/cli/draft",
     "stageb/engines/__init__",
     "stageb/engines/config",
     "stageb/engines/protocol",
@@ -127,14 +146,14 @@ LIGHT = {
     "stageb/guidance/types",
     "stageb/guidance/use/__init__",
     "stageb/guidance/use/config",
-    "stageb/launching",
-    "stageb/loops",
-    "stageb/pulse",
+    "stageb/job/launching",
+    "stageb/cli/registry",
+    "stageb/job/heartbeat",
     "stageb/seeds",
     "stageb/snake/__init__",
     "stageb/snake/config",
-    "stageb/strict_yaml",
-    "stageb/trust",
+    "stageb/untrusted/strict_yaml",
+    "stageb/store/trust",
     "stageb/two_channel/__init__",
     "stageb/two_channel/config",
 }
@@ -167,7 +186,7 @@ WORLDLY = {
     "time",
     "torch",
 }
-WORLDLY_HERE = {f"stageb/{name}" for name in ("world", "placing", "watchdog", "launching", "journal")}
+WORLDLY_HERE = {"stageb/store/journal", *(f"stageb/job/{name}" for name in ("launching", "placement", "watchdog", "world"))}
 
 FILE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 6
 # Its functions are exempt: a Triton kernel is one function, which gets each tensor, size and constant as an argument.
@@ -257,7 +276,7 @@ def test_imports_go_one_way() -> None:
 @pytest.mark.parametrize("module", MODULES)
 def test_fabrics_collectives_of_data_are_called_in_one_place(module: str) -> None:
     """They pass text through ungathered, and die of unequal shapes; ``World`` knows how to use them, and is watched."""
-    if module == "stageb/world":
+    if module == "stageb/job/world":
         return
     for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Attribute) and node.attr in ("broadcast", "all_gather"):
@@ -272,6 +291,33 @@ def test_loops_do_not_know_each_other(module: str) -> None:
     for name, line in imports(module):
         other = [*name.split("."), ""][1]
         assert other == loop or other not in LOOPS, f"{module}:{line} imports {name}"
+
+
+def floor_of(module: str) -> int:
+    """The floor that a file of stageb stands on."""
+    place = module.split("/")[1]
+    return next(floor for floor, places in enumerate(FLOORS) if place in places)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("stageb/")])
+def test_what_stands_low_knows_nothing_of_what_stands_above(module: str) -> None:
+    """Names in strings count: they are imported too, only later."""
+    place, floor = module.split("/")[1], floor_of(module)
+    named = [
+        (node.value.partition(":")[0], node.lineno)
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and module not in REGISTRIES
+    ]
+    for name, line in [*imports(module), *named]:
+        found = module_of(name)
+        if not found or not found.startswith("stageb/") or found == "stageb/__init__" or found.split("/")[1] == place:
+            continue
+        assert floor_of(found) < floor or floor_of(found) == floor == 0, f"{module}:{line} names {name}"
+
+
+def test_the_root_of_the_package_is_small() -> None:
+    files = [path.name for path in (ROOT / "stageb").iterdir() if path.is_file()]
+    assert len(files) <= ROOT_FILES, f"{len(files)} files in stageb/, at most {ROOT_FILES}: {sorted(files)}"
 
 
 def test_random_choices_come_from_seeds_alone() -> None:

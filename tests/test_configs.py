@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from stageb.__main__ import main
-from stageb.cli import parse
+from stageb.cli.parsing import parse
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(ROOT.glob("configs/*/*.yaml"))

@@ -1,6 +1,6 @@
 """How a job ends when something goes wrong: fast, with a message that names the rank, non-zero, and with no process left.
 
-``python tests/test_failures.py [words]`` runs the cases whose names hold every word and prints them as a table with times.
+``python tests/test_failures.py [words]`` runs the cases whose names hold every word and prints a table with times.
 In the environment ``JOB_WORLD_SIZE`` is the ranks of a job (2; some cases have a number of their own), ``JOB_WITHIN_S`` the
 seconds in which it must be gone (10; many ranks on few cores take longer), and ``JOB_ACCELERATOR`` what they run on (cpu).
 """

@@ -1,7 +1,7 @@
 """Two nodes, as ``programs.nodes`` makes them: the files of one node, and an end in time where a node vanishes.
 
-``python tests/test_nodes.py [words]`` runs the cases of the real launchers whose names hold every word, and prints them as a
-table with times. They are slow as tests; the others have forks in the places of what a launcher starts.
+``python tests/test_nodes.py [words]`` runs the cases of the real launchers whose names hold every word, and prints them
+as a table with times. They are slow as tests; the others have forks in the places of what a launcher starts.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from stageb import __version__
-from stageb.draft import dotted
+from stageb.cli.draft import dotted
+from stageb.cli.registry import LOOPS
 from stageb.guidance.config import LoopConfig
-from stageb.loops import LOOPS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

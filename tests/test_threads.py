@@ -16,7 +16,7 @@ from stageb.errors import ConfigError
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.files.tickets import read
 from stageb.guidance.prompts import WORDS, rollout_prompt, verdict_lines
-from stageb.world import World, run
+from stageb.job.world import World, run
 
 Answered = tuple[list[tuple[float, ...]], list[tuple[Completion, ...]]]
 AT_ONCE = 16  # tickets, as in a group of the demo

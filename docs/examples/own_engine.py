@@ -9,10 +9,10 @@ import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from stageb import pulse
 from stageb.engines import Completion, Decode, Prompt, Request
 from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError, EngineError
+from stageb.job import heartbeat
 
 
 class Service:
@@ -36,7 +36,7 @@ class Service:
             answers = []
             for group in asked:
                 answers.append(tuple(each.result() for each in group))
-                pulse.tick()  # a sign of life: many slow answers are no hang
+                heartbeat.tick()  # a sign of life: many slow answers are no hang
             return answers
 
     def _ask(self, prompt: Prompt, decode: Decode, key: int) -> Completion:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stageb import launching
 from stageb.errors import InputError, StagebError, shown
+from stageb.job import launching
 
 
 @dataclass(frozen=True, slots=True)

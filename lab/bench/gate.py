@@ -15,7 +15,7 @@ from lab.bench.contestants import CONTESTANTS
 from lab.bench.ranks import FailedError, Ranks, fabric_of, facts, parser_of, workload_of
 from lab.bench.rows import write
 from stageb.errors import EngineError
-from stageb.world import World, run
+from stageb.job.world import World, run
 
 VERDICTS = {
     "demo": ("Verdict: pass", "Verdict: fail"),

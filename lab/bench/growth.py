@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from lab.bench.growth_conv import FORMS, stepper
 from lab.bench.rows import Act, Row, device_name, fit, measured, on_devices, pairs, spread, write
-from stageb.cli import parse
+from stageb.cli.parsing import parse
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.growth import bank, hosts, tasks, training

@@ -41,8 +41,8 @@ from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.types import Ticket
-from stageb.journal import LOCK
-from stageb.world import World, decode, encode
+from stageb.job.world import World, decode, encode
+from stageb.store.journal import LOCK
 
 T = TypeVar("T")
 ONCE = {"config.yaml", "run.json", "timings.jsonl", LOCK}  # how and when it ran, rather than what came of it

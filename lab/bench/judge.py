@@ -25,7 +25,7 @@ from stageb.guidance.types import UNKNOWN, Guidance, Rule, Ticket
 from stageb.guidance.use.config import PredictConfig
 from stageb.guidance.use.judging import Judging
 from stageb.guidance.use.source import Line
-from stageb.world import World, run
+from stageb.job.world import World, run
 
 ENGINE = "bench"  # its name in the registry, while this runs
 MISSION = "made"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stageb.commits import COMMIT
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
@@ -28,8 +27,9 @@ from stageb.guidance.selection import select
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.state import MissionState, State, mission_to_plain, to_plain
 from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Record, Ticket, Verdict
-from stageb.journal import PARTS, Journal, safe_name
 from stageb.seeds import stream, uniform
+from stageb.store.commits import COMMIT
+from stageb.store.journal import PARTS, Journal, safe_name
 
 REASON = "the connector in the second image is seated but the label beside it cannot be read, so nobody can tell the rack"
 APPENDED = ("trajectories", "selections", "metrics", "reflection", "manual_review_queue", "failure_malformed", "choice")

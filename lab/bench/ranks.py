@@ -1,6 +1,6 @@
 """What every rank does for a benchmark: hold one contestant at a time, and answer for the tickets that it is handed.
 
-Work goes through ``stageb.world`` in the two ways that loops have, so what is timed includes handing out and gathering:
+Work goes through ``stageb.job.world`` in the two ways that loops have, so what is timed includes handing out and gathering:
 ``round`` is what a loop does with a round of tickets, on every rank; ``pass_over`` what rank 0 asks for while it leads.
 """
 
@@ -40,7 +40,7 @@ from stageb.config import FabricConfig, require
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Engine, Question, Scorer
 from stageb.errors import InputError
-from stageb.world import World, decode, encode
+from stageb.job.world import World, decode, encode
 
 Row = tuple[str, int, str]  # an answer: text, tokens, finish
 

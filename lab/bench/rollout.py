@@ -29,7 +29,7 @@ from lab.bench.ranks import FailedError, Pass, Ranks, Row, fabric_of, facts, par
 from lab.bench.rows import write
 from lab.bench.workloads import dtype_of
 from stageb.config import require
-from stageb.world import World, run
+from stageb.job.world import World, run
 
 REFERENCE = "generate"
 NOT_COMPARED = (

@@ -19,7 +19,7 @@ from lab.bench.ranks import FailedError, Pass, Ranks, fabric_of, facts, parser_o
 from lab.bench.rows import write
 from stageb.config import require
 from stageb.errors import EngineError
-from stageb.world import World, run
+from stageb.job.world import World, run
 
 
 @dataclass(frozen=True, slots=True)

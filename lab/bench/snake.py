@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from lab.bench.rows import Row, fit, measured, on_devices, pairs, spread, write
-from stageb.cli import parse
+from stageb.cli.parsing import parse
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig

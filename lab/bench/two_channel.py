@@ -27,12 +27,12 @@ import torch
 
 from lab.bench.rows import Row, device_name, fit, measured, pairs, spread, write
 from stageb import engines
-from stageb.cli import parse
+from stageb.cli.parsing import parse
 from stageb.config import require
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Request
 from stageb.errors import InputError
-from stageb.runs import METRICS, TIMINGS
+from stageb.runs.run import METRICS, TIMINGS
 from stageb.seeds import stream
 from stageb.two_channel import inputs, model, packing
 from stageb.two_channel.config import TwoChannelConfig

@@ -28,9 +28,7 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from lab.bench.rows import device_name, write
 from lab.bench.two_channel import config_of
-from stageb import pictures
 from stageb.config import require
-from stageb.pictures import opened
 from stageb.seeds import shuffled, stream
 from stageb.two_channel import data, inputs, metrics
 from stageb.two_channel.augmentation import parted, shown, viewed
@@ -39,6 +37,8 @@ from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.metrics import Told
 from stageb.two_channel.text import bins_of
 from stageb.two_channel.types import Placed, Sample
+from stageb.untrusted import pictures
+from stageb.untrusted.pictures import opened
 
 AHEAD = 4  # batches that are made while one is learnt from
 LEAST = 0.02  # score of a box that is told at all

@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from stageb import pulse
 from stageb.errors import EngineError
+from stageb.job import heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Bounded(Generic[T, A]):
                     f"one prompt with its answer of up to {longest} tokens does not fit into the memory of {self.device}; "
                     "take a smaller model, or lower sampler.max_prompt_tokens or max_new_tokens"
                 ) from error
-        pulse.tick()
+        heartbeat.tick()
         # Outside the except block, where the error no longer holds the failed batch's tensors.
         self.forget()
         torch.cuda.empty_cache()

@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from stageb import pulse
 from stageb.engines import attention
 from stageb.engines.batches import Bounded, Size, batches_of
 from stageb.engines.caches import Cache, Past, begun, forked, grafted, shareable, stems_of, unpack
@@ -50,6 +49,7 @@ from stageb.engines.rows import (
 from stageb.engines.sampling import next_tokens
 from stageb.engines.vision import Blind, Eyes
 from stageb.errors import EngineError
+from stageb.job import heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -395,6 +395,6 @@ class Decoder:
             **({"stems": past.stems} if past.stems and self._stemmed else {}),
             **({"prompts": past.prompts} if past.prompts else {}),
         )
-        pulse.tick()
+        heartbeat.tick()
         logits: Tensor = out.logits[:, -keep:]
         return logits

@@ -16,7 +16,7 @@ The standard library's HTTP client in a few threads, rather than a client librar
 connections nor an event loop would show, and proxies, TLS and time-outs are all there. Redirects are not followed: the
 API key would follow them.
 
-A request within its time limit, and a pause before the next attempt, are signs of life (``stageb.pulse``): many slow
+A request within its time limit, and a pause before the next attempt, are signs of life (``stageb.job.heartbeat``): many slow
 answers are no hang. One that goes on for longer, say byte by byte, is none.
 """
 
@@ -37,11 +37,13 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from stageb import pictures, pulse, seeds
+from stageb import seeds
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
 from stageb.engines.thinking import USUAL, Thoughts, is_told, of_message
 from stageb.errors import ConfigError, EngineError, shown
+from stageb.job import heartbeat
+from stageb.untrusted import pictures
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +140,7 @@ class OpenAIEngine:
                 for future in finished:
                     future.result()
                 if finished or any(limits.get(asked[future], 0.0) > time.monotonic() for future in pending):
-                    pulse.tick()
+                    heartbeat.tick()
             return [future.result() for future in asked]
         finally:
             stopped.set()

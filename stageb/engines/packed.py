@@ -43,12 +43,12 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb import pulse
 from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
 from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, Told, must_be_numbers, seen_of, settings_of
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.vision import Blind
-from stageb.graphs import collector_off
+from stageb.job import heartbeat
+from stageb.training.cuda_graphs import collector_off
 
 CHUNK = 16384  # tokens of prompts that are read at once: enough to keep the matrix units busy
 CHUNK_WHOLE = 2048  # and elsewhere: on a CPU its caches hold no more, in float32 on a GPU all scores stand in memory
@@ -207,7 +207,7 @@ class Packed:
             span = slice(start, start + edges[-1])
             found.append(self._forward(ids[span], positions[..., span], view, kept, self.eyes.shown(read)))
             start = span.stop
-            pulse.tick()
+            heartbeat.tick()
         return torch.cat(found)
 
     def _forward(
@@ -249,7 +249,7 @@ class Packed:
                 looks.append(_Look(batch, launched, steps))
                 launched += steps
             looks.popleft().read()
-            pulse.tick()
+            heartbeat.tick()
             going = [index for index, answer in enumerate(batch.answers) if answer.finish is None]
             if not going:
                 return

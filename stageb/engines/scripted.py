@@ -1,9 +1,8 @@
 """A deterministic fake: a function of the prompt answers in the model's place.
 
 For tests, a user's own included, and for trying a config without a model. ``ScriptedEngine(respond)`` takes a function; a
-config names one, ``model.model_name_or_path: my_package.my_module:respond``, and the default name stands for the shipped
-``stageb.guidance.follower:respond``, which follows written rules. A token is a word: a run of characters that are not
-white space, with the white space before it.
+config names one, ``model.model_name_or_path: my_package.my_module:respond``. A token is a word: a run of characters that are
+not white space, with the white space before it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from stageb.functions import function_named
 
 Respond = Callable[[Prompt, Decode, int], str]
 
-DEFAULT = "stageb.guidance.follower:respond"
 _KEY = "model.model_name_or_path"
 _TOKEN = re.compile(r"\s*\S+")
 
@@ -64,8 +62,7 @@ def build(model: ModelConfig, device: str) -> Engine:
 
     Raises ``ConfigError`` where there is no such function.
     """
-    name = model.model_name_or_path
-    respond = function_named(_KEY, DEFAULT if name == ModelConfig.model_name_or_path else name)
+    respond = function_named(_KEY, model.model_name_or_path)
     told = is_told(model.thinking_ends, model.chat_template_kwargs)
     return ScriptedEngine(respond, model.thinking_ends or USUAL, told)
 

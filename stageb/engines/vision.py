@@ -23,10 +23,10 @@ import transformers
 from torch import Tensor
 from transformers import AutoImageProcessor
 
-from stageb import pictures
 from stageb.engines.config import ModelConfig
 from stageb.engines.rows import PICTURE, Ids, pictured
 from stageb.errors import ConfigError
+from stageb.untrusted import pictures
 
 THREADS = 8  # that decode images
 SIZES = 4096  # sizes of images, and texts, whose measures are remembered

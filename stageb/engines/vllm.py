@@ -1,13 +1,13 @@
 """vLLM behind the engine Protocol: for models and machines on which its kernels and its scheduling pay off.
 
 One vLLM engine per rank, on the rank's own device, in a process of its own as vLLM has it by default; several ranks are
-several engines, and ``stageb.world`` spreads the work. Prompts are encoded by ``chat.py``, exactly as for
+several engines, and ``stageb.job.world`` spreads the work. Prompts are encoded by ``chat.py``, exactly as for
 ``transformers``, and handed over as token ids; vLLM's prefix cache reads a shared text once. Every sample is a request with
 a seed of its own derived from its key, so it does not depend on its neighbours' draws; vLLM draws such rows one by one,
 which cost it 2.4 % on an H200 (``bin/bench rollout --engines vllm,vllm-n``, vLLM 0.22.1). Its *logits* may still move in
 their last bits with the batch that its scheduler happens to form, and equal bytes from run to run are not promised the way
 canonical micro-batches give them to ``transformers``; ``VLLM_BATCH_INVARIANT=1`` asks vLLM for kernels that do not look at
-the batch. Every step of its engine is a sign of life (``stageb.pulse``).
+the batch. Every step of its engine is a sign of life (``stageb.job.heartbeat``).
 
 Images are not handed over: run vLLM as a server and ask it by the ``openai`` engine for those.
 
@@ -26,12 +26,13 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from stageb import launching, pulse, seeds
+from stageb import seeds
 from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, without_images
 from stageb.engines.transformers import GGUF, located
 from stageb.errors import ConfigError, EngineError
+from stageb.job import heartbeat, launching
 
 MINIMUM = (0, 22)
 _INSTALL = "vLLM 0.22 or later is needed: pip install 'stageb[vllm]'"
@@ -227,7 +228,7 @@ def _ticking(step: Callable[[], Any]) -> Callable[[], Any]:
 
     def ticking() -> Any:
         done = step()
-        pulse.tick()
+        heartbeat.tick()
         return done
 
     return ticking

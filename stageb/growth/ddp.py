@@ -26,7 +26,6 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from stageb import replicas
 from stageb.config import require
 from stageb.growth import bank, counterfactual, training
 from stageb.growth.bank import PARTS
@@ -36,8 +35,9 @@ from stageb.growth.counterfactual import Judged
 from stageb.growth.data import Split
 from stageb.growth.training import EpochFigures, Hosts
 from stageb.growth.types import Action, Op, View
-from stageb.replicas import DivergedError, digest, digest_of
-from stageb.world import World, encode
+from stageb.job.world import World, encode
+from stageb.training import replicas
+from stageb.training.replicas import DivergedError, digest, digest_of
 
 
 def check(config: GrowthConfig, world_size: int) -> None:

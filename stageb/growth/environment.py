@@ -19,7 +19,6 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import StagebError
-from stageb.graphs import Recorder
 from stageb.growth import blends, counterfactual, flops, hosts, tasks, teachers, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
@@ -35,6 +34,7 @@ from stageb.growth.tasks import Task
 from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
 from stageb.growth.types import SLOTS, Action, Ended, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measured, Sizes
+from stageb.training.cuda_graphs import Recorder
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
 Seeds = tuple[tuple[int, int], ...]  # slot and blueprint of each

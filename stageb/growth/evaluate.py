@@ -8,12 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from stageb import disk
-from stageb import world as worlds
-from stageb.cli import parse_run
+from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
-from stageb.figures import interval, short, wilson
 from stageb.growth import devices
 from stageb.growth.compare import OTHERS, Outcome, compare, plain
 from stageb.growth.config import GrowthConfig
@@ -23,7 +20,10 @@ from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
 from stageb.growth.stored import Stored, stored, with_data
 from stageb.growth.tasks import TAUGHT
-from stageb.world import World, decode, encode
+from stageb.job import world as worlds
+from stageb.job.world import World, decode, encode
+from stageb.runs.figures import interval, short, wilson
+from stageb.store import disk
 
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
 

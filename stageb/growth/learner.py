@@ -14,14 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import draws, ppo, seeds
+from stageb import draws, seeds
 from stageb.growth import memory
 from stageb.growth.config import GrowthConfig
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
 from stageb.growth.step import Batch, Step
-from stageb.nonfinite import IN_A_ROW, LeftOut
+from stageb.training import ppo
+from stageb.training.nonfinite import IN_A_ROW, LeftOut
 
 
 @dataclass(frozen=True, slots=True)

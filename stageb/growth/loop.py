@@ -8,20 +8,20 @@ commit holds the learner and the number of updates, which names every random str
 
 from __future__ import annotations
 
-from stageb import loggers, speaking
-from stageb import world as worlds
 from stageb.growth import devices
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot
 from stageb.growth.ranks import Ranks
 from stageb.growth.run import Run
 from stageb.growth.schedule import Schedule
-from stageb.world import World
+from stageb.job import world as worlds
+from stageb.job.world import World
+from stageb.runs import log_level, loggers
 
 
 def fit(config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
     """Run, or go on with, the run that ``config`` names. Returns the exit code."""
-    speaking.at(config.log_level)
+    log_level.at(config.log_level)
     loggers.check(config.loggers)
     devices.check(config.fabric)
     return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from stageb import disk
 from stageb.config import require
 from stageb.errors import InputError
 from stageb.growth import picture
@@ -17,6 +16,7 @@ from stageb.growth.deciding import CONTROLLERS, Decider
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.stored import stored, with_data
 from stageb.growth.types import SLOTS
+from stageb.store import disk
 
 
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stageb.figures import short
 from stageb.growth.config import GrowthConfig
 from stageb.growth.schedule import Schedule
+from stageb.runs.figures import short
 
 
 def opening(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from stageb import heap
 from stageb.growth import ddp
 from stageb.growth.config import GrowthConfig
 from stageb.growth.ddp import Together
@@ -21,7 +20,8 @@ from stageb.growth.environment import Block, Episodes, Places, Setting, play
 from stageb.growth.learner import Played
 from stageb.growth.schedule import Schedule, cut
 from stageb.growth.types import Ended
-from stageb.world import World, decode, encode, pack, unpack
+from stageb.job.world import World, decode, encode, pack, unpack
+from stageb.training import allocator
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Ranks:
     def __init__(self, config: GrowthConfig, schedule: Schedule, world: World) -> None:
         """Reads the task. Raises ``ConfigError`` and ``InputError``, the same on every rank."""
         torch.backends.cudnn.deterministic = True
-        heap.keep_freed(world.device)
+        allocator.keep_freed(world.device)
         self.config, self.schedule, self.world = config, schedule, world
         ddp.check(config, world.world_size)
         self.setting = Setting.of(config, world.device)

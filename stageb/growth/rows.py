@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.curves import Curves
-from stageb.figures import rounded
 from stageb.growth.types import SLOTS, Ended
+from stageb.runs.curves import Curves
+from stageb.runs.figures import rounded
 
 MEANS = ("objective", "accuracy", "reward", "extra", "germinated", "fossilized", "culled")
 LEARNT = "policy_loss value_loss entropy approx_kl clip_frac grad_norm explained_variance skipped epochs".split()

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from stageb import runs
-from stageb.figures import rounded, short
 from stageb.growth import devices, progress, rows
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, snapshot_of
@@ -22,10 +20,12 @@ from stageb.growth.learner import Learner, Played, between
 from stageb.growth.ranks import Round
 from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
-from stageb.logs import View
-from stageb.ppo import Figures
-from stageb.progress import Plan, finished_already
-from stageb.runs import METRICS, LearningRun
+from stageb.runs import run
+from stageb.runs.figures import rounded, short
+from stageb.runs.logs import View
+from stageb.runs.progress import Plan, finished_already
+from stageb.runs.run import METRICS, LearningRun
+from stageb.training.ppo import Figures
 
 EPISODES = "episodes.jsonl"
 CHECKPOINT = "checkpoint.pt"
@@ -52,7 +52,7 @@ class Run(LearningRun):
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        if fresh or not runs.is_finished(self.config.output):
+        if fresh or not run.is_finished(self.config.output):
             return False
         self._open(False)
         finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1]))
@@ -71,7 +71,7 @@ class Run(LearningRun):
             self.learner.load(torch.load(path, map_location="cpu", weights_only=True))
         shares = self.schedule.shares(len(places))
         ranks = [{"device": place, "environments": share} for place, share in zip(places, shares, strict=True)]
-        runs.describe(self.journal, self._yaml, ("torch", "lightning"), {**self._facts, "ranks": ranks})
+        run.describe(self.journal, self._yaml, ("torch", "lightning"), {**self._facts, "ranks": ranks})
         held = self.journal.rows(METRICS)
         opening = progress.opening(self.config, self.schedule, done, held[-1] if held else None)
         also = devices.told(places, shares, self.config.growth.block)
@@ -89,7 +89,7 @@ class Run(LearningRun):
         precision = self.config.fabric.precision
         mixed = precision if precision in ("bf16-mixed", "16-mixed") else "32"
         shaping = {**asdict(self.config), "precision": mixed}
-        self.journal = runs.open_journal(self.config.output, shaping, NOT_SHAPING, fresh)
+        self.journal = run.open_journal(self.config.output, shaping, NOT_SHAPING, fresh)
 
     # Updates
 

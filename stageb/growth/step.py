@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import graphs, ppo
 from stageb.config import PpoConfig
 from stageb.growth.policy import Policy
+from stageb.training import cuda_graphs, ppo
 
 WARM_UP = 3  # steps before one is recorded
 
@@ -79,7 +79,7 @@ class Step:
         seen, actions, *rest = like.seen, like.actions, like.log_probs, like.advantages, like.returns
         observations, memory, legal = (each.clone() for each in seen)
         held = Batch((observations, memory, legal), actions.clone(), *(torch.full_like(each, torch.nan) for each in rest))
-        return held, graphs.recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(WARM_UP)])
+        return held, cuda_graphs.recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(WARM_UP)])
 
     def _take(self, batch: Batch) -> Tensor:
         losses = ppo.ppo_loss(self.policy(batch.seen, batch.actions), batch, self.config, self._entropy_weight)

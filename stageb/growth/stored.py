@@ -8,11 +8,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from stageb.commits import committed
 from stageb.errors import InputError
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, taken_up
-from stageb.trust import file_of, refuse
+from stageb.store.commits import committed
+from stageb.store.trust import file_of, refuse
 
 WEIGHTS = "weights/policy.safetensors"
 

@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from stageb import nonfinite
-from stageb.graphs import Recorder
 from stageb.growth import bank
 from stageb.growth.blocks import Seeds, Slot, forward, parted
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, segment
 from stageb.growth.types import SLOTS
+from stageb.training import nonfinite
+from stageb.training.cuda_graphs import Recorder
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 SCALE, LARGEST_SCALE = 1024.0, 65536.0  # of 16-mixed losses: at first, and at most

@@ -25,8 +25,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stageb import disk
 from stageb.guidance.types import Ticket
+from stageb.store import disk
 
 _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])")
 

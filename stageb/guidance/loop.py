@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stageb import loggers, speaking
-from stageb import world as worlds
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import looked_into
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
 from stageb.guidance.schedule import Round
-from stageb.world import World
+from stageb.job import world as worlds
+from stageb.job.world import World
+from stageb.runs import log_level, loggers
 
 
 def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -26,7 +26,7 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 
     Raises ``InputError`` before anything is started where the input cannot be used.
     """
-    speaking.at(config.log_level)
+    log_level.at(config.log_level)
     loggers.check(config.loggers)
     inputs = read_inputs(config)
     return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh, inputs))

@@ -15,7 +15,6 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
-from stageb.figures import clock
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.budget import dealt
 from stageb.guidance.gate.decide import STRONG
@@ -26,7 +25,8 @@ from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import NOWHERE, Round, Schedule
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import FOLDS, Guidance
-from stageb.progress import console
+from stageb.runs.figures import clock
+from stageb.runs.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 LITTLE = 0.1  # of a mission's part of gate.alpha

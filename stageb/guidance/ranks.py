@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from stageb import engines, pulse
+from stageb import engines
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer, open_eyes
 from stageb.engines.thinking import thinks
@@ -22,8 +22,10 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
-from stageb.world import Json, World, decode, encode
+from stageb.job import heartbeat
+from stageb.job.world import Json, World, decode, encode
 
+FOLLOWER = "stageb.guidance.follower:respond"  # what the scripted engine runs where no function is named
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
 
 
@@ -157,13 +159,20 @@ class EveryRank:
         return [tuple(Completion(**each) for each in answer) for group in rows for answer in group]
 
 
+def with_follower(model: ModelConfig) -> ModelConfig:
+    """``model``, with the shipped follower of rules where the scripted engine is to run and no function is named."""
+    unnamed = model.engine == "scripted" and model.model_name_or_path == ModelConfig.model_name_or_path
+    return replace(model, model_name_or_path=FOLLOWER) if unnamed else model
+
+
 def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
     """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
     if world.world_size > 1 and model.device_map is not None:
         if world.is_global_zero:
             print(f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device")
         model = replace(model, device_map=None)
-    with pulse.at("loading the model", "quiet"):
+    model = with_follower(model)
+    with heartbeat.at("loading the model", "quiet"):
         engine = engines.build(model, world.device)
     if use_images:
         open_eyes(engine, model.engine)

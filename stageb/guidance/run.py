@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stageb import launching, runs
 from stageb.guidance import learning, summary
 from stageb.guidance.answers import FEWEST, check_readable
 from stageb.guidance.config import LoopConfig
@@ -38,14 +37,16 @@ from stageb.guidance.state import (
     to_plain,
 )
 from stageb.guidance.types import Answers, Candidate, Guidance, Record
-from stageb.loggers import Loggers
-from stageb.progress import finished_already
+from stageb.job import launching
+from stageb.runs import run
+from stageb.runs.loggers import Loggers
+from stageb.runs.progress import finished_already
 
 UNCHANGED = "unchanged"
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 
 
-class Run(runs.Run):
+class Run(run.Run):
     """One run: where it stands, and what is written and said of it."""
 
     progress: Progress  # from ``begin`` on, as this
@@ -65,7 +66,7 @@ class Run(runs.Run):
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its table is shown again, and no model is needed."""
-        if fresh or self.config.guidance.reset_on_rerun or not runs.is_finished(self.config.output):
+        if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output):
             return False
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
         self._take_up()

@@ -14,7 +14,7 @@ from stageb.guidance.files.artifacts import folder
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
-from stageb.journal import Journal
+from stageb.store.journal import Journal
 
 WIDTH = 120  # of the summary where it goes to a file
 

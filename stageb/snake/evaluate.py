@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from stageb import seeds
-from stageb import world as worlds
 from stageb.config import FabricConfig, require
-from stageb.figures import wilson
+from stageb.job import world as worlds
+from stageb.job.world import World, decode, encode
+from stageb.runs.figures import wilson
 from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.game import Game
 from stageb.snake.rollout import Autocast
 from stageb.snake.stored import Stored, stored_agent
 from stageb.snake.types import Played
-from stageb.world import World, decode, encode
 
 LOOK = 32  # steps between two questions to the device whether all games are over
 Rows = list[list[int]]  # of games, by the fields of Played

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from stageb import draws, ppo, pulse, seeds
-from stageb.nonfinite import TOLD, LeftOut
+from stageb import draws, seeds
+from stageb.job import heartbeat
+from stageb.job.world import World
 from stageb.snake.schedule import Schedule
 from stageb.snake.step import Step
 from stageb.snake.types import Batch, Rollout
-from stageb.world import World
+from stageb.training import ppo
+from stageb.training.nonfinite import TOLD, LeftOut
 
 
 class Learner:
@@ -55,7 +57,7 @@ class Learner:
         with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, when it lays out gradients
             for batch in batches:
                 steps.append(self.step.take(batch))
-                pulse.tick()
+                heartbeat.tick()
         return steps
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:

@@ -7,18 +7,18 @@ and the number of updates, which names every random stream.
 
 from __future__ import annotations
 
-from stageb import loggers, speaking
-from stageb import world as worlds
+from stageb.job import world as worlds
+from stageb.job.world import World
+from stageb.runs import log_level, loggers
 from stageb.snake.config import SnakeConfig
 from stageb.snake.ranks import Ranks, games_of
 from stageb.snake.run import Run
 from stageb.snake.schedule import Schedule
-from stageb.world import World
 
 
 def fit(config: SnakeConfig, resolved_yaml: str, fresh: bool) -> int:
     """Run, or go on with, the run that ``config`` names. Returns the exit code."""
-    speaking.at(config.log_level)
+    log_level.at(config.log_level)
     loggers.check(config.loggers)
     return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stageb import disk, seeds
+from stageb import seeds
 from stageb.config import require
 from stageb.errors import InputError, StagebError, shown
 from stageb.snake import picture
@@ -25,6 +25,7 @@ from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.evaluate import play_out
 from stageb.snake.game import Game
 from stageb.snake.stored import stored_agent
+from stageb.store import disk
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stageb.figures import short
+from stageb.runs.figures import short
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.schedule import Schedule
 

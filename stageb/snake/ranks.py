@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import heap, ppo, replicas, seeds
+from stageb import seeds
 from stageb.config import require
-from stageb.replicas import digest_of
+from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.snake import evaluate
 from stageb.snake.agent import Agent
 from stageb.snake.config import ACCELERATORS, SnakeConfig
@@ -24,7 +24,8 @@ from stageb.snake.rollout import Player
 from stageb.snake.schedule import MOST_GAMES, Schedule, games_for
 from stageb.snake.step import Step
 from stageb.snake.types import Played, Rollout
-from stageb.world import World, decode, encode, pack, unpack
+from stageb.training import allocator, ppo, replicas
+from stageb.training.replicas import digest_of
 
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
@@ -54,7 +55,7 @@ class Ranks:
 
     def __init__(self, config: SnakeConfig, schedule: Schedule, world: World) -> None:
         self.config, self.schedule, self.world = config, schedule, world
-        heap.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
+        allocator.keep_freed(world.device)  # a step of the optimiser frees and allocates the same tensors as the one before
         numbers = schedule.share(world.rank)
         self.agent = Agent(config.agent, config.game.size, config.seed)
         optimizer = torch.optim.Adam(self.agent.parameters(), eps=ppo.ADAM_EPSILON, fused=True)

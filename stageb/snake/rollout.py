@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import draws, graphs, seeds
+from stageb import draws, seeds
 from stageb.snake.agent import Agent
 from stageb.snake.game import Game
 from stageb.snake.types import Played, Rollout
+from stageb.training import cuda_graphs
 
 Autocast = Callable[[], AbstractContextManager[Any]]
 AT_ONCE = 65_536  # final observations that the agent reads at a time
@@ -124,7 +125,7 @@ class Player:
     def _record(self, first_step: int) -> None:
         """Make a step a CUDA graph. The steps taken on the way are undone."""
         kept = self.game.state()
-        self._replay = graphs.recorded(self._one_step, self._warm_up)
+        self._replay = cuda_graphs.recorded(self._one_step, self._warm_up)
         self.game.load(kept)
         self._begin(first_step)
 

@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from stageb import runs
-from stageb.commits import committed
-from stageb.curves import Curves
-from stageb.figures import rounded, short
-from stageb.logs import View
-from stageb.ppo import Figures
-from stageb.progress import Plan, finished_already
-from stageb.runs import METRICS, LearningRun
+from stageb.runs import run
+from stageb.runs.curves import Curves
+from stageb.runs.figures import rounded, short
+from stageb.runs.logs import View
+from stageb.runs.progress import Plan, finished_already
+from stageb.runs.run import METRICS, LearningRun
 from stageb.snake import progress
 from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.ranks import Checkpoint
 from stageb.snake.schedule import Schedule
 from stageb.snake.stored import WEIGHTS
 from stageb.snake.types import Played
+from stageb.store.commits import committed
+from stageb.training.ppo import Figures
 
 CHECKPOINT = "checkpoint.pt"
 NOT_SHAPING = (
@@ -84,7 +84,7 @@ class Run(LearningRun):
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        if fresh or not runs.is_finished(self.config.output):
+        if fresh or not run.is_finished(self.config.output):
             return False
         self._open(False, self._committed_games)
         finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1], self.config))
@@ -98,7 +98,7 @@ class Run(LearningRun):
         done = state["update"] if state else 0
         self._skipped = state["skipped"] if state else 0
         facts = {"games": schedule.all_games, "per_rank_num_envs": schedule.games, **self._facts}
-        runs.describe(self.journal, self._yaml, ("torch", "lightning"), facts)
+        run.describe(self.journal, self._yaml, ("torch", "lightning"), facts)
         rows = self.journal.rows(METRICS)
         opening = progress.opening(self.config, schedule, done, rows[-1] if rows else None)
         self._show(VIEW, Plan("update", schedule.updates, done), opening)
@@ -118,7 +118,7 @@ class Run(LearningRun):
     def _open(self, fresh: bool, games: int) -> None:
         precision = self.config.fabric.precision
         shaping = {**asdict(self.config), "games": games, "precision": "bf16-mixed" if precision == "bf16-mixed" else "32"}
-        self.journal = runs.open_journal(self.config.output, shaping, NOT_SHAPING, fresh)
+        self.journal = run.open_journal(self.config.output, shaping, NOT_SHAPING, fresh)
 
     # Updates
 

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import graphs, ppo
 from stageb.config import PpoConfig
+from stageb.job.world import World
 from stageb.snake.types import Batch
-from stageb.world import World
+from stageb.training import cuda_graphs, ppo
 
 WARM_UP = 11  # steps before one is recorded: DDP times its first ten, and lays gradients out anew after the first
 
@@ -71,7 +71,7 @@ class Step:
         """Make a step a CUDA graph."""
         # Fabric makes DDP on a stream of its own, as recording wants it; torch warns that it is not the one worked on.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        self._replay = graphs.recorded(
+        self._replay = cuda_graphs.recorded(
             lambda: self._take(self._batch), lambda: [self._take(self._batch) for _ in range(WARM_UP)]
         )
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from stageb.commits import committed
 from stageb.errors import InputError
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
-from stageb.trust import file_of
+from stageb.store.commits import committed
+from stageb.store.trust import file_of
 
 WEIGHTS = "weights/agent.safetensors"
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from torch import Tensor
 
-from stageb import pictures
 from stageb.engines.vision import DRAWN, THREADS, Eyes
 from stageb.seeds import uniform
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Box, Object, Sample
+from stageb.untrusted import pictures
 
 KEPT = 2 << 30  # bytes of images that are kept
 KNOWN = 1 << 15  # views whose names are: more than any step shows, few enough for a run of any length

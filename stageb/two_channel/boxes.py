@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stageb import disk
-from stageb.cli import WordParser
+from stageb.cli.parsing import WordParser
 from stageb.errors import InputError, shown
+from stageb.store import disk
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import Imported

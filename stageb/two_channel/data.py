@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, BadLine
-from stageb.json_lines import FaultError, filled_lines, object_on, short, upright_picture_named
 from stageb.two_channel.types import Box, Object, Sample
+from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.json_lines import FaultError, filled_lines, object_on, short, upright_picture_named
 
 KIND = "sample"
 SHAPE = '{"images": ["photo.jpg"], "width": 640, "height": 480, "objects": [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]}'

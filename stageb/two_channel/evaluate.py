@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from stageb import disk, trust
-from stageb import world as worlds
 from stageb.config import FabricConfig, require
 from stageb.engines.protocol import Decode
+from stageb.job import world as worlds
+from stageb.job.world import Json, World, decode, encode
+from stageb.store import disk, trust
 from stageb.two_channel import data, metrics, model, picture, predictions
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.matching import match
@@ -18,7 +19,6 @@ from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import stored_model
 from stageb.two_channel.text import Spelling, parse, spelling_of, truth
 from stageb.two_channel.types import Placed, Sample
-from stageb.world import Json, World, decode, encode
 
 COLUMNS = 2  # of pictures in a sheet
 

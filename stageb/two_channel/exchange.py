@@ -25,10 +25,10 @@ from torch import Tensor
 
 from stageb.engines.protocol import Decode
 from stageb.errors import StagebError
+from stageb.job.world import World, decode, encode
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.types import Rollout, Sample
-from stageb.world import World, decode, encode
 
 GROUPS = 16  # in which a rank sends off the answers of a step, at least one in each
 LOOK_S = 0.05  # between two looks whether answers have ended

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from stageb import disk, strict_json
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.json_lines import FaultError, file_named, lines, short, upright_picture_named
+from stageb.store import disk
 from stageb.two_channel.types import Box
+from stageb.untrusted import strict_json
+from stageb.untrusted.json_lines import FaultError, file_named, lines, short, upright_picture_named
 
 MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
 NO_AREA, TWICE, CROWD, CUT = "without area", "told twice", "crowds", "cut at the edges"

@@ -21,16 +21,16 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb import pulse
-from stageb.muon import Muon
-from stageb.nonfinite import LeftOut
+from stageb.job import heartbeat
+from stageb.job.world import World
+from stageb.training.muon import Muon
+from stageb.training.nonfinite import LeftOut
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
 from stageb.two_channel.types import Sample, Target
-from stageb.world import World
 
 BETAS = (0.9, 0.98)
 
@@ -157,7 +157,7 @@ class Learner:
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
         tally.pack_s += made - begun
         tally.forward_s += time.perf_counter() - made
-        pulse.tick()
+        heartbeat.tick()
 
     def _finish(self, tally: _Tally) -> Figures:
         """Reduce gradients, and step."""

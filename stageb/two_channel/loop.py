@@ -7,18 +7,18 @@ step is one step of the optimiser, on the same targets at every world size. Any 
 
 from __future__ import annotations
 
-from stageb import loggers, speaking
-from stageb import world as worlds
+from stageb.job import world as worlds
+from stageb.job.world import World
+from stageb.runs import log_level, loggers
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs, read
 from stageb.two_channel.ranks import Ranks
 from stageb.two_channel.run import Run
-from stageb.world import World
 
 
 def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
     """Run, or go on with, the run that ``config`` names. Returns the exit code."""
-    speaking.at(config.log_level)
+    log_level.at(config.log_level)
     loggers.check(config.loggers)
     inputs = read(config)
     return worlds.run(config.fabric, lambda world: main(world, config, inputs, resolved_yaml, fresh))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stageb.pictures import opened, pillow, read
 from stageb.two_channel.text import seen
 from stageb.two_channel.types import Match, Object, Placed, Sample
+from stageb.untrusted.pictures import opened, pillow, read
 
 WIDTH = 400  # of an image in a picture, in pixels
 GAP = 8

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stageb import pictures
+from stageb.untrusted import pictures
 
 BYTES = 256
 ODD = (101, 67)  # a size that is no whole number of patches

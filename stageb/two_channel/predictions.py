@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stageb import disk
 from stageb.errors import BadInputError, BadLine
-from stageb.json_lines import FaultError, filled_lines, object_on, short
+from stageb.store import disk
 from stageb.two_channel.metrics import Told
 from stageb.two_channel.types import BINS, Placed, Sample
+from stageb.untrusted.json_lines import FaultError, filled_lines, object_on, short
 
 KIND = "prediction"
 SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'

@@ -19,9 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stageb import heap
 from stageb.config import require
 from stageb.errors import InputError, StagebError
+from stageb.job.world import World, decode, encode
+from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import viewed
 from stageb.two_channel.config import TwoChannelConfig
@@ -34,7 +35,6 @@ from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.targets import of_truth
 from stageb.two_channel.types import Rollout, Sample, Target
-from stageb.world import World, decode, encode
 
 Taught = tuple[Sample, Target]
 
@@ -70,7 +70,7 @@ class Ranks:
     def __init__(self, config: TwoChannelConfig, inputs: Inputs, world: World, folder: str) -> None:
         """``folder`` is that, or the name, of the checkpoint to begin with."""
         self.config, self.inputs, self.world = config, inputs, world
-        heap.keep_freed(world.device)
+        allocator.keep_freed(world.device)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         dtype = model.answering(config.fabric, world.device)
         self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)

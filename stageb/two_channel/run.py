@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from stageb import disk, runs
-from stageb.curves import Curves
-from stageb.figures import rounded
-from stageb.logs import View
-from stageb.progress import Plan, finished_already
-from stageb.runs import METRICS, LearningRun
+from stageb.runs import run
+from stageb.runs.curves import Curves
+from stageb.runs.figures import rounded
+from stageb.runs.logs import View
+from stageb.runs.progress import Plan, finished_already
+from stageb.runs.run import METRICS, LearningRun
+from stageb.store import disk
 from stageb.two_channel import evaluate, metrics, model, progress, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import summary
@@ -67,7 +68,7 @@ class Run(LearningRun):
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        if fresh or not runs.is_finished(self.config.output):
+        if fresh or not run.is_finished(self.config.output):
             return False
         self._open(False)
         finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1], self.config))
@@ -79,7 +80,7 @@ class Run(LearningRun):
         self._open(fresh)
         state, path = self.journal.state, self.journal.path(CHECKPOINT)
         self._skipped = state["skipped"] if state else 0
-        runs.describe(self.journal, self._yaml, ("torch", "lightning", "transformers", "peft"), self._facts)
+        run.describe(self.journal, self._yaml, ("torch", "lightning", "transformers", "peft"), self._facts)
         named = self.config.model.model_name_or_path
         if named is None:
             base = self.folder / stored.BASE
@@ -110,7 +111,7 @@ class Run(LearningRun):
     def _open(self, fresh: bool) -> None:
         precision = self.config.fabric.precision
         read = {"data_digest": self.inputs.digest, "precision": "bf16-mixed" if precision == "bf16-mixed" else "32"}
-        self.journal = runs.open_journal(self.config.output, {**asdict(self.config), **read}, NOT_SHAPING, fresh)
+        self.journal = run.open_journal(self.config.output, {**asdict(self.config), **read}, NOT_SHAPING, fresh)
 
     # Steps
 

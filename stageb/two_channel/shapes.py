@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stageb import disk
-from stageb.pictures import as_png, pillow
 from stageb.seeds import stream, uniform
+from stageb.store import disk
+from stageb.untrusted.pictures import as_png, pillow
 
 SIDES = (64, 96)  # of an image, in pixels, in multiples of ``STEP``
 STEP = 32

@@ -14,10 +14,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from stageb import disk
-from stageb.commits import committed
 from stageb.errors import InputError
-from stageb.trust import file_of
+from stageb.store import disk
+from stageb.store.commits import committed
+from stageb.store.trust import file_of
 
 MODEL = "model"  # the folder, in the run's
 BASE = "base"  # the folder of a small model as it was made, in the run's

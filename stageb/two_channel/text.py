@@ -18,9 +18,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from stageb.clean_text import text_fault
 from stageb.errors import InputError
 from stageb.two_channel.types import BINS, Bins, Box, Object, Parsed, Placed, Sample
+from stageb.untrusted.clean_text import text_fault
 
 COORDINATES = tuple(f"<|coord_{number}|>" for number in range(BINS))  # the tokens, in order
 

@@ -21,10 +21,10 @@ from docs.pages import GUIDES, PAGES, ROOT, Block, blocks, commands
 from programs.processes import clean_environment
 from programs.shell import Shell
 
-from stageb import loops
 from stageb.__main__ import COMMANDS
-from stageb.cli import FLAGS, chosen_loop, read_file, split
-from stageb.draft import LOOP, Draft
+from stageb.cli import registry
+from stageb.cli.draft import LOOP, Draft
+from stageb.cli.parsing import FLAGS, chosen_loop, read_file, split
 from stageb.errors import StagebError
 
 INFOS = {"sh", "console", "text", "python", "json", "yaml", "toml", "csv", "html"}
@@ -136,7 +136,7 @@ def assert_exists(words: Sequence[str]) -> None:
 def assert_parses(words: Sequence[str]) -> None:
     """Raise unless ``stageb`` has this command, and its keys. What commands of runs take is their loop's to say."""
     name, *rest = (word for word in words if word != "...")  # what a reader is to fill in
-    tools = loops.tools()
+    tools = registry.tools()
     assert name in COMMANDS or name in tools or name.startswith("--"), f"stageb {name}"
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
@@ -144,8 +144,8 @@ def assert_parses(words: Sequence[str]) -> None:
     options = list(split(rest))
     files = {text: read_file(str(ROOT / str(text))) for option, text in options if option == "config" and is_here(text)}
     here = [(option, text) for option, text in options if option != "config" or is_here(text)]
-    entry = tools[name] if name in tools else loops.LOOPS[chosen_loop(here, files)]
-    draft = Draft(loops.config_of(entry))
+    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(here, files)]
+    draft = Draft(registry.config_of(entry))
     for option, text in here:
         if option == "config":
             draft.add_file(str(text), files[text])

@@ -21,7 +21,7 @@ from stageb.engines import Decode, Prompt, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
-from stageb.journal import safe_name
+from stageb.store.journal import safe_name
 
 EXAMPLES = DOCS / "examples"
 OWN = {"gate.choose": "own_gate:best_by_far", "selection": "own_selection:any_fault"}

@@ -7,13 +7,13 @@ import tiny_models
 import torch
 from torch import nn
 
-from stageb import pulse
 from stageb.engines import batches, decoding
 from stageb.engines.attention import one_step
 from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import Answer, Choice, Row
 from stageb.errors import EngineError
+from stageb.job import heartbeat
 
 VOCABULARY = 300
 SHARED = tuple(range(40, 60))
@@ -133,19 +133,19 @@ def test_a_batch_that_does_not_fit_is_halved(caplog: pytest.LogCaptureFixture) -
 def test_every_step_is_a_sign_of_life(kind: str) -> None:
     engine, asked = decoder(kind), rows(6)
     engine.answers(SHARED, asked)
-    before = pulse.now().count
+    before = heartbeat.now().count
     engine.answers(SHARED, [replace(row, decode=replace(DECODE, max_new_tokens=30)) for row in asked])
-    assert 30 <= pulse.now().count - before <= 40
-    before = pulse.now().count
+    assert 30 <= heartbeat.now().count - before <= 40
+    before = heartbeat.now().count
     engine.scores(SHARED, [Choice(row.own, ((5, 6), (5, 7))) for row in asked])
-    assert pulse.now().count > before
+    assert heartbeat.now().count > before
 
 
 def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
     def refuse(engine: Decoder, shared: Any, given: list[Row], told: Any) -> list[Answer]:
-        seen.append(pulse.now().count)
+        seen.append(heartbeat.now().count)
         if len(given) > 2:
             raise torch.cuda.OutOfMemoryError("no memory left")
         return [Answer((1,), "length")] * len(given)

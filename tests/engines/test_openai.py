@@ -26,14 +26,16 @@ from contract import check_contract, requests
 from PIL import Image
 from test_scripted import babble
 
-from stageb import engines, pictures, pulse
+from stageb import engines
 from stageb.engines import Completion, Decode, Prompt, Request
 from stageb.engines import openai as engine
 from stageb.engines.config import ModelConfig
 from stageb.engines.openai import ATTEMPTS, OpenAIEngine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
-from stageb.pictures import PictureError
+from stageb.job import heartbeat
+from stageb.untrusted import pictures
+from stageb.untrusted.pictures import PictureError
 
 Behave = Callable[["Handler", dict[str, Any]], None]
 
@@ -423,9 +425,9 @@ def when_ticked(times: int) -> Behave:
     """Answers once so many more signs of life have been given; never, where there are none."""
 
     def waits(handler: Handler, body: dict[str, Any]) -> None:
-        before = pulse.now().count
+        before = heartbeat.now().count
         for _ in range(2000):
-            if pulse.now().count >= before + times:
+            if heartbeat.now().count >= before + times:
                 return well(handler, body)
             time.sleep(0.01)
         return handler.reply(b"no sign of life", 400)
@@ -447,7 +449,7 @@ def test_so_does_a_pause_between_attempts(server: Server, monkeypatch: pytest.Mo
         handler.reply(b"", 429, {"Retry-After": "2"})
         for _ in range(2):
             time.sleep(0.7)  # longer than an attempt may take
-            counts.append(pulse.now().count)
+            counts.append(heartbeat.now().count)
 
     server.next.append(refuses)
     ask(server, timeout_s=0.3)
@@ -456,9 +458,9 @@ def test_so_does_a_pause_between_attempts(server: Server, monkeypatch: pytest.Mo
 
 def test_each_answer_is_a_sign_of_life(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LOOK_S", 100.0)
-    before = pulse.now().count
+    before = heartbeat.now().count
     connect(server, concurrency=1).generate([replace(ASKED, keys=tuple(range(5)))])
-    assert before + 1 <= pulse.now().count <= before + 5
+    assert before + 1 <= heartbeat.now().count <= before + 5
 
 
 def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_none(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,7 +476,7 @@ def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_none(server: Serve
         for _ in range(20):
             handler.wfile.write(b" ")
             handler.wfile.flush()
-            counts.append(pulse.now().count)
+            counts.append(heartbeat.now().count)
             time.sleep(0.1)
         handler.wfile.write(answer)
 

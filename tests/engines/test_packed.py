@@ -8,12 +8,12 @@ import tiny_models
 import torch
 import transformers
 
-from stageb import pulse
 from stageb.engines import decoding, packed
 from stageb.engines.decoding import Decoder
 from stageb.engines.packed import Packed
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import Answer, Choice, Row
+from stageb.job import heartbeat
 
 VOCABULARY = 300
 SHARED = tuple(range(40, 60))
@@ -280,18 +280,18 @@ def test_two_models_share_a_gpu_without_running_out_of_memory(
 def test_every_look_is_a_sign_of_life() -> None:
     engine, asked = decoder(), rows(6, replace(DECODE, max_new_tokens=41))
     engine.answers(SHARED, asked)
-    before = pulse.now().count
+    before = heartbeat.now().count
     engine.answers(SHARED, asked)
-    assert 10 <= pulse.now().count - before <= 13
+    assert 10 <= heartbeat.now().count - before <= 13
 
 
 def test_so_is_every_chunk_of_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = decoder(), rows(20, replace(DECODE, max_new_tokens=1))
     engine.answers(SHARED, asked)
     monkeypatch.setattr(packed, "CHUNK_WHOLE", 5)
-    before = pulse.now().count
+    before = heartbeat.now().count
     engine.answers(SHARED, asked)
-    assert pulse.now().count - before >= 5
+    assert heartbeat.now().count - before >= 5
 
 
 def test_many_samples_of_one_prompt() -> None:

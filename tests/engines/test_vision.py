@@ -19,7 +19,7 @@ from stageb.engines.protocol import Scorer, open_eyes, without_images
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
-from stageb.pictures import PictureError
+from stageb.untrusted.pictures import PictureError
 
 SYSTEM = "You judge tickets.\nG0. A ticket passes unless a rule fails it."
 GREEDY = Decode(temperature=0.0, max_new_tokens=8)

@@ -18,11 +18,11 @@ import torch
 from contract import check_contract, check_scorer, requests
 from programs.forks import SERVER
 
-from stageb import launching, pulse
 from stageb.engines import Decode, Engine, Prompt, Question, Request, build
 from stageb.engines import vllm as engine
 from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError, EngineError
+from stageb.job import heartbeat, launching
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,9 @@ def test_a_score_is_that_of_the_answer_behind_its_prompt(folder: str) -> None:
 
 def test_every_step_is_a_sign_of_life(folder: str) -> None:
     one = load(folder)
-    before = pulse.now().count
+    before = heartbeat.now().count
     one.generate([Request(Prompt("rules", "a red valve"), Decode(max_new_tokens=2), tuple(range(5)))])
-    assert pulse.now().count == before + 5
+    assert heartbeat.now().count == before + 5
 
 
 def test_equal_requests_are_asked_once(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

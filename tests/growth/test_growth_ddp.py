@@ -20,8 +20,8 @@ from stageb.growth.data import Split
 from stageb.growth.ddp import Together, check
 from stageb.growth.kinds import Form
 from stageb.growth.types import Action, Op, View
-from stageb.replicas import DivergedError
-from stageb.world import World
+from stageb.job.world import World
+from stageb.training.replicas import DivergedError
 
 PLAN = hosts.plan(HostConfig(width=8, blend="gated"), Form((6,), 3))
 ACTIVE, ALPHAS = torch.tensor([[0, 1, -1], [-1, 2, 1]]), torch.tensor([[0.0, 0.5, 0.0], [0.0, 1.0, 0.3]])

@@ -11,7 +11,7 @@ import torch
 from growth.made_hosts import Answer, Made, answers, block, kept
 from torch import Tensor
 
-from stageb import ppo, seeds
+from stageb import seeds
 from stageb.config import PpoConfig
 from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
@@ -22,8 +22,9 @@ from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
 from stageb.growth.step import Batch
 from stageb.growth.types import SlotView, Stage, View
-from stageb.nonfinite import NonFiniteError
-from stageb.ppo import Figures
+from stageb.training import ppo
+from stageb.training.nonfinite import NonFiniteError
+from stageb.training.ppo import Figures
 
 CONFIG = GrowthConfig(
     host=HostConfig(epochs=14, blueprints=["norm", "mlp"]),

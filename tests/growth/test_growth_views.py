@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from stageb.figures import interval
 from stageb.growth import picture, views
 from stageb.growth.compare import Outcome
 from stageb.growth.config import GatesConfig
@@ -20,6 +19,7 @@ from stageb.growth.evaluate import above, table
 from stageb.growth.schedule import cut
 from stageb.growth.types import Action, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measured, Sizes
+from stageb.runs.figures import interval
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
 SIZES = Sizes(epochs=8, steps=4, host_parameters=100, extra_parameters=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from stageb.clean_text import text_fault
 from stageb.guidance.types import FOLDS, Budget, Guidance, Rule, Ticket, Verdict
+from stageb.untrusted.clean_text import text_fault
 
 LINE = st.text(min_size=1, max_size=30).filter(lambda text: not text_fault(text))
 VERDICT: st.SearchStrategy[Verdict] = st.sampled_from(["pass", "fail"])

@@ -28,7 +28,7 @@ from stageb.guidance.follower import respond
 from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
 from stageb.guidance.types import FOLDS, Guidance
-from stageb.journal import PARTS, Journal, safe_name
+from stageb.store.journal import PARTS, Journal, safe_name
 
 JUDGED = [(0, "val"), (0, "test"), (1, "train"), (1, "val"), (2, "train"), (2, "val"), (2, "test")]
 NO_VAL = {"split__train": 0.85, "split__val": 0.0}  # nothing to choose by: the last guidance is the final one

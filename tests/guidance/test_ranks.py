@@ -8,7 +8,7 @@ from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.ranks import TOGETHER, Ranks
-from stageb.world import World, run
+from stageb.job.world import World, run
 
 
 def echo(prompt: Prompt, decode: Decode, key: int) -> str:

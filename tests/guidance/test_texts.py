@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.clean_text import text_fault
 from stageb.guidance.texts import alike, copied, one_line
+from stageb.untrusted.clean_text import text_fault
 
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stageb.__main__ import main
+from stageb.cli.registry import LOOPS, Loop, Tool
 from stageb.config import OutputConfig, require
-from stageb.loops import LOOPS, Loop, Tool
 
 COUNTING = Loop(
     "Count to a number.",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from stageb.__main__ import main as stageb
+from stageb.cli.registry import LOOPS, Loop
 from stageb.growth.config import GrowthConfig
-from stageb.loops import LOOPS, Loop
 
 LOOPS["diverging"] = Loop("Grow networks, and part.", "programs.diverging:DivergingConfig", "programs.diverging:fit")
 EPOCH = 3  # of a block, in which it happens to weights and gradients

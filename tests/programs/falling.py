@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stageb.loops import LOOPS, Loop
+from stageb.cli.registry import LOOPS, Loop
 from stageb.snake.config import SnakeConfig
 
 LOOPS["falling"] = Loop("Play Snake, and fall.", "programs.falling:FallingConfig", "programs.falling:fit")
@@ -23,8 +23,8 @@ class FallingConfig(SnakeConfig):
 
 def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run that breaks on one rank."""
+    from stageb.job.world import World
     from stageb.snake import loop, rollout
-    from stageb.world import World
 
     play = rollout.Player.play
 

@@ -170,13 +170,13 @@ def _rank(
 
 def _note_waits(notes: int) -> None:
     """Have this process note what it waits in for other ranks."""
-    from stageb import pulse
+    from stageb.job import heartbeat
 
-    at = pulse.at
+    at = heartbeat.at
 
-    def noted(label: str, kind: pulse.Kind = "working") -> AbstractContextManager[None]:
+    def noted(label: str, kind: heartbeat.Kind = "working") -> AbstractContextManager[None]:
         if kind == "waiting":
             os.write(notes, f"{label}\n".encode())
         return at(label, kind)
 
-    pulse.at = noted
+    heartbeat.at = noted

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch.distributed
 
-from stageb import launching, pulse
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, StagebError, at
-from stageb.world import Work, World, run
+from stageb.job import heartbeat, launching
+from stageb.job.world import Work, World, run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--devices", default="auto")
@@ -81,11 +81,11 @@ def works(world: World) -> Mapping[str, Work]:
             time.sleep(FOREVER_S)
         while args.mishap == "tick" and item >= world.world_size:  # deep in work that gets on
             time.sleep(0.1)
-            pulse.tick()
+            heartbeat.tick()
         if args.mishap == "api":  # long work that shows signs of life: not a failure
             for _ in range(10):
                 time.sleep(0.3 * args.timeout_s)
-                pulse.tick()
+                heartbeat.tick()
         return {"square": item * item, "pair": (item, 0.1 * item), "text": "\ud800é" + "x" * args.size}
 
     return {"square": square, "where": lambda common, item: [world.rank, world.device, os.getpid()]}
@@ -95,7 +95,7 @@ def main(world: World) -> int:
     """Every rank: begin, do a share of squares with the others, have rank 0 ask for squares, end."""
     befall(world.rank, "config", "at start")
     befall(world.rank, "raise_at_start", "at start")
-    with pulse.at("loading the model", "quiet"):
+    with heartbeat.at("loading the model", "quiet"):
         befall(world.rank, "hang_in_loading", "at start")
     if args.mishap in ("config_everywhere", "disagree"):
         note_the_time()

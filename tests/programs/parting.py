@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stageb.loops import LOOPS, Loop
+from stageb.cli.registry import LOOPS, Loop
 from stageb.snake.config import SnakeConfig
 
 LOOPS["parting"] = Loop("Play Snake, and part.", "programs.parting:PartingConfig", "programs.parting:fit")

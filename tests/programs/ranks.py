@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 
-from stageb.world import World
+from stageb.job.world import World
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stageb.__main__ import main as stageb
+from stageb.cli.registry import LOOPS, Loop
 from stageb.config import FabricConfig, OutputConfig
-from stageb.journal import Journal
-from stageb.loops import LOOPS, Loop
+from stageb.job.world import World, run
 from stageb.seeds import shuffled, stream, uniform
-from stageb.world import World, run
+from stageb.store.journal import Journal
 
 LOOPS["regression"] = Loop("Learn a curve.", "programs.regression:RegressionConfig", "programs.regression:fit")
 WEIGHTS = "weights/curve.safetensors"

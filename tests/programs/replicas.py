@@ -21,7 +21,7 @@ from stageb.growth.ddp import Together, digests
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.training import EpochFigures
 from stageb.growth.types import Op
-from stageb.world import World, decode, encode, run
+from stageb.job.world import World, decode, encode, run
 
 CONFIG = GrowthConfig(
     task=TaskConfig("digits"),  # whose hosts learn; those of teachers are given

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stageb import seeds
-from stageb.loops import LOOPS, Loop
+from stageb.cli.registry import LOOPS, Loop
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import Placed, Rollout, Sample
 
@@ -52,8 +52,8 @@ def fate_of(config: ScribblingConfig) -> list[str]:
 
 def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run on answers that are made up."""
+    from stageb.job.world import World
     from stageb.two_channel import loop, rollout, text
-    from stageb.world import World
 
     inputs = loop.read(config)
     fate, answered = fate_of(config), 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stageb.cli.registry import LOOPS, Loop
 from stageb.growth.config import GrowthConfig
-from stageb.loops import LOOPS, Loop
 
 LOOPS["withering"] = Loop("Grow networks, and wither.", "programs.withering:WitheringConfig", "programs.withering:fit")
 
@@ -24,7 +24,7 @@ class WitheringConfig(GrowthConfig):
 def fit(config: WitheringConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run that breaks on one rank."""
     from stageb.growth import loop, ranks
-    from stageb.world import World
+    from stageb.job.world import World
 
     play = ranks.play
 

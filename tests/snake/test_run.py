@@ -19,7 +19,7 @@ from programs import forks
 from programs.snakes import GAMES, arguments, brief
 
 from stageb.__main__ import main
-from stageb.cli import parse
+from stageb.cli.parsing import parse
 from stageb.errors import ConfigError, StagebError
 from stageb.snake import picture
 from stageb.snake.agent import Agent

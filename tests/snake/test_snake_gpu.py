@@ -14,11 +14,11 @@ from programs import forks
 from programs.snakes import GAMES, arguments, brief
 from torch import Tensor
 
+from stageb.job.world import World
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
 from stageb.snake.types import Batch
-from stageb.world import World
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 GPUS = torch.cuda.device_count()

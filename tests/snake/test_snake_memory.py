@@ -15,7 +15,7 @@ from stageb.config import PpoConfig
 from stageb.snake.config import AgentConfig, RunnerConfig, SnakeConfig
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
-from stageb.world import World
+from stageb.job.world import World
 
 torch.set_num_threads(1)
 runner = RunnerConfig(per_rank_num_envs=128, rollout_steps=8, global_batch=1024, total_steps=1024)

@@ -10,16 +10,16 @@ import torch
 from programs.ranks import on_ranks
 from torch import Tensor
 
-from stageb import ppo
 from stageb.config import PpoConfig
-from stageb.nonfinite import NonFiniteError
-from stageb.replicas import DivergedError
+from stageb.job.world import World
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
 from stageb.snake.types import Batch, Rollout
-from stageb.world import World
+from stageb.training import ppo
+from stageb.training.nonfinite import NonFiniteError
+from stageb.training.replicas import DivergedError
 
 GAMES = 12
 CONFIG = SnakeConfig(

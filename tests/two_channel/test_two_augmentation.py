@@ -13,12 +13,12 @@ from PIL import Image
 from two_channel import made
 
 from stageb.engines.vision import Eyes
-from stageb.pictures import PictureError
 from stageb.two_channel import augmentation
 from stageb.two_channel.augmentation import View, Views, parted, shown, viewed
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Object, Sample
+from stageb.untrusted.pictures import PictureError
 
 ALL = AugmentationConfig(mirror=True, upend=True, turn=True, crop=0.5, light=0.3)
 

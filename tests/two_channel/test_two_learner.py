@@ -19,7 +19,8 @@ from two_channel import made
 from stageb.config import FabricConfig
 from stageb.engines.rows import PICTURE
 from stageb.errors import InputError
-from stageb.nonfinite import NonFiniteError
+from stageb.job.world import World, pack, unpack
+from stageb.training.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing
 from stageb.two_channel.adapters import adapt, weights
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
@@ -27,7 +28,6 @@ from stageb.two_channel.learner import Figures, Learner, optimizers_of
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
-from stageb.world import World, pack, unpack
 
 Targets = list[Any]
 

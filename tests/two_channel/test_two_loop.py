@@ -13,9 +13,9 @@ import transformers
 from programs import detectors, forks
 from safetensors.torch import load_file
 
-from stageb import progress
 from stageb.__main__ import main
-from stageb.cli import parse_run
+from stageb.cli.parsing import parse_run
+from stageb.runs import progress
 
 APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
 

@@ -18,7 +18,7 @@ from lab.bench.learning import data
 from lab.bench.learning.classic import LEARNERS
 from lab.bench.learning.method import DTYPE, ENGLISH, Judge, Learnt, Method, Task
 from lab.bench.learning.proposer import idle
-from stageb import disk, engines
+from stageb import engines
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Engine
 from stageb.engines.scripted import ScriptedEngine
@@ -27,6 +27,7 @@ from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.splits import SPLITS, split_tickets
 from stageb.guidance.types import Split, Ticket
+from stageb.store import disk
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 Noise = Literal["shuffled", "one-rule", "idle"]

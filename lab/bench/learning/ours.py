@@ -12,7 +12,7 @@ from typing import Any
 
 from lab.bench.learning import data
 from lab.bench.learning.method import DTYPE, Learnt, Point, Task
-from stageb.cli import parse
+from stageb.cli.parsing import parse
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder

@@ -16,7 +16,7 @@ from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState, Tally
 from stageb.guidance.types import Budget, Candidate, Guidance, Proposal, Record, shallow
-from stageb.journal import Journal, safe_name
+from stageb.store.journal import Journal, safe_name
 
 Row = dict[str, Any]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from stageb import runs
 from stageb.engines.config import HOW_ASKED
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import append_some
 from stageb.guidance.files.guidance_file import to_json
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.ranks import Ranks
-from stageb.journal import Journal
+from stageb.runs import run
+from stageb.store.journal import Journal
 
 NOT_SHAPING = (  # keys that change no artifact, or do so through what is compared beside them
     "output.",
@@ -37,8 +37,8 @@ def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: In
     shaping["round_size"] = ranks.round_size
     shaping["group_size"] = ranks.group_size
     shaping["first_guidance"] = [to_json(guidance) for guidance in inputs.guidance.values()]
-    journal = runs.open_journal(config.output, shaping, NOT_SHAPING, fresh or config.guidance.reset_on_rerun)
-    runs.describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
+    journal = run.open_journal(config.output, shaping, NOT_SHAPING, fresh or config.guidance.reset_on_rerun)
+    run.describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
     if journal.number == 0:
         rows = [
             {"file": bad.line.path, "line": bad.line.line, "what": bad.line.what, "raw": bad.raw} for bad in inputs.set_aside

@@ -15,14 +15,14 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from stageb import strict_json
-from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.reflection.edits import number
 from stageb.guidance.types import FOLDS, HEADLINE_KEY, NOTHING, Budget, Guidance, Rule
-from stageb.trust import file_of
+from stageb.store.trust import file_of
+from stageb.untrusted import strict_json
+from stageb.untrusted.clean_text import text_fault
 
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them

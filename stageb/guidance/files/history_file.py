@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stageb import disk, strict_json
 from stageb.errors import BadInputError, BadLine
+from stageb.store import disk
+from stageb.untrusted import strict_json
 
 FIELDS = {"mission": str, "step": int, "action": str, "source": str, "at": str, "by": str, "guidance": dict}
 

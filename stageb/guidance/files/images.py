@@ -19,13 +19,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stageb import pictures, pulse
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import UseImages
 from stageb.guidance.files.numbers import number_of
 from stageb.guidance.types import Images, Ticket
-from stageb.json_lines import FaultError, picture_named, short
-from stageb.world import World, decode, encode
+from stageb.job import heartbeat
+from stageb.job.world import World, decode, encode
+from stageb.untrusted import pictures
+from stageb.untrusted.json_lines import FaultError, picture_named, short
 
 THREADS = 8  # of a rank, that look at images
 
@@ -101,5 +102,5 @@ def _looked_into(path: str) -> dict[str, str]:
 
 
 def _ticked(found: Mapping[str, str]) -> dict[str, str]:
-    pulse.tick()
+    heartbeat.tick()
     return dict(found)

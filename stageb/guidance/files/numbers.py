@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stageb.json_lines import FaultError, short
+from stageb.untrusted.json_lines import FaultError, short
 
 _IMAGE = re.compile(r"\D*(\d{1,9})\D*")
 

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from stageb.guidance.config import ColumnsConfig
-from stageb.json_lines import FaultError, short
+from stageb.untrusted.json_lines import FaultError, short
 
 SUFFIXES = (".csv", ".tsv")
 _IMAGE = re.compile(r"image_[1-9][0-9]{0,8}")

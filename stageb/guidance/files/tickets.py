@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from stageb.clean_text import text_fault
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import ColumnsConfig, UseImages
 from stageb.guidance.files.images import with_images
@@ -24,7 +23,8 @@ from stageb.guidance.files.numbers import number_of
 from stageb.guidance.files.tables import SUFFIXES, Cells, Table
 from stageb.guidance.groups import join_equal
 from stageb.guidance.types import UNKNOWN, Ticket
-from stageb.json_lines import FaultError, filled_lines, lines, object_on, short
+from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.json_lines import FaultError, filled_lines, lines, object_on, short
 
 _HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=SUMMARY>[ \t\r]*(\n|\Z)")
 KIND = "ticket"

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from stageb.cli import WordParser, parse_run
-from stageb.commits import committed
+from stageb.cli.parsing import WordParser, parse_run
 from stageb.errors import InputError, shown
 from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
@@ -20,6 +19,7 @@ from stageb.guidance.govern import screens, shared
 from stageb.guidance.govern.provenance import remembering
 from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
+from stageb.store.commits import committed
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 

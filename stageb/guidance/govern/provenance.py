@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stageb import strict_json
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.files.guidance_file import files_of_run
 from stageb.guidance.types import Guidance, Rule
-from stageb.trust import file_of
+from stageb.store.trust import file_of
+from stageb.untrusted import strict_json
 
 LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run that learnt it: what that run's files say
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stageb import disk
 from stageb.errors import InputError, JournalError, shown
 from stageb.guidance.files import history_file
 from stageb.guidance.files.guidance_file import load_seed, past, to_json
 from stageb.guidance.govern.compare import changes
 from stageb.guidance.types import Guidance
+from stageb.store import disk
 
 Agreed = Callable[[Guidance | None, Guidance], bool]
 """Whether what is in use (None: nothing) may become what is proposed."""

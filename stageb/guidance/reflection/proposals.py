@@ -11,14 +11,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from stageb import strict_json
-from stageb.clean_text import text_fault
 from stageb.engines.protocol import Completion
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, Words, case_name
 from stageb.guidance.reflection.edits import named
 from stageb.guidance.texts import copied, one_line
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
+from stageb.untrusted import strict_json
+from stageb.untrusted.clean_text import text_fault
 
 MAX_ANSWER_BYTES = 64 * 1024
 MAX_RATIONALE_CHARS = 200

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stageb.commits import REMEDY, committed
 from stageb.errors import InputError, JournalError, StagebError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import tickets as ticket_files
@@ -23,7 +22,8 @@ from stageb.guidance.report.attempts import Attempts, attempts
 from stageb.guidance.report.history import Step, replayed
 from stageb.guidance.report.judged import Judged, judged
 from stageb.guidance.types import Ticket
-from stageb.trust import file_of
+from stageb.store.commits import REMEDY, committed
+from stageb.store.trust import file_of
 
 Row = Mapping[str, Any]
 

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from stageb import disk
-from stageb.commits import REMEDY
 from stageb.errors import JournalError, shown
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.report import REPORT
 from stageb.guidance.types import Ticket
+from stageb.store import disk
+from stageb.store.commits import REMEDY
 
 # What comes of files that anybody may have written.
 UNLIKE_A_RUN = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)

@@ -12,7 +12,7 @@ from stageb.guidance.files.images import image_files
 from stageb.guidance.files.numbers import number_of
 from stageb.guidance.files.tickets import KIND, SHAPE
 from stageb.guidance.summarize.words import MISSION
-from stageb.json_lines import FaultError, filled_lines, object_on, short
+from stageb.untrusted.json_lines import FaultError, filled_lines, object_on, short
 
 MOST_FAULTS = 1000  # gathered before the first look gives up
 

@@ -14,9 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stageb import loops, pictures
-from stageb import world as worlds
-from stageb.cli import from_keywords
+from stageb.cli import registry
+from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.errors import InputError
@@ -29,9 +28,11 @@ from stageb.guidance.texts import one_line
 from stageb.guidance.use import source as tickets
 from stageb.guidance.use.output import Output, committed, rows, set_aside
 from stageb.guidance.use.progress import Progress
-from stageb.journal import flatten
+from stageb.job import world as worlds
+from stageb.job.world import World, decode, encode
 from stageb.seeds import stream
-from stageb.world import World, decode, encode
+from stageb.store.journal import flatten
+from stageb.untrusted import pictures
 
 LONGEST = 4000  # characters of a summary
 NOT_SHAPING = ("tickets", "output", "fabric.", *HOW_ASKED)
@@ -45,7 +46,7 @@ def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) ->
     with; ``fresh`` sets it aside. Raises ``stageb.StagebError`` where something cannot be used, or breaks.
     """
     given = {"tickets": tickets, "output": output, **keys}
-    config: SummarizeConfig = from_keywords("summarize", loops.tools()["summarize"], given)
+    config: SummarizeConfig = from_keywords("summarize", registry.tools()["summarize"], given)
     _run(config, fresh)
     return rows(Path(config.output))
 

@@ -12,9 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stageb import disk, loops
-from stageb import world as worlds
-from stageb.cli import from_keywords
+from stageb.cli import registry
+from stageb.cli.parsing import from_keywords
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
 from stageb.guidance.use.config import EvaluateConfig, ticket_files
@@ -24,7 +23,9 @@ from stageb.guidance.use.learnt import digests, learnt
 from stageb.guidance.use.output import rows
 from stageb.guidance.use.predict import Rounds, judge_all
 from stageb.guidance.use.source import Source
-from stageb.world import World
+from stageb.job import world as worlds
+from stageb.job.world import World
+from stageb.store import disk
 
 ON_SCREEN = 5  # tickets judged wrong
 PREDICTIONS, COMPARED = "predictions.jsonl", "compared.jsonl"
@@ -50,7 +51,7 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
     may name a YAML file of keys. Raises ``stageb.StagebError`` where something cannot be used, or breaks.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
-    config: EvaluateConfig = from_keywords("evaluate", loops.tools()["evaluate"], given)
+    config: EvaluateConfig = from_keywords("evaluate", registry.tools()["evaluate"], given)
     _run(config, fresh)
     folder = Path(config.output)
     return Evaluated(folder, json.loads((folder / EVALUATION).read_text(encoding="utf-8")))

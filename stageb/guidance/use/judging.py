@@ -19,7 +19,7 @@ from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size
 from stageb.guidance.use.rows import probabilities
 from stageb.guidance.use.source import Line, by_mission
-from stageb.world import World, decode, encode
+from stageb.job.world import World, decode, encode
 
 Judged = tuple[Answers, float | None]
 """A ticket's answers, and how probable a pass is."""

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from stageb import trust
-from stageb.cli import parse_run
-from stageb.draft import defaults
+from stageb.cli.draft import defaults
+from stageb.cli.parsing import parse_run
 from stageb.errors import ConfigError, InputError, shown
 from stageb.guidance.config import LoopConfig, PromptConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.prompts import rule_lines, words_of
 from stageb.guidance.types import Guidance
+from stageb.store import trust
 
 OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
 

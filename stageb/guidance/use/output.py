@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from stageb import commits, disk, launching
 from stageb.errors import InputError, JournalError
+from stageb.job import launching
+from stageb.store import commits, disk
 
 COMMIT = ".commit.json"
 FIELDS = {"config", "done", "bytes", "state", "finished"}

@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stageb import loops
-from stageb import world as worlds
-from stageb.cli import from_keywords
+from stageb.cli import registry
+from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, InputError
 from stageb.guidance.answers import check_readable
@@ -30,8 +29,9 @@ from stageb.guidance.use.output import Output, committed, rows, set_aside
 from stageb.guidance.use.progress import Progress
 from stageb.guidance.use.rows import Counts, counted, row
 from stageb.guidance.use.source import Line, Source
-from stageb.journal import flatten
-from stageb.world import World
+from stageb.job import world as worlds
+from stageb.job.world import World
+from stageb.store.journal import flatten
 
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = ("guidance", "compare", "tickets", "output", "max_unreadable", "fabric.", *HOW_ASKED)
@@ -56,7 +56,7 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
     ``stageb.StagebError`` where something cannot be used, or breaks.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
-    config: PredictConfig = from_keywords("predict", loops.tools()["predict"], given)
+    config: PredictConfig = from_keywords("predict", registry.tools()["predict"], given)
     _run(config, fresh)
     return predicted(Path(config.output))
 

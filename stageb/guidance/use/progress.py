@@ -8,7 +8,7 @@ import time
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from stageb.progress import console
+from stageb.runs.progress import console
 
 EVERY_S = 30.0  # between two lines where there is no terminal
 

@@ -17,7 +17,7 @@ from stageb.guidance.config import ColumnsConfig, UseImages
 from stageb.guidance.files.images import with_images
 from stageb.guidance.files.tickets import Entry, claim, entries
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
-from stageb.json_lines import FaultError
+from stageb.untrusted.json_lines import FaultError
 
 MOST_FAULTS = 1000  # gathered before the first look gives up
 

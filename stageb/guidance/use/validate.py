@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stageb import loops
-from stageb.cli import from_keywords
-from stageb.commits import COMMIT, committed
+from stageb.cli import registry
+from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.engines.outline import Outline, outline
 from stageb.engines.protocol import Prompt
@@ -25,9 +24,11 @@ from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.prompts import rollout_prompt, words_of
+from stageb.guidance.ranks import with_follower
 from stageb.guidance.schedule import Schedule
 from stageb.guidance.splits import SPLITS
-from stageb.journal import flatten
+from stageb.store.commits import COMMIT, committed
+from stageb.store.journal import flatten
 
 AT_ONCE = 1024  # prompts whose tokens are counted at once
 
@@ -83,7 +84,7 @@ def validate(**keys: Any) -> Validated:
 
     ``config`` may name a YAML file of keys. Raises ``stageb.InputError`` with everything that is wrong.
     """
-    config: LoopConfig = from_keywords("validate", loops.LOOPS["guidance"], keys)
+    config: LoopConfig = from_keywords("validate", registry.LOOPS["guidance"], keys)
     return validated(config)
 
 
@@ -100,7 +101,7 @@ def validated(config: LoopConfig) -> Validated:
     outlines = {}
     for key, model in models.items():
         try:
-            outlines[key] = outline(model, config.fabric.accelerator)
+            outlines[key] = outline(with_follower(model), config.fabric.accelerator)
         except StagebError as error:
             faults.append(BadLine(key, 0, str(error), "mend it"))
     try:

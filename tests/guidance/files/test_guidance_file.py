@@ -7,7 +7,6 @@ from guidance.made import guidances
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb import strict_json
 from stageb.errors import BadInputError
 from stageb.guidance.config import GateConfig
 from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, read_guidance, to_json
@@ -17,6 +16,7 @@ from stageb.guidance.govern.shared import apply as apply_change
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import NOTHING, Budget, Guidance, Operation, Rule
+from stageb.untrusted import strict_json
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 99) | st.sampled_from(["", "G0", "a rule", "\n"]),

@@ -9,7 +9,6 @@ from hostile import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.clean_text import text_fault
 from stageb.guidance.reflection.conditions import (
     LIMITS,
     MOST_CHARS,
@@ -19,6 +18,7 @@ from stageb.guidance.reflection.conditions import (
     number,
     read,
 )
+from stageb.untrusted.clean_text import text_fault
 
 # Reading
 

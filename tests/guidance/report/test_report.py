@@ -19,7 +19,7 @@ from guidance.report.runs import CHINESE, HOSTILE, MISSIONS, command, fit, page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageb.cli import parse
+from stageb.cli.parsing import parse
 from stageb.errors import InputError
 from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.report import REPORT, write
@@ -27,7 +27,7 @@ from stageb.guidance.report import page as pages
 from stageb.guidance.report.history import differing
 from stageb.guidance.report.read import Run, read_run
 from stageb.guidance.report.words import plain
-from stageb.journal import safe_name
+from stageb.store.journal import safe_name
 
 ASKS = {"script", "iframe", "img", "link", "object", "embed", "form", "base", "audio", "video", "image", "foreignobject"}
 VOID = {"meta", "br"}

@@ -9,7 +9,7 @@ from typing import Any
 from programs import small
 
 from stageb.guidance.config import LoopConfig
-from stageb.strict_yaml import dump
+from stageb.untrusted.strict_yaml import dump
 
 HEADLINE = "A ticket passes unless a rule fails it."
 

@@ -12,7 +12,7 @@ from programs import small
 
 import stageb
 from stageb.__main__ import main
-from stageb.journal import COMMIT
+from stageb.store.journal import COMMIT
 
 
 def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
@@ -57,8 +57,8 @@ def test_an_earlier_run_says_how_long_it_may_take(tmp_path: Path, capsys: pytest
     assert model is None
     from dataclasses import asdict
 
-    from stageb.cli import parse
-    from stageb.journal import flatten
+    from stageb.cli.parsing import parse
+    from stageb.store.journal import flatten
 
     config = flatten(asdict(parse(arguments[1:]).config))
     state = {"spent": {"rollouts": 900, "judged": 100, "reflections": 5, "tokens": 1}}

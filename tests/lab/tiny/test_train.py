@@ -16,8 +16,8 @@ from stageb.engines import Decode, Request, build
 from stageb.engines.config import ModelConfig
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt
 from stageb.guidance.types import Guidance, Rule, Ticket
-from stageb.muon import Muon
 from stageb.tiny import CHECKPOINT
+from stageb.training.muon import Muon
 
 SMALL = Recipe(steps=6, rows=1, answers=900, layers=1, width=64, inner=64, heads=2, kv_heads=1, tokenizer_rows=60, warmup=2)
 

@@ -1,0 +1,295 @@
+"""The world: a job's ranks on Lightning Fabric, and the collectives that a loop may use.
+
+A loop is one plain function, ``main(world)``, that every rank runs: Fabric has launched it and placed its device. Ranks come
+together in a handful of collectives, all ranks in the same order:
+
+    def main(world):
+        model = load(world.device)
+        for round in rounds:
+            guidance = world.broadcast(guidance)                       # rank 0's
+            mine = [answer(item) for item in world.share(round)]       # this rank's part of the work
+            parts = world.gather(encode(mine))                         # bytes of every rank, on every rank
+            guidance = world.lead(decide, parts)                        # rank 0 decides; all get what came of it
+
+    sys.exit(run(config.fabric, main))
+
+- ``broadcast`` is ``fabric.broadcast``, ``gather`` is ``fabric.all_gather``: of lengths first, then of padded bytes, since
+  Fabric would pass text through ungathered and dies of unequal shapes; ``sum`` adds tensors up. Loops that learn weights use
+  ``world.fabric`` beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so
+  that a rank that waits there for another is not taken for the one that hangs.
+- In ``lead`` rank 0 works alone, and the others answer what it asks for by ``map`` until it is done. So what rank 0 decides,
+  with other ranks' help or without, needs no agreement on hash orders or last bits: there is one source of truth.
+- Item i of a share is rank ``i % world_size``'s, by the items alone; what ``map`` hands over and brings back passes through
+  JSON even where it stays in one process. So every world size gives the same results.
+- With one process there is no process group and no message, and errors travel as usual. With several, an error anywhere ends
+  every rank within seconds (``watchdog``): rank 0 prints one ``RankError`` as its last line, after the traceback if it was a
+  bug, and all exit with 1. An ``InputError`` on rank 0 is printed as it is, and all exit with 2.
+
+A loop whose ranks have different roles, some rolling out and some learning, makes torch groups of its own below this:
+nothing here asks that ranks do equal work between two collectives, only that all come to each.
+
+Left out on purpose: work that moves to whichever rank is free, and restarting a lost rank. A run is resumed from its last
+commit by the same command, which also serves a machine that went away.
+"""
+
+from __future__ import annotations
+
+import io
+import ipaddress
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import torch
+import torch.distributed
+from lightning.fabric import Fabric
+from torch import Tensor
+
+from stageb.config import FabricConfig
+from stageb.errors import InputError, RankError, StagebError
+from stageb.job import heartbeat, launching, meeting, placement
+from stageb.job.watchdog import Watchdog, end_with, rank_error
+
+T = TypeVar("T")
+P = ParamSpec("P")
+Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
+Work = Callable[[Any, Any], Json]
+"""``(common, item) -> result``: a function of its arguments, which came through JSON (tuples are lists)."""
+
+SETTLE_S = 5.0  # for the watchdog to end this process, where a collective broke because another rank is gone
+
+
+class World:
+    """One rank's place among the ranks of a job. Made on every rank, of a Fabric that has launched."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.rank: int = fabric.global_rank
+        self.world_size: int = fabric.world_size
+        self.is_global_zero: bool = fabric.is_global_zero
+        self.device = str(fabric.device)
+        self._works: Mapping[str, Work] = {}
+        self._leading = False
+
+    def broadcast(self, value: T) -> T:
+        """Rank 0's ``value``, on every rank."""
+        if self.world_size == 1:
+            return value
+        with self.together("broadcast"):
+            return self.fabric.broadcast(value)
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """The ``data`` of every rank, by rank, on every rank."""
+        if self.world_size == 1:
+            return [data]
+        with self.together("gather"):
+            lengths = torch.as_tensor(self.fabric.all_gather(torch.tensor([len(data)]))).flatten().tolist()
+            if not max(lengths):
+                return [b""] * self.world_size
+            padded = torch.zeros(max(lengths), dtype=torch.uint8)
+            padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
+            rows = torch.as_tensor(self.fabric.all_gather(padded)).cpu()
+        return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
+
+    def sum(self, mine: Tensor, what: str = "sum") -> Tensor:
+        """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's device.
+
+        Nothing waits for the device, where Fabric's ``all_reduce`` would have every rank wait for its own first. ``what``
+        names the sum, for errors and the watchdog.
+        """
+        if self.world_size > 1:
+            with self.together(what):
+                torch.distributed.all_reduce(mine)
+        return mine
+
+    @contextmanager
+    def together(self, what: str) -> Iterator[None]:
+        """In collectives of Fabric's own, such as ``fabric.backward``: a wait for the other ranks, not work of this one.
+
+        They break where a rank is gone; the watchdog knows which, and ends this process. Raises RankError.
+        """
+        try:
+            with heartbeat.at(what, "waiting"):
+                yield
+        except RuntimeError as error:
+            if self.world_size > 1:
+                time.sleep(SETTLE_S)
+            raise rank_error(self.rank, error, what) from error
+
+    def agree(self, what: str, value: str) -> None:
+        """Raise the same InputError on every rank unless all of them hold an equal ``value``, say a digest of the inputs."""
+        first, *others = (decode(each) for each in self.gather(encode(value)))
+        for rank, held in enumerate(others, start=1):
+            if held != first:
+                raise InputError(
+                    f"{what} differs between ranks: {first!r} on rank 0, {held!r} on rank {rank}; "
+                    "give every rank the same inputs"
+                )
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """This rank's part of ``items``."""
+        return items[self.rank :: self.world_size]
+
+    def dealt(self, parts: Sequence[Sequence[T]]) -> list[T]:
+        """The items whose shares, by rank, are ``parts``."""
+        count = sum(map(len, parts))
+        return [parts[index % self.world_size][index // self.world_size] for index in range(count)]
+
+    @contextmanager
+    def at(self, label: str) -> Iterator[None]:
+        """Work of this rank that must get on: the watchdog's ``label`` for it, and an error's. Raises RankError."""
+        try:
+            with heartbeat.at(label):
+                yield
+        except RankError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise rank_error(self.rank, error, label) from error
+
+    def offer(self, works: Mapping[str, Work]) -> None:
+        """What this rank can be asked for by ``map``, by name; the same names on every rank."""
+        self._works = dict(works)
+
+    def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+        """Have rank 0 do ``act(*args)`` while the other ranks answer its maps; what it returns, on every rank."""
+        if self.is_global_zero:
+            heartbeat.name("leading")
+            self._leading = True
+            value = act(*args, **keywords)
+            self._leading = False
+            self.broadcast((None, value))
+            return value
+        nothing: tuple[bytes | None, Any] = (None, None)
+        while True:
+            asked, value = self.broadcast(nothing)
+            if asked is None:
+                return value
+            self._answer(decode(asked))
+
+    def map(self, name: str, common: Json, items: Sequence[Json], on_item: Callable[[int], None] | None = None) -> list[Any]:
+        """The work ``name`` on every item, over all ranks; the results in the items' order. On rank 0, within ``lead``.
+
+        ``on_item`` is called with the number of items that rank 0 itself has finished. Raises RankError.
+        """
+        assert self._leading, "rank 0 asks, while it leads"
+        asked = encode([name, common, items])
+        if items:
+            self.broadcast((asked, None))
+        return self._answer(decode(asked), on_item) if items else []
+
+    def _answer(self, asked: Any, on_item: Callable[[int], None] | None = None) -> list[Any]:
+        """Do this rank's share; on rank 0 all results."""
+        (name, common, items), mine = asked, []
+        for index in range(self.rank, len(items), self.world_size):
+            with self.at(f"{name} item {index}"):
+                mine.append(encode(self._works[name](common, items[index])))
+            if on_item:
+                on_item(len(mine))
+        parts = self.gather(b"[%b]" % b",".join(mine))
+        if not self.is_global_zero:
+            return []
+        return self.dealt([decode(part) for part in parts])
+
+    def facts(self) -> dict[str, Json]:
+        """What the ranks run on, for a record of the run: device, its name, world size, CPU threads per rank."""
+        device = self.fabric.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        threads = torch.get_num_threads()
+        return {"device": self.device, "device_name": name, "world_size": self.world_size, "torch_threads": threads}
+
+
+def encode(value: Json) -> bytes:
+    """``value`` as JSON bytes. Escaped to ASCII, so text with lone surrogates, which models do produce, survives."""
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def decode(data: bytes) -> Any:
+    """The value that ``encode`` was given, with tuples as lists and keys as strings."""
+    return json.loads(data)
+
+
+def pack(value: Any) -> bytes:
+    """``value`` as bytes for ``gather``: tensors, in dicts and lists with what JSON can hold."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def unpack(data: bytes) -> Any:
+    """The value that ``pack`` was given, its tensors on the devices that they came from."""
+    return torch.load(io.BytesIO(data), weights_only=True)
+
+
+def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
+    """Launch, and run ``main`` on every rank; returns what it returns.
+
+    With one process, what ``main`` raises comes out as it is, a KeyboardInterrupt too, and signals stay the caller's. With
+    several, an error or a signal ends this process here, with the message on rank 0 alone (``launching.end`` says why), and
+    the caller never sees it.
+    """
+    # cuBLAS may otherwise choose another workspace for each stream, and other bits ("Results reproducibility" in its docs).
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    launching.die_with_launcher()
+    launching.set_resume(None)
+    signals = launching.watch_signals()
+    try:
+        fabric, children = placement.launch(settings, signals.start)
+    except InputError:  # wrong on all ranks alike, and nothing is connected yet
+        signals.stop()
+        if launching.leads():
+            raise
+        launching.end(InputError.exit_code)
+    except RankError as error:
+        if signals.started:
+            end_with(error)
+        raise
+    world, threads = World(fabric), torch.get_num_threads()
+    # Not what the cores, a launcher or OMP_NUM_THREADS would have: sums on another number of threads round otherwise.
+    torch.set_num_threads(settings.threads)
+    try:
+        return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
+    finally:
+        children.watched.set()
+        launching.before_end(None)
+        signals.stop()
+        torch.set_num_threads(threads)
+
+
+def _watched(world: World, settings: FabricConfig, children: placement.Children, main: Callable[[World], int]) -> int:
+    """``main`` under the watchdog, from the first collective to the last."""
+    watchdog = Watchdog(world.rank, world.world_size, settings.timeout_s, settings.load_timeout_s, children.how_ended)
+    try:
+        host = _host(world)
+        watchdog.meet(world.broadcast(watchdog.listen(host) if world.is_global_zero else ("", 0, "")))
+    except RankError as error:
+        end_with(error)
+    children.watched.set()
+    try:
+        code = main(world)
+        with world.together("the end"):
+            world.fabric.barrier()
+        with heartbeat.at("parting"):
+            torch.distributed.destroy_process_group()
+    except (Exception, SystemExit) as error:
+        watchdog.fail(error if isinstance(error, StagebError) else rank_error(world.rank, error, heartbeat.now().label))
+    watchdog.close()
+    return code
+
+
+def _host(world: World) -> str:
+    """The address at which ranks find rank 0: 127.0.0.1 where all are on one machine. Otherwise the launcher's main
+    address, as the first rank sees it that does not take it for its own machine, as rank 0 may by a line in /etc/hosts.
+    Raises RankError."""
+    strategy = world.fabric.strategy
+    environment = getattr(strategy, "cluster_environment", None)
+    if getattr(strategy, "num_nodes", 1) == 1 or environment is None:
+        return "127.0.0.1"
+    try:
+        mine = meeting.resolve(str(environment.main_address))
+    except OSError as error:
+        raise rank_error(world.rank, error, f"looking up {environment.main_address}") from error
+    seen: list[str] = [decode(each) for each in world.gather(encode(mine))]
+    return next((each for each in seen if not ipaddress.ip_address(each.partition("%")[0]).is_loopback), mine)

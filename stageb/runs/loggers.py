@@ -1,0 +1,162 @@
+"""Loggers of Lightning's as a run's config names them: views of its figures for other programs, on rank 0 alone.
+
+What a run goes on from is in its journal; all that is read again here is which run of a service's was its own, so that the
+figures that follow go there too. A logger that breaks is left out from then on, and the run goes on without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.loggers.logger import Logger
+
+from stageb.config import LoggerConfig
+from stageb.errors import ConfigError, shown
+from stageb.store import disk
+from stageb.untrusted import strict_yaml
+
+FOLDER = "logs.d"  # in a run's folder; no folder that is named after anything has a dot in its name
+PLACES = ("root_dir", "save_dir")  # what such classes call the folder to write to
+DATABASE = "tracking_uri"  # what MLflow calls the server or the database, which it wants rather than a folder
+MADE_UP = "default_hp_metric"  # by which TensorBoard's would draw a figure of -1 beside the config
+RUN = ("id", "run_id")  # what classes of W&B's and MLflow's call a run of the service's that is to go on
+RUNS = "runs.json"  # under FOLDER: by logger, the service's run that this one is shown in
+
+
+def check(asked: Sequence[str | LoggerConfig]) -> None:
+    """Raise ``ConfigError`` for a class that is not there, is no logger, or does not take its ``init_args``.
+
+    This imports the modules that are named: a config is trusted as code is.
+    """
+    for each in asked:
+        _class(each)
+
+
+class Loggers:
+    """The loggers of a run."""
+
+    def __init__(self, asked: Sequence[str | LoggerConfig], folder: Path, tell: Callable[[str], None]) -> None:
+        """``folder`` is the run's, which holds its config; ``tell`` says what became of a logger that broke.
+
+        Raises ``ConfigError``.
+        """
+        self._tell = tell
+        self._file = folder / FOLDER / RUNS
+        self._runs = _read(self._file)
+        if asked:
+            disk.make_folder(folder / FOLDER)
+        self._loggers = [(_name(each), _made(each, folder / FOLDER, self._runs.get(_name(each)))) for each in asked]
+        self._undescribed = {name for name, _ in self._loggers} - set(self._runs)
+        self._config = folder / "config.yaml"
+
+    def log(self, figures: Mapping[str, Any], step: int) -> None:
+        """Numbers by name; what is none, is left out."""
+        numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+        self._all(lambda name, logger: logger.log_metrics(numbers, step=step))
+        if self._undescribed:
+            self._describe(strict_yaml.load(self._config.read_text(encoding="utf-8")))
+            self._undescribed.clear()
+
+    def save(self) -> None:
+        """Bring what was logged to where it goes; a run that goes on from here, goes on in the same runs of services."""
+        known = dict(self._runs)
+        self._all(self._save)
+        if self._runs != known:
+            disk.quietly(lambda: disk.replace(self._file, disk.json_lines([self._runs])))
+
+    def close(self, status: str) -> None:
+        """No more is logged; ``status`` is "success" or "aborted", which Lightning's loggers know as "failed"."""
+        self._all(lambda name, logger: logger.finalize("success" if status == "success" else "failed"))
+        self._loggers = []
+
+    def _describe(self, config: Mapping[str, Any]) -> None:
+        """Show the config to loggers whose runs have begun; some have no place for it."""
+        for logger in [logger for name, logger in self._loggers if name in self._undescribed]:
+            try:
+                logger.log_hyperparams(dict(config))
+            except NotImplementedError:
+                continue
+            except Exception as error:
+                self._tell(f"{type(logger).__name__} does not take the config: {_said(error)}")
+
+    def _save(self, name: str, logger: Logger) -> None:
+        logger.save()
+        if _takes(type(logger), RUN) and isinstance(logger.version, str):
+            self._runs[name] = logger.version
+
+    def _all(self, act: Callable[[str, Logger], None]) -> None:
+        for held in list(self._loggers):
+            try:
+                act(*held)
+            except Exception as error:  # whatever a service, a disk or a library does, the run is not to end for it
+                self._loggers.remove(held)
+                self._tell(f"{type(held[1]).__name__} is left out from now on: {_said(error)}")
+
+
+def _said(error: Exception) -> str:
+    return shown(f"{type(error).__name__}: {error}", 300)
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The services' runs that are to go on; none where there is no such file, or one that cannot be read."""
+    try:
+        held = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {name: run for name, run in held.items() if isinstance(run, str)} if isinstance(held, dict) else {}
+
+
+def _name(asked: str | LoggerConfig) -> str:
+    """A logger as its config has it."""
+    return asked if isinstance(asked, str) else f"{asked.class_path} {json.dumps(asked.init_args, sort_keys=True)}"
+
+
+def _class(asked: str | LoggerConfig) -> type[Logger]:
+    path, given = (asked, {}) if isinstance(asked, str) else (asked.class_path, asked.init_args)
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise ConfigError("loggers", path, "give a class by its whole path, such as lightning.fabric.loggers.CSVLogger")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            "loggers", path, f"there is no such class ({error}); mend the path, or install its package"
+        ) from None
+    if not (isinstance(found, type) and issubclass(found, Logger)) or inspect.isabstract(found):
+        raise ConfigError("loggers", path, "this is no class of loggers of lightning.fabric or lightning.pytorch")
+    try:
+        inspect.signature(found).bind(**{**_defaults(found, Path()), **given})
+    except TypeError as error:
+        raise ConfigError("loggers", path, f"init_args: {error}; this class takes {inspect.signature(found)}") from None
+    return found
+
+
+def _made(asked: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
+    found, given = _class(asked), {} if isinstance(asked, str) else asked.init_args
+    again = {name: run for name in _takes(found, RUN) if run}
+    try:
+        return found(**{**_defaults(found, folder), **again, **given})
+    except Exception as error:  # a package that it needs is missing, a service refuses, ...
+        path = asked if isinstance(asked, str) else asked.class_path
+        remedy = f"it cannot be made ({type(error).__name__}: {error}); install what it needs, or mend its init_args"
+        raise ConfigError("loggers", path, remedy) from error
+
+
+def _defaults(kind: type[Logger], folder: Path) -> dict[str, Any]:
+    """Where to write, for a class that asks; a server that the environment names is left as it is."""
+    defaults: dict[str, Any] = {name: str(folder) for name in _takes(kind, PLACES)}
+    defaults |= dict.fromkeys(_takes(kind, (MADE_UP,)), False)
+    for name in _takes(kind, (DATABASE,)):
+        if inspect.signature(kind).parameters[name].default is None:
+            defaults[name] = f"sqlite:///{folder}/mlflow.db"
+    return defaults
+
+
+def _takes(kind: type[Logger], names: Sequence[str]) -> list[str]:
+    """Those of ``names`` by which the class takes an argument."""
+    return [name for name in names if name in inspect.signature(kind).parameters]

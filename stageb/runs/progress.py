@@ -1,0 +1,83 @@
+"""What a person sees while a run of many updates goes on: a bar on a terminal, plain lines elsewhere. On standard error,
+rank 0 alone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from stageb.config import Level, OutputConfig
+from stageb.runs.figures import clock
+
+PAUSE_S = 10.0  # between two plain lines
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How far a run goes."""
+
+    unit: str  # what it counts: "update", "step"
+    total: int  # of these
+    done: int  # of them, where this process began
+
+
+class Progress:
+    """Counts the updates, or whatever the plan counts, of this process's part of the run, and says how it goes."""
+
+    def __init__(self, opening: str, plan: Plan, level: Level) -> None:
+        """``opening`` is the first line."""
+        self._console, self._plan, self._level = console(), plan, level
+        self._began, self._said = time.monotonic(), 0.0
+        self._console.print(opening)
+        self._bar = Bar(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(f"{plan.unit}s"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
+            console=self._console,
+            transient=True,
+            disable=not (self._console.is_terminal and level in ("info", "debug")),
+        )
+        self._task = self._bar.add_task("", total=plan.total, completed=plan.done, figures="")
+        self._bar.start()
+
+    def close(self) -> None:
+        """Give the terminal's line back."""
+        self._bar.stop()
+
+    def recorded(self, done: int, figures: str, worth_a_line: bool, line: str = "") -> None:
+        """A row was written after ``done`` updates; a plain line for it, unless the last one was just before.
+
+        ``figures`` stand beside the bar, and in the plain line too unless ``line`` is to stand there.
+        """
+        plan = self._plan
+        self._bar.update(self._task, completed=done, figures=figures)
+        now = time.monotonic()
+        if self._level in ("warning", "error"):
+            return
+        if worth_a_line or (not self._console.is_terminal and now - self._said >= PAUSE_S):
+            self._said = now
+            left = (now - self._began) / (done - plan.done) * (plan.total - done)
+            self._console.print(f"{plan.unit} {done}/{plan.total}: {line or figures}, {clock(left)} left")
+
+    def tells(self, text: str) -> None:
+        """Something that is worth a line of its own."""
+        self._console.print(text)
+
+
+def finished_already(output: OutputConfig, result: str = "") -> None:
+    """Nothing is left to do for a run, which came to ``result``."""
+    said = console()
+    said.print(f"{output.root}/{output.run_name}: finished already")
+    if result:
+        said.print(result)
+
+
+def console() -> Console:
+    """Where all of it is said."""
+    return Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)

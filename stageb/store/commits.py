@@ -1,0 +1,93 @@
+"""What a run's last commit says, and bringing the folder back to it: the reading half of ``journal.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import InputError, JournalError
+from stageb.store import disk, versions
+from stageb.store.trust import file_of
+
+COMMIT = "commit.json"
+BEGUN = ".begun"  # names the files that the next commit brings or removes, a line each
+REMEDY = "set the run's folder aside and start anew"
+
+
+def committed(folder: Path) -> dict[str, Any]:
+    """The content of commit.json, its versions as a table; before the first commit, that of an empty one."""
+    path = file_of(folder, folder / COMMIT)
+    if not path.exists():
+        return {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
+    try:
+        content = json.loads(path.read_bytes())
+        if set(content) == {"number", "state", "config", "lengths", "versions"}:
+            table, lengths = versions.from_plain(content["versions"]), content["lengths"]
+            plain = isinstance(content["config"], dict) and all(type(length) is int for length in lengths.values())
+            if plain and type(content["number"]) is int and all(map(inside, (*lengths, *table))):
+                return {**content, "versions": table}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        pass
+    raise JournalError(f"{path}: another program changed it; {REMEDY}")
+
+
+def same_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:
+    """Refuse to go on under a config that would give other results."""
+    differ = [
+        f"  {key}: {_shown(old, key)} there, {_shown(new, key)} now"
+        for key in sorted(old.keys() | new.keys())
+        if _shown(old, key) != _shown(new, key)
+    ]
+    if differ:
+        raise InputError(
+            "\n".join([f"{folder}: holds a run with another config:", *differ, f"run it as it was, or {remedy}"])
+        )
+
+
+def _shown(config: Mapping[str, Any], key: str) -> str:
+    return disk.json_text(config[key]) if key in config else "absent"
+
+
+def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) -> None:
+    """Bring the folder to its last commit: appended files to their lengths, versions to those listed, nothing unfinished."""
+    listed = versions.listed(table)
+    for file, version in listed.items():
+        _check_size(folder / file, version.size, exactly=True)
+    for file, length in lengths.items():
+        _check_size(folder / file, length, exactly=False)
+    for file, length in lengths.items():
+        (folder / file).touch()
+        os.truncate(folder / file, length)
+    settle(folder, lengths.keys() | listed.keys())
+    for unfinished in folder.rglob(f"{disk.UNFINISHED}*"):
+        unfinished.unlink()
+
+
+def _check_size(path: Path, committed: int, exactly: bool) -> None:
+    """Refuse a file that another program cut, removed or, where it should be ``exactly`` as committed, added to."""
+    size = path.stat().st_size if path.exists() else 0
+    if size < committed or (exactly and (size > committed or not path.exists())):
+        did = "cut" if size < committed else "changed"
+        raise JournalError(f"{path}: another program {did} it: {size} bytes, {committed} were committed; {REMEDY}")
+
+
+def settle(folder: Path, listed: Container[str]) -> None:
+    """Remove what .begun names and the commit does not list: brought by none, or kept no longer."""
+    begun = folder / BEGUN
+    if begun.exists():
+        for name in begun.read_bytes().split(b"\n")[:-1]:
+            file = name.decode("utf-8", "replace")
+            if file not in listed and inside(file):
+                (folder / file).unlink(missing_ok=True)
+        begun.unlink()
+
+
+def inside(file: str) -> bool:
+    """Whether a file's name stays in the folder, and is none of the journal's own."""
+    parts = file.split("/")
+    return file != COMMIT and not any(
+        not part or not part.isprintable() or part.startswith(".") or "\\" in part for part in parts
+    )

@@ -1,0 +1,391 @@
+"""A run's folder: one writer, and at every instant a commit to go on from, wherever the process was killed.
+
+Four kinds of file, by what a crash may do to them:
+
+- *Appended* (``append``): JSON Lines. A commit notes their lengths; the next ``open`` cuts them back to these, so rows
+  written after the last commit are gone and are written again.
+- *Versioned* (``put``): any content, such as weights, new as a whole, that belongs to a commit. Each version is a file of
+  its own, ``weights/policy-00000012.safetensors`` that of the 12th commit, on the disk before that commit is. A commit lists
+  the versions kept; others are removed once it stands, or by the next ``open``.
+- *Whole* (``replace``, ``remove``): each is its old or its new content, never a mixture. A crash may leave them ahead of
+  the last commit: the caller rewrites them from the committed state.
+- *Notes* (``note``): JSON Lines outside commits, for times and machine facts, which differ from run to run. They only grow.
+
+A commit's state should be small; what is large and changes a piece at a time is given as *parts*, of which a commit writes
+those that changed. They are versioned files too, ``commit.d/{name}-00000012.json``.
+
+``commit.json`` is replaced as a whole and holds nothing but the commit's number, the caller's state, the config that
+shapes results, the lengths, and the versions with their sizes: equal runs leave equal bytes. ``.lock`` and ``.begun``, which
+names the files that the next commit brings or removes, are this module's own, as are names that end in ``-`` and eight
+digits.
+
+The lock is the kernel's (flock), so a dead holder's lock is free without anybody's doing. Left out: locks between
+machines whose file system has no flock, Windows, and digests: content that another program changed without changing a
+file's size is not noticed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import socket
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stageb.errors import InputError, JournalError
+from stageb.store import commits, disk, versions
+from stageb.store.commits import BEGUN, COMMIT, REMEDY
+from stageb.store.versions import Version
+
+LOCK = ".lock"
+PARTS = "commit.d"  # the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
+_HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
+
+
+class Journal:
+    """One run's folder, held by this process from ``open`` to ``close``.
+
+    Methods raise ``JournalError`` where the disk does not do as told; the last commit is intact then, and a new ``open``
+    goes on from it.
+    """
+
+    def __init__(self, folder: Path, lock: int, config: dict[str, Any], committed: Mapping[str, Any]) -> None:
+        """Used by ``open`` alone."""
+        self.folder = folder
+        self.number: int = committed["number"]  # of the last commit; 0 before the first
+        self._lock = lock
+        self._config = config
+        self._lengths: dict[str, int] = dict(committed["lengths"])  # of appended files, rows after the last commit included
+        self._dirty: set[str] = set()  # appended files with rows that no commit covers yet
+        self._versions: versions.Table = committed["versions"]
+        self._staged: dict[str, tuple[Version, int]] = {}  # file -> what the next commit lists, how many it keeps then
+        self._begun: set[str] = set()  # what .begun names
+
+    @property
+    def state(self) -> Any:
+        """As the last commit was given it, read from the disk; None before the first."""
+        return commits.committed(self.folder)["state"]
+
+    @classmethod
+    def open(
+        cls,
+        root: str | Path,
+        run_name: str,
+        config: Mapping[str, Any],
+        *,
+        fresh: bool = False,
+        ignored: tuple[str, ...] = (),
+        ways_out: tuple[str, str] = ("fresh=True", "another run_name"),
+    ) -> Journal:
+        """Take ``{root}/{run_name}``: a new folder, or one that a run left, cut back to its last commit.
+
+        ``config`` is what results depend on, nested; keys that begin with one of ``ignored`` ("output.") may differ from
+        the committed run's. ``fresh`` sets an old folder aside as ``{run_name}.1``, ``.2``, ... and begins anew; nothing is
+        ever deleted. ``ways_out`` is how messages call the two: beginning anew, and a folder of another name.
+
+        Raises ``InputError`` for a name that is no path component, a folder that no run made, or a config that differs;
+        ``JournalError`` where another process holds the folder, a file lost committed bytes, or the disk refuses. Folders
+        that it made before it refused are removed again.
+        """
+        if run_name in ("", ".", "..") or set(run_name) & set("/\\\0"):
+            raise InputError(f"run name {run_name!r}: give one path component, without / or \\")
+        folder, (anew, elsewhere) = Path(root) / run_name, ways_out
+        shaping = {key: value for key, value in flatten(config).items() if not key.startswith(ignored)}
+        with disk.reporting(folder):
+            known = any((folder / file).exists() for file in (LOCK, COMMIT))  # a copy may have left hidden files out
+            if folder.is_dir() and not known and any(folder.iterdir()):
+                raise InputError(f"{folder}: holds files but no run; give {elsewhere}")
+            missing = [path for path in (folder, *folder.parents) if not path.exists()]
+            lock = -1
+            try:
+                disk.make_folder(folder)
+                lock = _take(folder)
+                if fresh:
+                    lock = _set_aside(folder, lock)
+                committed = commits.committed(folder)
+                if committed["number"]:
+                    remedy = f"give {anew} to set it aside, or {elsewhere}"
+                    commits.same_config(folder, committed["config"], shaping, remedy)
+                commits.cut_back(folder, committed["lengths"], committed["versions"])
+            except BaseException:
+                _undo(missing, lock)
+                raise
+        return cls(folder, lock, shaping, committed)
+
+    def append(self, file: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add ``rows`` to the JSON Lines file named ``file`` (relative, with ``/``); they count from the next commit on."""
+        path, data = self._path(file), disk.json_lines(rows)
+        _check_no_version(file)
+        with disk.reporting(path):
+            if file not in self._lengths:
+                self._claim(file, path)
+            length = self._lengths[file]
+            if path.stat().st_size != length:
+                raise JournalError(f"{path}: another program changed it; {REMEDY}")
+            self._dirty.add(file)
+            disk.write_at(path, data, length)
+            self._lengths[file] = length + len(data)
+
+    def note(self, file: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add ``rows`` to the JSON Lines file named ``file``, outside of commits. A crash may cost the row being written."""
+        path, data = self._path(file), disk.json_lines(rows)
+        self._check_whole(file)
+        with disk.reporting(path):
+            disk.make_folder(path.parent)
+            path.touch()
+            disk.write_at(path, data, disk.end_of_rows(path))
+
+    def notes(self, file: str) -> list[Any]:
+        """The rows that ``note`` has added to ``file``; none where there is no such file. One that a crash cut off is left
+        out."""
+        path = self._path(file)
+        with disk.reporting(path):
+            data = path.read_bytes() if path.exists() else b""
+        return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]]
+
+    def replace(self, file: str, text: str) -> None:
+        """Make ``text`` the whole content of ``file``: after a crash it is the old content or the new."""
+        path = self._path(file)
+        self._check_whole(file)
+        with disk.reporting(path):
+            disk.replace(path, disk.encoded(text))
+
+    def remove(self, file: str) -> None:
+        """Remove a whole file; one that is not there is fine."""
+        path = self._path(file)
+        self._check_whole(file)
+        with disk.reporting(path):
+            path.unlink(missing_ok=True)
+
+    def put(self, file: str, write: Callable[[Path], object], keep: int = 1) -> None:
+        """Make what ``write`` writes to the path that it is given the newest version of ``file``, from the next commit on.
+
+        For instance ``put("weights/policy.safetensors", lambda path: save_file(tensors, path))``. The path has the suffix of
+        ``file``. That commit keeps the newest ``keep`` versions of the file. A second ``put`` before it takes the place of
+        the first. Whatever ``write`` raises becomes a ``JournalError``: how libraries say that a disk is full differs.
+        """
+        path, commit = self._path(file), self.number + 1
+        if keep < 1 or file.startswith(f"{PARTS}/"):
+            raise ValueError(f"{file!r}, keep={keep}: keep one at least, outside of {PARTS}/, where parts lie")
+        with disk.reporting(path):
+            self._begin([versions.name(file, commit)])
+            size = disk.place(self.folder / versions.name(file, commit), lambda beside: _written(path, beside, write))
+        self._staged[file] = Version(file, commit, size), keep
+
+    def paths(self, file: str) -> list[Path]:
+        """Where the versions of ``file`` lie, newest first, one put since the last commit included; good until the next."""
+        self._path(file)
+        staged = [self._staged[file][0]] if file in self._staged else []
+        return [self.folder / version.name for version in (*staged, *self._versions.get(file, ()))]
+
+    def path(self, file: str) -> Path | None:
+        """Where the newest version of ``file`` lies; None where there is none."""
+        return next(iter(self.paths(file)), None)
+
+    def rows(self, file: str) -> list[Any]:
+        """The rows appended to ``file`` so far, committed or not; none where nothing was."""
+        path, length = self._path(file), self._lengths.get(file, 0)
+        with disk.reporting(path):
+            data = path.read_bytes()[:length] if length else b""
+        return [json.loads(line) for line in data.split(b"\n")[:-1]]
+
+    def part(self, name: str) -> Any:
+        """A part of the state as last committed; None where there is none."""
+        path = self.path(_part(name))
+        if path is None:
+            return None
+        with disk.reporting(path):
+            data = path.read_bytes()
+        try:
+            return json.loads(data)
+        except ValueError:
+            raise JournalError(f"{path}: another program changed it; {REMEDY}") from None
+
+    def commit(self, state: Any, parts: Mapping[str, Any] | None = None) -> None:
+        """Make everything appended and put so far, ``state`` (plain JSON) and ``parts`` what the next ``open`` finds.
+
+        ``parts`` holds what has changed of them: name (any text) -> plain JSON, or None to drop one. Parts that it does not
+        name stay as they are.
+        """
+        self._check_held()
+        number, files = self.number + 1, {_part(name): value for name, value in (parts or {}).items()}
+        written = {
+            Version(file, number, len(data)): data
+            for file, value in files.items()
+            if value is not None
+            for data in [disk.encoded(disk.json_text(value) + "\n")]
+        }
+        new = dict(self._staged.values()) | dict.fromkeys(written, 1)
+        table = versions.after(self._versions, new, (file for file, value in files.items() if value is None))
+        content = {
+            "number": number,
+            "state": state,
+            "config": self._config,
+            "lengths": dict(sorted(self._lengths.items())),
+            "versions": versions.to_plain(table),
+        }
+        text, listed = disk.json_text(content), versions.listed(table)
+        with disk.reporting(self.folder):
+            self._begin([version.name for version in written], versions.listed(self._versions).keys() - listed.keys())
+            for version, data in written.items():
+                disk.replace(self.folder / version.name, data)
+            for file in sorted(self._dirty):
+                disk.sync(self.folder / file)
+            disk.replace(self.folder / COMMIT, disk.encoded(text + "\n"))
+            self.number, self._versions = number, table
+            self._staged.clear()
+            self._dirty.clear()
+            commits.settle(self.folder, self._lengths.keys() | listed.keys())
+            self._begun.clear()
+
+    def close(self) -> None:
+        """Give the folder back; what was appended and put since the last commit will be removed by the next ``open``."""
+        if self._lock >= 0:
+            os.truncate(self._lock, 0)  # who held it is nobody's business now, and equal runs leave equal bytes
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _path(self, file: str) -> Path:
+        """The place of ``file``, which must lie in the folder and be none of the journal's own."""
+        self._check_held()
+        if not commits.inside(file):
+            raise ValueError(f"{file!r} is no place for a file of the run")
+        return self.folder / file
+
+    def _check_held(self) -> None:
+        if self._lock < 0:
+            raise ValueError("the journal is closed")
+
+    def _check_whole(self, file: str) -> None:
+        _check_no_version(file)
+        if file in self._lengths:
+            raise ValueError(f"{file!r} is appended to, and so is never replaced, removed or noted in")
+
+    def _claim(self, file: str, path: Path) -> None:
+        """Make an empty file to append to."""
+        self._begin([file])
+        path.open("xb").close()
+        disk.sync(path.parent)
+        self._lengths[file] = 0
+
+    def _begin(self, brought: Iterable[str], removed: Iterable[str] = ()) -> None:
+        """Note the files that the next commit brings and removes before they are made: a crash leaves none that ``open``
+        does not know. Raises ``FileExistsError`` where another file is in the place of one."""
+        new = [file for file in brought if file not in self._begun]
+        for path in (self.folder / file for file in new):
+            disk.make_folder(path.parent)
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        new += sorted(removed)
+        if new:
+            known = self.folder / BEGUN
+            known.touch()
+            disk.write_at(known, "".join(f"{file}\n" for file in new).encode(), disk.end_of_rows(known))
+            disk.sync(known)
+            disk.sync(self.folder)
+            self._begun.update(new)
+
+
+def safe_name(name: str) -> str:
+    """``name`` as one path component: readable, at most 61 characters, safe on file systems that ignore case.
+
+    Two names never share one: what is not plain as it stands, or looks like what is made here, ends in a hash of the name.
+    """
+    if _PLAIN.fullmatch(name) and not _HASHED.fullmatch(name):
+        return name
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    letters = "".join(letter if letter.isalnum() else "-" for letter in unicodedata.normalize("NFKC", name).lower())
+    slug = re.sub("-+", "-", letters)[:48].strip("-")
+    return f"{slug}-{digest}" if slug else digest
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested config as dotted keys and plain JSON values."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = json.loads(disk.json_text(value))
+    return flat
+
+
+def _check_no_version(file: str) -> None:
+    if versions.is_name(file):
+        raise ValueError(f"{file!r} is called as versions are, and so is never appended to, replaced, removed or noted in")
+
+
+def _part(name: str) -> str:
+    """The file that holds a part of the state."""
+    return f"{PARTS}/{safe_name(name)}.json"
+
+
+def _written(path: Path, beside: Path, write: Callable[[Path], object]) -> None:
+    """Have ``write`` write to ``beside``, for a version of ``path``."""
+    try:
+        write(beside)
+    except OSError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise JournalError(f"{path}: it could not be written: {said}; the last commit is intact") from error
+    if not beside.is_file():
+        raise ValueError(f"{path}: no file was written to the path given")
+
+
+def _take(folder: Path) -> int:
+    """The folder's lock, as a file descriptor that holds it."""
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock).st_ino != (folder / LOCK).stat().st_ino:  # the folder was set aside between the two calls
+            raise BlockingIOError
+        os.truncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock, 200, 0).decode("utf-8", "replace") or "another process"
+        os.close(lock)
+        raise JournalError(f"{folder}: {holder} writes there; wait for it, end it, or choose another run name") from None
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _undo(missing: Iterable[Path], lock: int) -> None:
+    """Remove the folders that a refused ``open`` made, as long as its lock keeps others out of them, and give that back."""
+    made = list(missing)
+    if lock >= 0 and made:
+        disk.quietly((made[0] / LOCK).unlink)
+    for path in made:
+        disk.quietly(path.rmdir)
+    if lock >= 0:
+        os.close(lock)
+
+
+def _set_aside(folder: Path, lock: int) -> int:
+    """Move a folder that holds anything to the first free ``{name}.N`` and begin an empty one; the lock on it."""
+    if all(path.name == LOCK for path in folder.iterdir()):
+        return lock
+    number = 1
+    while os.path.lexists(f"{folder}.{number}"):
+        number += 1
+    folder.rename(f"{folder}.{number}")
+    folder.mkdir()
+    disk.sync(folder.parent)
+    taken = _take(folder)
+    os.close(lock)
+    return taken

@@ -1,0 +1,1 @@
+"""What loops that learn weights share."""

@@ -1,0 +1,1 @@
+"""What others wrote (JSON, YAML, JSON Lines, names, pictures), read strictly."""

@@ -1,0 +1,67 @@
+"""What pressing Tab offers, in a real shell."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stageb.__main__ import COMMANDS, main
+from stageb.cli.completion import SHELLS
+from stageb.cli.draft import dotted
+from stageb.guidance.config import LoopConfig
+
+
+@pytest.fixture
+def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """What ``stageb completion bash`` prints."""
+    assert main(["completion", "bash"]) == 0
+    path = tmp_path / "stageb.bash"
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    return path
+
+
+def offered(script: Path, *words: str) -> list[str]:
+    """What bash offers for the last of ``words`` behind ``stageb``."""
+    line = " ".join(f"'{word}'" for word in ("stageb", *words))
+    asked = f"""
+        source {script.name}
+        COMP_WORDS=({line}) COMP_CWORD={len(words)}
+        "$(complete -p stageb | sed -E 's/.* -F ([^ ]+) .*/\\1/')" stageb '{words[-1]}' '{(words[-2:-1] or ("stageb",))[0]}'
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", asked], cwd=script.parent, capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_bash_offers_commands_keys_values_and_files(script: Path) -> None:
+    (script.parent / "tickets.jsonl").touch()
+    assert set(offered(script, "")) >= {"fit", *COMMANDS}
+    keys = set(offered(script, "fit", "--"))
+    assert keys >= {"--config", "--fresh", "--print_config", "--gate"}
+    assert keys >= {f"--{key}" for key, _ in dotted(LoopConfig) if "." in key}
+    assert not keys & {"--sampler", "--fabric"}  # sections, of which no value is written on a line
+    assert offered(script, "fit", "--gate.judge_by", "p") == ["probability"]
+    assert offered(script, "fit", "--jump_reflection", "") == ["true", "false"]
+    assert offered(script, "fit", "--loop", "s") == ["snake"]
+    assert "scripted" in offered(script, "fit", "--model.engine", "")
+    assert offered(script, "fit", "--seed", "1", "--config", "tick") == ["tickets.jsonl"]
+    assert offered(script, "evaluate", "tick") == ["tickets.jsonl"]
+    assert offered(script, "completion", "z") == ["zsh"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_shell_has_a_script_that_it_can_read(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    (tmp_path / "script").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert "probability" in (tmp_path / "script").read_text("utf-8")  # a value of a key
+    if shell in ("bash", "zsh", "fish") and shutil.which(shell):
+        subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)
+
+
+@pytest.mark.parametrize("words", [[], ["csh"], ["bash", "zsh"]])
+def test_a_shell_must_be_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", *words]) == 2
+    assert 'eval "$(stageb completion bash)"' in capsys.readouterr().err

@@ -1,0 +1,141 @@
+"""Ctrl-C while a run goes on: it ends the job at once, and the same command goes on from the last commit. To a program that
+calls stageb in a single process it is an exception, as Python has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conformance import commits, content
+from guidance.use import made
+from programs import small
+from programs.forks import Forks, run
+from programs.processes import Job, wait_until
+
+KEYS: dict[str, Any] = {
+    "runner.epochs": 1,
+    "split": {"train": 1.0, "val": 0.0, "test": 0.0},
+    "sampler.samples_per_decode": 1,
+    "reflection.batch_size": 20,
+    "model.model_name_or_path": "programs.models:slow",
+}
+
+
+def has_commits(folder: Path, number: int) -> bool:
+    return commits(folder) >= number
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not(tmp_path: Path, world_size: int) -> None:
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
+    whole = small.arguments(tickets, tmp_path / "whole", world_size, KEYS)
+    assert set(run(whole, world_size, tmp_path / "job").codes) == {0}
+    expected, moments = content(tmp_path / "whole" / "run"), random.Random(7)
+    for number, to_all in ((2, True), (3, False)):  # after the third, the mission learns from what its last round brought
+        root = tmp_path / f"after-{number}"
+        arguments = small.arguments(tickets, root, world_size, KEYS)
+        job = Forks(arguments, world_size, root / "job")
+        assert wait_until(partial(has_commits, root / "run", number), 60.0)
+        time.sleep(moments.uniform(0.0, 0.1))
+        for rank in job.ranks if to_all else job.ranks[-1:]:  # a terminal sends it to all, ``kill`` to one
+            assert rank.pid
+            os.kill(rank.pid, signal.SIGINT)
+        assert set(job.wait().codes) == {130}
+        assert set(run(arguments, world_size, root / "again").codes) == {0}
+        assert content(root / "run") == expected, f"interrupted after commit {number}"
+
+
+PATH = {"PYTHONPATH": str(Path(__file__).parent.parent)}
+CALLER = """
+import json, os, signal, sys, threading
+import stageb
+
+keys = json.loads(sys.argv[1])
+handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+try:
+    stageb.predict(**keys)
+except KeyboardInterrupt:
+    print("an exception", flush=True)
+finally:
+    print("finally", flush=True)
+assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+held = len(os.listdir("/proc/self/fd"))
+found = []
+thread = threading.Thread(target=lambda: found.append(stageb.predict(**keys)))
+thread.start()
+thread.join()
+for row in found[0]:
+    break
+assert sum(1 for row in stageb.predict(**keys)) == 40
+del row
+assert len(os.listdir("/proc/self/fd")) <= held
+print("went on", flush=True)
+"""
+
+
+def test_from_python_ctrl_c_is_an_exception_and_another_call_goes_on_in_any_thread(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {
+        "guidance": made.guidance(tmp_path / "g.json", {"valves": "Fail if state is torn."}),
+        "tickets": made.tickets(tmp_path / "in.jsonl", "valves"),
+        "round_size": 8,
+        "model": {"engine": "scripted", "model_name_or_path": "programs.models:slow"},
+        "fabric": {"accelerator": "cpu", "devices": 1},
+    }
+    program = tmp_path / "caller.py"
+    program.write_text(CALLER)
+    jobs = [
+        Job.start([sys.executable, str(program), json.dumps({**keys, "output": str(tmp_path / name)})], tmp_path / job, PATH)
+        for job, name in (("one", "out.jsonl"), ("other", "whole.jsonl"))
+    ]
+    out = tmp_path / "out.jsonl"
+    assert wait_until(lambda: out.exists() and out.stat().st_size > 0, 60.0)
+    os.kill(jobs[0].parent.pid, signal.SIGINT)
+    assert all(job.wait(60.0) for job in jobs)
+    assert (jobs[0].code, jobs[0].out) == (0, "an exception\nfinally\nwent on\n"), jobs[0].err
+    assert (jobs[1].code, jobs[1].out) == (0, "finally\nwent on\n"), jobs[1].err
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
+    arguments = small.arguments(tickets, tmp_path / "out", 1, {**KEYS, "guidance.reset_on_rerun": True})
+    job = Job.start([sys.executable, "-m", "stageb", *arguments], tmp_path / "job", PATH)
+    assert wait_until(partial(has_commits, tmp_path / "out/run", 1), 60.0)
+    os.kill(job.parent.pid, number)
+    assert job.wait(10.0)
+    assert job.code == 128 + number
+    assert "Traceback" not in job.err
+    last = job.err.strip().splitlines()[-1]
+    assert last.startswith(f"interrupted by {number.name}; the last commit stands; to go on: python -m stageb fit --")
+    assert last.endswith(" --guidance.reset_on_rerun false")
+
+
+def test_before_the_first_commit_there_is_nothing_to_go_on_from_and_a_second_ctrl_c_ends_a_deep_call(tmp_path: Path) -> None:
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
+    arguments = small.arguments(tickets, tmp_path / "out", 1, {**KEYS, "model.model_name_or_path": "programs.models:deep"})
+    job = Job.start([sys.executable, "-m", "stageb", *arguments], tmp_path / "job", PATH)
+    assert wait_until(lambda: "deep" in job.err, 60.0)
+    os.kill(job.parent.pid, signal.SIGINT)
+    assert not job.wait(1.0)
+    os.kill(job.parent.pid, signal.SIGINT)
+    assert job.wait(2.0)
+    assert (job.code, job.err.strip().splitlines()[-1]) == (130, "interrupted by SIGINT")
+
+
+def test_several_ranks_are_refused_where_no_program_can_be_run_again(tmp_path: Path) -> None:
+    fabric = "{'devices': 2, 'accelerator': 'cpu'}"
+    call = f"import stageb; stageb.predict(guidance=sys.argv[1], tickets=sys.argv[2], fabric={fabric})"
+    given = [made.guidance(tmp_path / "g.json", {"valves": "x"}), made.tickets(tmp_path / "in.jsonl", "valves")]
+    job = Job.start([sys.executable, "-c", f"import sys; {call}", *given], tmp_path / "job", PATH)
+    assert job.wait(60.0)
+    assert job.code == 1
+    assert "config: fabric.devices: 2: further ranks run the same program again, and cannot from" in job.err

@@ -1,0 +1,387 @@
+"""The world where nothing fails: the same results, in order, at every world size and under every launcher.
+
+Collectives run on forks (``programs/ranks.py``), whole jobs as real processes (``programs/job.py``); how jobs end when
+something fails is in ``test_failures.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed
+from hypothesis import given
+from hypothesis import strategies as st
+from programs.jobs import run_job
+from programs.ranks import Raised, on_ranks
+
+from stageb.config import FabricConfig
+from stageb.errors import ConfigError, EngineError, RankError, at
+from stageb.job import heartbeat, launching
+from stageb.job.world import World, _host, decode, encode, pack, run, unpack
+
+ONE = FabricConfig(accelerator="cpu", devices=1)
+every = pytest.mark.parametrize("world_size", [1, 2, 3])
+slow = pytest.mark.slow
+
+
+# --- Collectives -----------------------------------------------------------------------------------------------------
+
+
+@every
+def test_broadcast_brings_any_object_of_rank_0(world_size: int) -> None:
+    values: list[Any] = [None, {"a": (1, "\ud800é")}, FabricConfig(devices=3), b"x" * 3_000_000, torch.arange(3)]
+
+    def act(world: World) -> list[Any]:
+        return [world.broadcast(value if world.is_global_zero else "other") for value in values]
+
+    for found in on_ranks(world_size, act):
+        assert found[:-1] == values[:-1]
+        assert found[-1].tolist() == [0, 1, 2]
+
+
+@every
+@pytest.mark.parametrize(
+    "size",
+    [lambda rank: 0, lambda rank: rank, lambda rank: 5, lambda rank: 3_000_000 if rank == 1 else 0],
+    ids=["nothing", "unequal", "equal", "3 MB on rank 1 alone"],
+)
+def test_gather_brings_every_ranks_bytes(world_size: int, size: Callable[[int], int]) -> None:
+    sent = [bytes((rank + i) % 256 for i in range(size(rank))) for rank in range(world_size)]
+    assert on_ranks(world_size, lambda world: world.gather(sent[world.rank])) == [sent] * world_size
+
+
+def test_tensors_are_gathered_bit_by_bit() -> None:
+    def act(world: World) -> list[tuple[list[float], str, int]]:
+        mine = {"numbers": [torch.tensor([0.1, torch.inf], dtype=torch.float64) * (1 + world.rank)], "rank": world.rank}
+        found = [unpack(part) for part in world.gather(pack(mine))]
+        return [(each["numbers"][0].tolist(), str(each["numbers"][0].dtype), each["rank"]) for each in found]
+
+    expected = [([0.1, torch.inf], "torch.float64", 0), ([0.2, torch.inf], "torch.float64", 1)]
+    assert on_ranks(2, act) == [expected] * 2
+
+
+@every
+def test_sum_adds_up_what_every_rank_brings(world_size: int) -> None:
+    def act(world: World) -> list[float]:
+        mine = torch.tensor([world.rank + 1, 0.5], dtype=torch.float64)
+        return [*world.sum(mine).tolist(), *mine.tolist()]
+
+    expected = [world_size * (world_size + 1) / 2, 0.5 * world_size]
+    assert on_ranks(world_size, act) == [expected * 2] * world_size
+
+
+def test_a_sum_is_a_wait_under_its_name() -> None:
+    def act(world: World) -> list[tuple[str, str]]:
+        waits: list[tuple[str, str]] = []
+        heartbeat.listen(lambda now: waits.append((now.label, now.kind)))
+        world.sum(torch.ones(2), "gradients")
+        return waits
+
+    assert all(waits[0] == ("gradients", "waiting") for waits in on_ranks(2, act))
+
+
+@every
+def test_ranks_that_agree_go_on(world_size: int) -> None:
+    assert on_ranks(world_size, lambda world: world.agree("inputs", "same")) == [None] * world_size
+
+
+def test_ranks_that_disagree_raise_the_same_everywhere() -> None:
+    found = on_ranks(3, lambda world: world.agree("inputs", "other" if world.rank == 2 else "same"))
+    said = "inputs differs between ranks: 'same' on rank 0, 'other' on rank 2; give every rank the same inputs"
+    assert found == [Raised("InputError", said)] * 3
+
+
+def test_a_collective_of_fabrics_own_is_a_wait_and_breaks_under_its_name() -> None:
+    def main(world: World) -> int:
+        with world.at("step 3"), world.together("gradients"):
+            assert (heartbeat.now().label, heartbeat.now().kind) == ("gradients", "waiting")
+            raise RuntimeError("Connection closed by peer")
+
+    with pytest.raises(RankError, match="rank 0 failed at gradients: RuntimeError: Connection closed by peer"):
+        run(ONE, main)
+
+
+# --- Work ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers()), st.integers(1, 9))
+def test_dealt_is_the_inverse_of_share(items: list[int], world_size: int) -> None:
+    fabrics = (SimpleNamespace(global_rank=r, world_size=world_size, is_global_zero=r == 0, device="cpu") for r in range(9))
+    worlds = [World(fabric) for fabric in list(fabrics)[:world_size]]  # type: ignore[arg-type]
+    shares = [world.share(items) for world in worlds]
+    assert worlds[0].dealt(shares) == items
+    assert max(map(len, shares)) - min(map(len, shares)) in (0, 1)
+
+
+def offering(world: World) -> list[int]:
+    """Offer a work whose results tell which rank did it; returns where items are noted."""
+    done: list[int] = []
+
+    def tell(common: Any, item: Any) -> Any:
+        done.append(item)
+        return (common["more"], item, world.rank)
+
+    world.offer({"tell": tell})
+    return done
+
+
+@every
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_map_gives_results_in_order_and_every_rank_its_share(world_size: int, count: int) -> None:
+    def act(world: World) -> Any:
+        done, seen = offering(world), []
+        found = world.lead(lambda: world.map("tell", {"more": (1, "é")}, list(range(count)), seen.append))
+        return found, done, seen
+
+    wanted = [[[1, "é"], item, item % world_size] for item in range(count)]
+    for rank, (found, done, seen) in enumerate(on_ranks(world_size, act)):
+        assert found == wanted
+        assert done == list(range(count))[rank::world_size]
+        assert seen == (list(range(1, len(done) + 1)) if rank == 0 else [])
+
+
+@every
+def test_lead_returns_rank_0s_value_on_every_rank(world_size: int) -> None:
+    """Whatever maps rank 0 asks for on the way, and however often it leads."""
+
+    def act(world: World) -> Any:
+        offering(world)
+
+        def decide(rounds: int, *, base: int) -> Any:
+            found = [world.map("tell", {"more": n}, list(range(n))) for n in range(rounds)]
+            return base + sum(map(len, found)), world.rank
+
+        return world.lead(decide, 4, base=100), world.lead(lambda: None), world.lead(decide, 0, base=7)
+
+    assert on_ranks(world_size, act) == [((106, 0), None, (7, 0))] * world_size
+
+
+def test_only_rank_0_asks_and_only_while_it_leads() -> None:
+    def act(world: World) -> Any:
+        offering(world)
+        return world.map("tell", None, [1])
+
+    assert [found.kind for found in on_ranks(2, act)] == ["AssertionError"] * 2
+
+
+def test_an_error_in_a_map_names_rank_and_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stageb.job.world.SETTLE_S", 0.0)  # there is no watchdog here that would end rank 0 meanwhile
+
+    def act(world: World) -> Any:
+        def work(common: Any, item: Any) -> Any:
+            if item == 3:
+                raise ValueError("seven")
+            return item
+
+        world.offer({"square": work})
+        return world.lead(lambda: world.map("square", None, list(range(4))))
+
+    first, second = on_ranks(2, act)
+    assert second == Raised("RankError", "rank 1 failed at square item 3: ValueError: seven")
+    assert first.kind == "RankError" and first.text.startswith("rank 0 failed at gather: ")
+
+
+# --- Where rank 0 is found --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "seen", "host"),
+    [
+        (1, ["192.0.2.7"], "127.0.0.1"),
+        (2, ["192.0.2.7", "192.0.2.7"], "192.0.2.7"),
+        (2, ["127.0.1.1", "192.0.2.7"], "192.0.2.7"),  # as Debian has a machine look up its own name
+        (2, ["::1", "2001:db8::7"], "2001:db8::7"),
+        (2, ["127.0.0.1", "127.0.0.1"], "127.0.0.1"),  # two nodes that are one machine
+    ],
+)
+def test_rank_0_is_found_at_the_narrowest_address(nodes: int, seen: list[str], host: str) -> None:
+    environment = SimpleNamespace(main_address=seen[0])
+    fabric: Any = SimpleNamespace(strategy=SimpleNamespace(num_nodes=nodes, cluster_environment=environment))
+    world: Any = SimpleNamespace(fabric=fabric, rank=0, gather=lambda mine: [mine, *map(encode, seen[1:])])
+    assert _host(world) == host
+
+
+# --- Whole jobs ------------------------------------------------------------------------------------------------------
+
+
+def result(items: int = 7, size: int = 1) -> str:
+    """What ``programs/job.py`` prints, up to the number of ranks."""
+    texts = "\ud800é" + "x" * size
+    results = [{"square": item * item, "pair": [item, 0.1 * item], "text": texts} for item in range(items)]
+    return f"result: {hashlib.sha256(json.dumps(results).encode()).hexdigest()[:16]} of {items} from"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "world_size"),
+    [
+        pytest.param("own", 1, marks=slow),
+        pytest.param("own", 2, marks=slow),
+        pytest.param("own", 3, marks=slow),
+        pytest.param("torchrun", 1, marks=slow),
+        ("torchrun", 2),
+        pytest.param("torchrun", 3, marks=slow),
+        pytest.param("fabric", 1, marks=slow),
+        pytest.param("fabric", 2, marks=slow),
+    ],
+)
+def test_results_are_the_same_everywhere(launcher: str, world_size: int) -> None:
+    ended = run_job(launcher, world_size)
+    assert (ended.code, ended.orphans) == (0, 0), ended.err
+    assert ended.out == f"{result()} {world_size} ranks\n"
+    if launcher == "own":
+        assert ended.err == ""
+
+
+@slow
+@every
+def test_large_payloads(world_size: int) -> None:
+    ended = run_job("own", world_size, "--items", "3", "--size", "20000000")
+    assert (ended.code, ended.orphans) == (0, 0), ended.err
+    assert ended.out.startswith(result(3, 20_000_000))
+
+
+@slow
+@pytest.mark.parametrize("launcher", ["own", "torchrun"])
+@pytest.mark.parametrize("mishap", ["reflect", "api"], ids=["rank 0 thinks", "work that ticks"])
+def test_long_work_is_no_failure(launcher: str, mishap: str) -> None:
+    """Rank 0 may think for longer than the timeout, and work may last longer that shows signs of life."""
+    ended = run_job(launcher, 2, "--mishap", mishap, "--timeout_s", "2", "--items", "2")
+    assert (ended.code, ended.orphans) == (0, 0), ended.err
+    assert ended.out.startswith(result(2))
+
+
+@slow
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_every_rank_returns_the_code_of_lead(world_size: int) -> None:
+    ended = run_job("own", world_size, "--mishap", "code")
+    assert (ended.code, ended.orphans) == (3, 0), ended.err
+
+
+@slow
+def test_auto_is_one_process_on_a_cpu() -> None:
+    ended = run_job("own", 1, "--devices", "auto")
+    assert ended.out == f"{result()} 1 ranks\n"
+
+
+@slow
+def test_torchrun_wants_devices_that_agree_with_it() -> None:
+    ended = run_job("torchrun", 2, "--devices", "3")
+    said = "config: fabric.devices: 3: 2 processes were started on this machine: say 2, or auto"
+    assert ended.code == 1 and ended.err.count(said) == 1, ended.err
+
+
+# --- One process -----------------------------------------------------------------------------------------------------
+
+
+def mapping(work: Callable[[Any, Any], Any], items: list[Any], name: str = "judge") -> Callable[[World], int]:
+    """A job that has ``work`` done on ``items``."""
+
+    def main(world: World) -> int:
+        world.offer({"judge": work})
+        world.lead(lambda: world.map(name, None, items))
+        return 0
+
+    return main
+
+
+@pytest.mark.parametrize(("given", "held"), [(None, ":4096:8"), (":16:8", ":16:8")])
+def test_cublas_has_one_workspace_for_all_streams(monkeypatch: pytest.MonkeyPatch, given: str | None, held: str) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", given or "")
+    if given is None:
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    found: list[str | None] = []
+
+    def main(world: World) -> int:
+        found.append(os.environ.get("CUBLAS_WORKSPACE_CONFIG"))
+        return 0
+
+    run(ONE, main)
+    assert found == [held]
+
+
+def test_one_process_has_no_group_and_passes_values_through_json() -> None:
+    def main(world: World) -> int:
+        assert (world.rank, world.world_size, world.is_global_zero, world.device) == (0, 1, True, "cpu")
+        assert not torch.distributed.is_initialized()
+        world.agree("inputs", "anything")
+        world.offer({"add": lambda common, item: (common["more"], item)})
+        assert world.lead(world.map, "add", {"more": (1, 2)}, ["a", "b"]) == [[[1, 2], "a"], [[1, 2], "b"]]
+        return 7
+
+    assert run(ONE, main) == 7
+
+
+def test_one_process_raises_what_was_raised() -> None:
+    def broken(world: World) -> int:
+        raise EngineError("no such model")
+
+    with pytest.raises(EngineError, match="no such model"):
+        run(ONE, broken)
+
+
+def test_an_error_names_rank_place_and_cause() -> None:
+    def work(common: Any, item: Any) -> Any:
+        with at("mission m"), at(f"ticket {item}"):
+            raise KeyError("verdict")
+
+    with pytest.raises(RankError) as caught:
+        run(ONE, mapping(work, ["t1"]))
+    assert str(caught.value) == "rank 0 failed at ticket t1: KeyError: 'verdict'"
+    assert "Traceback" in caught.value.trace
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_innermost_label_is_named_and_a_rank_error_passes_as_it_is() -> None:
+    def main(world: World) -> int:
+        with world.at("epoch 1"), world.at("rollout group 3"):
+            sys.exit(0)
+
+    with pytest.raises(RankError, match="rank 0 failed at rollout group 3: SystemExit: 0"):
+        run(ONE, main)
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "cause"),
+    [("other", 1, "KeyError: 'other'"), ("judge", {1, 2}, "TypeError: Object of type set is not JSON serializable")],
+)
+def test_work_that_cannot_be_done_is_an_error_at_its_item(name: str, result: Any, cause: str) -> None:
+    with pytest.raises(RankError) as caught:
+        run(ONE, mapping(lambda common, item: result, [0], name))
+    assert str(caught.value) == f"rank 0 failed at {name} item 0: {cause}"
+
+
+def test_signals_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in launching.watch_signals.caught]
+    run(ONE, lambda world: 0)
+    assert [signal.getsignal(number) for number in launching.watch_signals.caught] == before
+
+
+@pytest.mark.parametrize(
+    "settings", [FabricConfig(accelerator="cpu", devices=2, strategy="ddp_spawn"), FabricConfig(accelerator="abacus")]
+)
+def test_what_fabric_refuses_is_a_config_error(settings: FabricConfig) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ConfigError, match="fabric"):
+        run(settings, lambda world: 0)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(documents)
+def test_json_bytes_come_back_equal(document: Any) -> None:
+    assert decode(encode(document)) == document
+    assert encode(decode(encode(document))) == encode(document)

@@ -1,0 +1,70 @@
+"""What recording on a GPU asks of Python, shown on the CPU: torch's streams and graphs are fakes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from stageb.engines.packed import Packed
+from stageb.training.cuda_graphs import recorded
+
+SPOILT = RuntimeError("operation not permitted when stream is capturing")
+
+
+class Graph:
+    """A graph that records and replays nothing."""
+
+    def pool(self) -> None: ...
+    def capture_begin(self, pool: object, capture_error_mode: str) -> None: ...
+    def capture_end(self) -> None: ...
+    def replay(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    yield
+    gc.enable()
+
+
+def record_work(act: Callable[[], None]) -> None:
+    """As the loops that learn weights record."""
+    recorded(act, lambda: None)
+
+
+def record_step(act: Callable[[], None]) -> None:
+    """As the engine records the step of a batch."""
+    engine: Any = SimpleNamespace(_device=torch.device("cuda"), _step=lambda batch, view: act())
+    batch: Any = SimpleNamespace(graph=None, fresh=False)
+    Packed._advance(engine, batch, view=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("record", [record_work, record_step])
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_garbage_is_collected_while_recording(record: Callable[..., None], before: bool, fails: bool) -> None:
+    """It could free tensors of the GPU then, which spoils the recording."""
+    found = []
+
+    def act() -> None:
+        found.append(gc.isenabled())
+        if fails:
+            raise SPOILT
+
+    if not before:
+        gc.disable()
+    with pytest.raises(RuntimeError, match="capturing") if fails else nullcontext():
+        record(act)
+    assert found == [False]
+    assert gc.isenabled() is before
