@@ -24,7 +24,8 @@ html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": False}
 
-ELSEWHERE = {"README.md": "docs/index.md", "CHANGELOG.md": "docs/changelog.md"}  # pages of the site that include these
+# Files of the root, and the pages of the site that include them.
+ELSEWHERE = {"README.md": "docs/index.md", "CHANGELOG.md": "docs/changelog.md", "SECURITY.md": "docs/security.md"}
 
 
 def setup(app: Any) -> None:
