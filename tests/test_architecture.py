@@ -337,3 +337,9 @@ def test_files_functions_and_parameter_lists_are_short(module: str) -> None:
             assert lines <= FUNCTION_LINES, f"{module}: {node.name} has {lines} lines, at most {FUNCTION_LINES}"
             names = {each.arg for each in ast.iter_child_nodes(node.args) if isinstance(each, ast.arg)} - {"self", "cls"}
             assert len(names) <= PARAMETERS, f"{module}: {node.name} has {len(names)} parameters, at most {PARAMETERS}"
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """Pytest imports them by their names alone, and refuses the second."""
+    names = sorted(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert names == sorted(set(names))

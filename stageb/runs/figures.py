@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+Z = 1.959964  # 97.5 % of a standard normal distribution lie below
+
 
 def rounded(value: float | None) -> float | None:
     """Six significant digits are enough for a record, and what is no number is none."""
@@ -26,12 +28,16 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
-def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a share: E. B. Wilson 1927, "Probable inference, the law of succession, and statistical
-    inference"."""
-    share, scale = successes / trials, 1 + z**2 / trials
-    middle = (share + z**2 / (2 * trials)) / scale
-    half = z * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2)) / scale
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share; all of it where nothing was tried.
+
+    E. B. Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+    """
+    if not trials:
+        return 0.0, 1.0
+    share, scale = successes / trials, 1 + Z**2 / trials
+    middle = (share + Z**2 / (2 * trials)) / scale
+    half = Z * math.sqrt(share * (1 - share) / trials + Z**2 / (4 * trials**2)) / scale
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -45,8 +51,8 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     mean = sum(values) / count
     if count < 2:
         return mean, math.inf
-    z, freedom = 1.959964, count - 1
-    quantile = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    quantile += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    freedom = count - 1
+    quantile = Z + (Z**3 + Z) / (4 * freedom) + (5 * Z**5 + 16 * Z**3 + 3 * Z) / (96 * freedom**2)
+    quantile += (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / (384 * freedom**3)
     variance = sum((value - mean) ** 2 for value in values) / freedom
     return mean, quantile * math.sqrt(variance / count)

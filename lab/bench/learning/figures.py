@@ -11,7 +11,8 @@ from typing import Any
 from lab.bench.learning.cells import Noise
 from lab.bench.learning.classic import LEARNERS
 from lab.bench.learning.data import MADE, REAL
-from lab.bench.learning.statistics import Interval, mean_interval, wilson
+from lab.bench.learning.statistics import Interval, mean_interval
+from stageb.runs.figures import wilson
 
 Result = Mapping[str, Any]  # what ``cells.run`` writes
 OURS = "ours"

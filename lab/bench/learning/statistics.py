@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from math import atan, cos, exp, inf, lgamma, log, pi, sqrt
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 Interval = tuple[float, float]
-
-
-def wilson(hits: int, tries: int, level: float = 0.95) -> Interval:
-    """Wilson's interval for a share (JASA 1927); the whole range where nothing was tried."""
-    if not tries:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    share, weight = hits / tries, z * z / tries
-    middle = (share + weight / 2) / (1 + weight)
-    reach = z / (1 + weight) * sqrt(share * (1 - share) / tries + weight / (4 * tries))
-    return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lab.bench.learning import figures, power, simulated, statistics
 from stageb.seeds import stream
@@ -40,19 +38,6 @@ def result(dataset: str, method: str, seed: int, *curve: tuple[int, str], **chan
 )
 def test_students_quantiles_are_those_of_the_printed_tables(share: float, freedom: int, value: float) -> None:
     assert statistics.t_quantile(share, freedom) == pytest.approx(value, abs=5e-4)
-
-
-def test_wilsons_interval_is_that_of_the_literature() -> None:
-    low, high = statistics.wilson(81, 263)  # Newcombe, Statistics in Medicine 1998, table I
-    assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
-    assert statistics.wilson(0, 0) == (0, 1)
-
-
-@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilsons_interval_holds_the_share_and_stays_in_range(drawn: tuple[int, int]) -> None:
-    low, high = statistics.wilson(*drawn)
-    assert 0 <= low <= drawn[0] / drawn[1] + 1e-12
-    assert drawn[0] / drawn[1] - 1e-12 <= high <= 1
 
 
 def test_a_mean_of_three_has_students_interval_and_one_value_has_none() -> None:
