@@ -24,10 +24,12 @@ from stageb.job import launching
 def script(arguments: Sequence[str]) -> int:
     """Run the command line of this process, whose signals are the command's from now on. Returns the exit code, unless a
     signal has ended the command: then the process ends here, since threads that others left behind would hold it up."""
-    launching.watch_signals(raises=True).start()
+    signals = launching.watch_signals(raises=True)
+    signals.start()
     code = main(arguments)
     if code > 128:
         launching.end(code)
+    signals.release()
     return code
 
 
@@ -36,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         return script(sys.argv[1:])
     try:
+        launching.accept_signals()
         return run(arguments)
     except StagebError as error:
         if launching.leads():

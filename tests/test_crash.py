@@ -1,15 +1,40 @@
 """Short forms of ``crash.py``; its own command line does a hundred."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from signal import SIGINT, SIGKILL, SIGTERM
 
 import crash
 import pytest
+from crash import Blow, Plan, Run
 
 
-@pytest.mark.parametrize(("kills", "seed"), [(3, 19), pytest.param(30, 8, marks=pytest.mark.slow)])
-@pytest.mark.timeout(1800)
-def test_killed_runs_leave_what_an_undisturbed_one_leaves(tmp_path: Path, kills: int, seed: int) -> None:
-    runs = list(crash.campaign(tmp_path, kills, seed))
+def blow(world_size: int, rank: int | None, number: int) -> Blow:
+    """Amid a run's commits."""
+    return Blow(world_size, rank, signal=number, early=False, share=0.2, pause_s=0.05)
+
+
+def check(runs: Sequence[Run], kills: int) -> None:
     assert sum(len(run.kills) for run in runs) == kills
     assert not [run for run in runs if crash.bad(run)], "\n".join(crash.table(runs))
     assert max(kill.seconds for run in runs for kill in run.kills) < 20.0
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan("guidance", (blow(2, 0, SIGKILL),), world_size=1),
+        Plan("snake", (blow(2, 0, SIGINT),), world_size=2),
+        Plan("growth", (blow(2, 1, SIGTERM),), world_size=1),
+        Plan("two_channel", (blow(1, None, SIGKILL),), world_size=1),
+    ],
+    ids=lambda plan: plan.loop,
+)
+def test_a_killed_run_leaves_what_an_undisturbed_one_leaves(tmp_path: Path, plan: Plan) -> None:
+    check([crash.one_run(tmp_path, plan)], kills=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_runs_of_all_loops_killed_again_and_again_leave_what_undisturbed_ones_leave(tmp_path: Path) -> None:
+    check(list(crash.campaign(tmp_path, list(crash.LOOPS), list(crash.SIGNALS), kills=30, seed=8)), kills=30)

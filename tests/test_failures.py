@@ -17,6 +17,7 @@ from programs.jobs import Ended, run_job
 
 CPU = os.environ.get("JOB_ACCELERATOR", "cpu") == "cpu"
 RANKS = int(os.environ.get("JOB_WORLD_SIZE", "2"))
+ITEMS = 3 * RANKS + 1  # three for every rank, and one more for rank 0
 WITHIN_S = float(os.environ.get("JOB_WITHIN_S", "10"))
 
 
@@ -43,7 +44,7 @@ class Case:
         """Run it."""
         arguments = ("--mishap", self.mishap, "--on", str(self.on), "--timeout_s", str(self.timeout_s))
         arguments += ("--load_timeout_s", str(self.load_timeout_s))
-        arguments += ("--items", str(3 * self.world_size + 1))  # three for every rank, and one more for rank 0
+        arguments += ("--items", str(3 * self.world_size + 1))
         limit = self.within_s + 30.0
         return run_job(self.launcher, self.world_size, *arguments, send=self.send, to=self.to, limit_s=limit)
 
@@ -105,7 +106,7 @@ def cases() -> list[Case]:
                     "exit",
                     on=rank,
                     traceback=True,
-                    says=f"rank {rank} failed at square item {rank}: SystemExit: 0",
+                    says=f"rank {rank} failed at square item {rank} of {ITEMS}: SystemExit: 0",
                 ),
                 Case(
                     f"hung, rank {rank}",
@@ -113,7 +114,7 @@ def cases() -> list[Case]:
                     "hang",
                     on=rank,
                     timeout_s=3,
-                    says=f"rank {rank} failed at square item {rank}: {HUNG}",
+                    says=f"rank {rank} failed at square item {rank} of {ITEMS}: {HUNG}",
                     quick=own and rank == 1,
                 ),
             ]
@@ -177,14 +178,14 @@ def cases() -> list[Case]:
                 timeout_s=3,
                 says=f"every rank waits for the others: rank 1 at gather{ELSEWHERE}; they ran different code",
             ),
-            Case("os._exit(0), rank 1", launcher, "vanish", on=1, says="rank 1 failed at square item 1: its"),
+            Case("os._exit(0), rank 1", launcher, "vanish", on=1, says=f"rank 1 failed at square item 1 of {ITEMS}: its"),
             Case("os._exit(0), rank 0", launcher, "vanish", on=0, says="rank 0 failed at leading: its", codes=(0,)),
             Case(
                 "SIGKILL of rank 1",
                 launcher,
                 send=KILL,
                 to="1",
-                says=f"rank 1 failed at square item {1 + RANKS}: its",
+                says=f"rank 1 failed at square item {1 + RANKS} of {ITEMS}: its",
                 quick=own,
             ),
             Case("SIGKILL of rank 0", launcher, send=KILL, to="0", says="rank 0 failed at leading: its", codes=(137,)),
@@ -194,7 +195,7 @@ def cases() -> list[Case]:
                 "stop",
                 on=1,
                 timeout_s=3,
-                says="rank 1 failed at square item 1: no",
+                says=f"rank 1 failed at square item 1 of {ITEMS}: no",
             ),
             Case(
                 "SIGSTOP of rank 0",
@@ -211,7 +212,7 @@ def cases() -> list[Case]:
                 "lock",
                 on=1,
                 timeout_s=3,
-                says="rank 1 failed at square item 1: no",
+                says=f"rank 1 failed at square item 1 of {ITEMS}: no",
             ),
             Case(
                 "interpreter locked up, rank 0",
@@ -261,7 +262,14 @@ def cases() -> list[Case]:
         Case(
             "raise in a handler, last of 3 ranks", "own", "raise", 2, world_size=3, says="rank 2 failed at", traceback=True
         ),
-        Case("SIGKILL of rank 2 of 3", "own", send=KILL, to="2", world_size=3, says="rank 2 failed at square item 5: its"),
+        Case(
+            "SIGKILL of rank 2 of 3",
+            "own",
+            send=KILL,
+            to="2",
+            world_size=3,
+            says="rank 2 failed at square item 5 of 10: its",
+        ),
         Case("SIGKILL of rank 0 of 3", "own", send=KILL, to="0", world_size=3, says="rank 0 failed at", codes=(137,)),
         Case("SIGTERM to the parent of 3", "own", send=TERM, to="parent", world_size=3, says="interrupted by", codes=(143,)),
         Case(
@@ -273,6 +281,16 @@ def cases() -> list[Case]:
         ),
         Case(
             "SIGINT before the ranks have met", "own", "late", on=1, send=INT, to="parent", says="interrupted", codes=(130,)
+        ),
+        Case(
+            "SIGTERM to a child before the ranks have met",
+            "own",
+            "late",
+            on=1,
+            send=TERM,
+            to="1",
+            says="interrupted by SIGTERM",
+            codes=(143,),
         ),
         Case(  # of more than two, the others would tell in many lines of torch's that rank 0 is gone
             "SIGKILL of the parent before the ranks have met",

@@ -52,7 +52,7 @@ class Run(LearningRun):
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        if fresh or not run.is_finished(self.config.output):
+        if fresh or not run.is_finished(self.config.output.folder):
             return False
         self._open(False)
         finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1]))

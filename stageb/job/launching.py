@@ -26,7 +26,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -41,6 +41,7 @@ _asked_again = threading.Event()  # by a further caller of ``end``, such as rank
 _last_acts: list[Callable[[int], object]] = []
 _launcher: int | None = None  # the process that this one must not outlive
 _by = signal.SIGINT  # the first signal that ``watch_signals`` made a KeyboardInterrupt of
+_of_command = False  # whether this process is the command line's own: one whose signals raise a KeyboardInterrupt
 _resume: str | None = None  # what the command that goes on must say besides; None: there is nothing to go on from
 
 
@@ -224,7 +225,9 @@ class watch_signals:  # noqa: N801 - reads as a function
 
     def start(self) -> None:
         """Take the signals, if this is the main thread."""
+        global _of_command
         self.started = True
+        _of_command = _of_command or self._raises
         if threading.current_thread() is not threading.main_thread():
             return  # Python lets only the main thread set handlers
         self._read, self._write = os.pipe()
@@ -249,12 +252,38 @@ class watch_signals:  # noqa: N801 - reads as a function
         os.close(self._read)
         os.close(self._write)
 
+    def release(self) -> None:
+        """With nothing left to do, let them end this process as they do by default: a ``KeyboardInterrupt`` amid the
+        interpreter's shutdown, which takes a second or more once torch was imported, would come out as a traceback."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_DFL)
+
     def _watch(self) -> None:
         while number := os.read(self._read, 1)[0]:
             if number in self._before:
                 if self._raises and select.select([self._read], [], [], GRACE_S)[0] and not os.read(self._read, 1)[0]:
                     return
                 _end_by(signal.Signals(number))
+
+
+@contextlib.contextmanager
+def defer_signals() -> Iterator[None]:
+    """Ranks that are started within receive signals from ``accept_signals`` on: a Python that starts answers Ctrl-C with a
+    traceback. On the command line alone, whose ranks accept them within moments; another program's may take long."""
+    if not _of_command:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watch_signals.caught)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def accept_signals() -> None:
+    """Receive the signals that ``defer_signals`` held back, now that there are handlers for them."""
+    if PARENT in os.environ:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, watch_signals.caught)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -252,9 +252,10 @@ class Children:
             "WORLD_SIZE": str(count * num_nodes),
         }
         launching.before_end(self._kill)
-        for rank in range(1, count):
-            environ = {**os.environ, "LOCAL_RANK": str(rank), launching.PARENT: str(os.getpid())}
-            self._processes[node * count + rank] = subprocess.Popen(_this_command(), env=environ)
+        with launching.defer_signals():
+            for rank in range(1, count):
+                environ = {**os.environ, "LOCAL_RANK": str(rank), launching.PARENT: str(os.getpid())}
+                self._processes[node * count + rank] = subprocess.Popen(_this_command(), env=environ)
         threading.Thread(target=self._watch, daemon=True, name="stageb-children").start()
 
     def how_ended(self, rank: int) -> str | None:
@@ -273,7 +274,10 @@ class Children:
     def _watch(self) -> None:
         while not self.watched.wait(0.2):
             for rank, process in self._processes.items():
-                if process.poll() is not None:
+                if (code := process.poll()) is not None:
+                    number = -code if code < 0 else code - 128  # of the signal that killed it, or that it was ended by
+                    if number in launching.watch_signals.caught:
+                        launching.end(128 + number, launching.interrupted(number))
                     end_with(RankError(rank, "launch", str(self.how_ended(rank))))
 
     def _kill(self, code: int) -> None:

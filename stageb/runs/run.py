@@ -9,6 +9,7 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import stageb
@@ -23,9 +24,10 @@ from stageb.store.journal import Journal
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 
-def is_finished(output: OutputConfig) -> bool:
+def is_finished(folder: Path) -> bool:
     """Whether a run that needs nothing more lies in the folder; of whose, ``open_journal`` tells."""
-    return bool((committed(output.folder)["state"] or {}).get("finished"))
+    state = committed(folder)["state"]
+    return isinstance(state, dict) and bool(state.get("finished"))
 
 
 def open_journal(output: OutputConfig, shaping: Mapping[str, Any], ignored: tuple[str, ...], fresh: bool) -> Journal:

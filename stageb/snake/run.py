@@ -84,7 +84,7 @@ class Run(LearningRun):
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its result is shown again."""
-        if fresh or not run.is_finished(self.config.output):
+        if fresh or not run.is_finished(self.config.output.folder):
             return False
         self._open(False, self._committed_games)
         finished_already(self.config.output, progress.result(self.journal.rows(METRICS)[-1], self.config))

@@ -131,6 +131,47 @@ def test_before_the_first_commit_there_is_nothing_to_go_on_from_and_a_second_ctr
     assert (job.code, job.err.strip().splitlines()[-1]) == (130, "interrupted by SIGINT")
 
 
+STARTING = """
+import os, pathlib, time
+if "LOCAL_RANK" in os.environ:
+    (pathlib.Path(__file__).parent / "starting").write_text(str(os.getpid()))
+    time.sleep(1.0)
+"""
+
+
+@pytest.mark.parametrize("to_all", [True, False])
+def test_ctrl_c_while_the_python_of_another_rank_starts(tmp_path: Path, to_all: bool) -> None:
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
+    (tmp_path / "sitecustomize.py").write_text(STARTING)
+    line = [sys.executable, "-m", "stageb", *small.arguments(tickets, tmp_path / "out", 2, KEYS)]
+    job = Job.start(line, tmp_path / "job", {"PYTHONPATH": f"{tmp_path}:{PATH['PYTHONPATH']}"})
+    starting = tmp_path / "starting"
+    assert wait_until(lambda: starting.exists() and bool(starting.read_text()), 60.0), job.err
+    (os.killpg if to_all else os.kill)(job.parent.pid if to_all else int(starting.read_text()), signal.SIGINT)
+    assert job.wait(10.0)
+    assert (job.code, job.err) == (130, "interrupted by SIGINT\n")
+
+
+ENDING = """
+import atexit, pathlib, time
+
+def slow():
+    (pathlib.Path(__file__).parent / "ending").touch()
+    time.sleep(5.0)
+
+atexit.register(slow)
+"""
+
+
+def test_ctrl_c_while_python_shuts_down_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ENDING)
+    job = Job.start([sys.executable, "-m", "stageb", "completion", "bash"], tmp_path / "job", {"PYTHONPATH": str(tmp_path)})
+    assert wait_until((tmp_path / "ending").exists, 60.0), job.err
+    os.kill(job.parent.pid, signal.SIGINT)
+    assert job.wait(3.0)
+    assert (job.code, job.err) == (130, "")
+
+
 def test_several_ranks_are_refused_where_no_program_can_be_run_again(tmp_path: Path) -> None:
     fabric = "{'devices': 2, 'accelerator': 'cpu'}"
     call = f"import stageb; stageb.predict(guidance=sys.argv[1], tickets=sys.argv[2], fabric={fabric})"
