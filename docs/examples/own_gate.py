@@ -8,23 +8,24 @@ get in that are no better. The gate that ships bounds the chance of that (``gate
 from collections.abc import Sequence
 
 from stageb.guidance.gate.decide import Edit, Gate
+from stageb.guidance.questions import Asking
 
 LOOKED_AT = 200  # tickets, at most
 ENOUGH = 0.02  # accuracy that an edit must gain
 
 
-def best_by_far(edits: Sequence[Edit], gate: Gate) -> Edit | None:
+def best_by_far(edits: Sequence[Edit], gate: Gate) -> Asking[Edit | None]:
     """The edit to accept, one of ``edits``, or None.
 
     ``gate.groups`` are tickets that no edit was made from, by group, so that nothing is judged on its own examples.
-    ``gate.judge.gains`` asks the model, on all ranks, and tells for each ticket how much more often it is judged rightly
-    with the edit than without: from -1 to 1, weighed by ``gate.fp_weight`` and ``gate.fn_weight``. The same ticket under
+    ``yield from gate.judge.gains(...)`` asks the model, on all ranks, how much more often each ticket is judged rightly with
+    the edit than without: from -1 to 1, weighed by ``gate.fp_weight`` and ``gate.fn_weight``. The same ticket under
     the same guidance is asked about once.
     """
     tickets = [ticket for group in gate.groups for ticket in group][:LOOKED_AT]
     if not tickets:
         return None
-    gains = gate.judge.gains([(edit.guidance, tickets) for edit in edits])
+    gains = yield from gate.judge.gains([(edit.guidance, tickets) for edit in edits])
     means = [sum(each) / len(tickets) for each in gains]
     best = max(range(len(edits)), key=means.__getitem__)
     return edits[best] if means[best] >= ENOUGH else None

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     def on_rank(world: World) -> int:
         ranks.bind(world)
         try:
-            return world.lead(compare, ranks, given)
+            return ranks.lead(compare, ranks, given)
         except FailedError as error:
             raise EngineError(f"{error}\n{error.trace}") from error
 

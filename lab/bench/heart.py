@@ -110,9 +110,8 @@ def collectives(world: World, repeats: int) -> dict[str, float]:
         **{f"gather_{kb}kB": partial(world.gather, bytes(1000 * kb)) for kb in (2, 50, 500)},
     }
     took = {name: together(world, act, repeats) for name, act in acts.items()}
-    world.offer({"tiny": lambda common, item: item})
-    ask = partial(world.map, "tiny", None, list(range(4 * world.world_size)))
-    took["map_tiny"] = world.lead(leading.timed, ask, repeats).clock_ms
+    items = list(range(4 * world.world_size))
+    took["map_tiny"] = together(world, lambda: world.map("item", lambda item: item, items), repeats)
     return took
 
 
@@ -142,12 +141,12 @@ def rounds(world: World, per_rank: int, repeats: int, folder: Path) -> dict[str,
         world.lead(run.begin, True)
         for batch in itertools.islice(run.schedule.train(1, "m"), repeats + 1):
             begun = time.perf_counter()
-            guidance = world.lead(run.hand_out, batch)
+            guidance = world.lead(run.guidance_for, batch)
             assert guidance is not None
             handed_out = time.perf_counter()
             answers = ranks.roll_out(batch, guidance, run.within)
             rolled_out, cpu = time.perf_counter(), time.process_time()
-            world.lead(run.take_in, batch, answers)
+            world.lead(run.select, batch, answers)
             taken_in = time.perf_counter(), time.process_time()
             took.append([handed_out - begun, rolled_out - handed_out, taken_in[0] - rolled_out, taken_in[1] - cpu])
             if world.is_global_zero:  # as if all were reflected on

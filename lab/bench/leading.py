@@ -12,21 +12,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.gate.budget import dealt
-from stageb.guidance.gate.judge import Ask
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Tools
 from stageb.guidance.prompts import WORDS, answer_text
+from stageb.guidance.questions import JudgeTickets, Question, answer_all
 from stageb.guidance.run import LOOK
 from stageb.guidance.selection import select
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.state import MissionState, State, mission_to_plain, to_plain
-from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Record, Ticket, Verdict
+from stageb.guidance.types import Answers, Candidate, Judgement, Record, Ticket, Verdict
 from stageb.seeds import stream, uniform
 from stageb.store.commits import COMMIT
 from stageb.store.journal import PARTS, Journal, safe_name
@@ -102,18 +103,18 @@ class Proposer:
         return [(Completion(json.dumps({"operations": [one]}), 40, "stop"),) for one in operations]
 
 
-def table(tickets: Sequence[Ticket], turned: float) -> Ask:
+def table(tickets: Sequence[Ticket], turned: float) -> Callable[[JudgeTickets], list[list[Judgement]]]:
     """How tickets are judged: all pass, but with an edit a share ``turned`` of those that should fail is judged rightly."""
     rightly = [ticket.label == "pass" for ticket in tickets]
     drawn = [uniform(stream("turned", n), 0) for n in range(len(tickets))]
 
-    def ask(asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
+    def judge(question: JudgeTickets) -> list[list[Judgement]]:
         return [
             [Judgement(float(rightly[i] or (len(guidance.rules) > 1 and drawn[i] < turned)), 500) for i in positions]
-            for guidance, positions in asked
+            for guidance, positions in question.asked
         ]
 
-    return ask
+    return judge
 
 
 # --- Timed ---------------------------------------------------------------------------------------------------------------
@@ -128,7 +129,12 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     tickets = made(count)
     splits = split_tickets(tickets, config)["m"]
     pool = Pool(whole_groups(splits.tested, tickets), config.gate.pool_size)
-    tools = Tools(config, tickets, splits, pool, Proposer(), table(tickets, turned), look=LOOK)
+    proposer, judge = Proposer(), table(tickets, turned)
+
+    def answer(question: Question) -> Sequence[Any]:
+        return judge(question) if isinstance(question, JudgeTickets) else proposer.generate(question.requests)
+
+    tools = Tools(config, tickets, splits, pool, proposer.count_tokens, look=LOOK)
     records = recorded([tickets[i] for i in splits.studied[: config.reflection.batch_size]])
     known = (*splits.raced, *splits.tested[: 2 * config.gate.pool_size])
     merits = {tickets[i].key: float(tickets[i].label == "pass") for i in known}
@@ -137,13 +143,13 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
 
     def once() -> None:
         nonlocal judged, accepted
-        mission, studied = learning.study(start, tools)
-        answered = learning.reflect_on(studied, mission.guidance, tools)
-        learnt = learning.try_edits(mission, studied, answered.proposals, tools)
+        mission, studied = answer_all(learning.study(start, tools), answer)
+        answered = answer_all(learning.reflect_on(studied, mission.guidance, tools), answer)
+        learnt = answer_all(learning.try_edits(mission, studied, answered.proposals, tools), answer)
         judged, accepted = studied.asked + learnt.judged, learnt.decision.winner is not None
         mission = learning.settle(mission, learnt, tools)
         if accepted:
-            _, following = learning.study(mission, tools)
+            _, following = answer_all(learning.study(mission, tools), answer)
             judged += following.asked
 
     return timed(once, repeats), judged, accepted

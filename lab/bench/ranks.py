@@ -14,12 +14,12 @@ import platform
 import resource
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
@@ -40,13 +40,16 @@ from stageb.config import FabricConfig, require
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Engine, Question, Scorer
 from stageb.errors import InputError
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 Row = tuple[str, int, str]  # an answer: text, tokens, finish
 
 
 class Ranks:
-    """The ranks of a benchmark. ``bind`` and ``round`` are for all of them; the rest is for rank 0, while it leads."""
+    """The ranks of a benchmark. ``bind``, ``lead`` and ``round`` are for all of them; the rest is for rank 0 in ``lead``."""
 
     world: World  # from ``bind`` on
 
@@ -60,24 +63,45 @@ class Ranks:
     def bind(self, world: World) -> None:
         """Be ready to be asked."""
         self.world = world
-        works = {"measure": self._measure, "load": self._load, "drop": self._drop, "answer": self._answer}
-        world.offer(
-            {**works, "score": self._score, "count": self._count, "peak": lambda common, item: peak_bytes(self._device)}
-        )
+        self._works: dict[str, Callable[[Any, Any], Any]] = {
+            "measure": self._measure,
+            "load": self._load,
+            "drop": self._drop,
+            "answer": self._answer,
+            "score": self._score,
+            "count": self._count,
+            "peak": lambda common, item: peak_bytes(self._device),
+        }
+
+    def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
+        """Have rank 0 do ``act(*args)``, and every rank its share of what that asks for; what it returns, on every rank."""
+        if self.world.is_global_zero:
+            value = act(*args, **keywords)
+            self.world.broadcast((None, value))
+            return value
+        nothing: Any = None, None
+        while True:
+            asked, value = self.world.broadcast(nothing)
+            if asked is None:
+                return value
+            self._together(*asked)
+
+    def _ask(self, name: str, common: Any, items: Sequence[Any]) -> list[Any]:
+        """The results of a work on every item, over all ranks."""
+        self.world.broadcast(((name, common, items), None))
+        return self._together(name, common, items)
+
+    def _together(self, name: str, common: Any, items: Sequence[Any]) -> list[Any]:
+        return self.world.map(name, partial(self._works[name], common), items)
 
     def round(self, batches: Sequence[Sequence[int]]) -> Pass | None:
         """Have the tickets in ``batches`` answered as a loop does it: rank 0 hands out, each rank takes its share, and
         answers are gathered on rank 0, which alone returns the pass. Raises ``FailedError`` there."""
         begun = time.perf_counter()
         common = self.world.broadcast({"greedy": False})
-        mine = []
-        for number, batch in enumerate(self.world.share(batches)):
-            with self.world.at(f"batch {self.world.rank + number * self.world.world_size}"):
-                mine.append(self._answer(common, batch))
-        parts = self.world.gather(encode(mine))
+        results = self.world.map("batch", partial(self._answer, common), batches)
         if not self.world.is_global_zero:
             return None
-        results = self.world.dealt([decode(part) for part in parts])
         return self._passed(batches, results, time.perf_counter() - begun)
 
     @property
@@ -141,7 +165,7 @@ class Ranks:
 
     def on_each(self, name: str, common: Any = None) -> list[Any]:
         """One item for every rank; their results by rank."""
-        return self.world.map(name, common, list(range(self.world.world_size)))
+        return self._ask(name, common, range(self.world.world_size))
 
     def load(self, name: str) -> float:
         """Have every rank hold the contestant ``name``; returns the slowest rank's seconds. Raises ``FailedError``."""
@@ -156,7 +180,7 @@ class Ranks:
     def pass_over(self, batches: Sequence[Sequence[int]], greedy: bool = False) -> Pass:
         """Have the tickets in ``batches`` answered over all ranks, as rank 0 asks them. Raises ``FailedError``."""
         begun = time.perf_counter()
-        results = self.world.map("answer", {"greedy": greedy}, [list(batch) for batch in batches])
+        results = self._ask("answer", {"greedy": greedy}, batches)
         return self._passed(batches, results, time.perf_counter() - begun)
 
     def _passed(self, batches: Sequence[Sequence[int]], results: list[Any], seconds: float) -> Pass:
@@ -175,7 +199,7 @@ class Ranks:
     def score(self, batches: Sequence[Sequence[int]], answers: Sequence[str]) -> float:
         """Seconds until rank 0 has the probabilities of ``answers`` for all tickets. Raises ``FailedError``."""
         begun = time.perf_counter()
-        without_errors("scoring", self.world.map("score", list(answers), [list(batch) for batch in batches]))
+        without_errors("scoring", self._ask("score", answers, batches))
         return time.perf_counter() - begun
 
     def batches(self, name: str, count: int) -> list[list[int]]:

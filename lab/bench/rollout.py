@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 
     def on_rank(world: World) -> int:
         ranks.bind(world)
-        return world.lead(compare, ranks, entries, given)
+        return ranks.lead(compare, ranks, entries, given)
 
     return run(fabric_of(given), on_rank)
 

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def scale(ranks: Ranks, given: Namespace, per_rank: int) -> int:
     """On every rank: measure one number of ranks after the other; rank 0 prints."""
-    machine = ranks.world.lead(begin, ranks, given.engine, per_rank)
+    machine = ranks.lead(begin, ranks, given.engine, per_rank)
     results: list[Result] = []
     for count in counts(ranks.world.world_size):
         batches = dealt(ranks, given.engine, per_rank, count)

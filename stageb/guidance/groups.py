@@ -34,9 +34,7 @@ _MARKS = re.compile(r"(?<=\w)[.,;:!?。、]+(?=\s|\Z)|(?<=[^\W\d_])-(?=[^\W\d_])
 def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
     """``tickets``, those that say the same under one ``group``: the shortest of their group_ids, and of these the first by
     its letters. So in what grows line by line a group keeps its name."""
-    groups: dict[
-        tuple[str, str], tuple[str, str]
-    ] = {}  # (mission, group_id) -> another one of the same group, nearer its name
+    groups: dict[tuple[str, str], tuple[str, str]] = {}  # (mission, group_id) -> one of the same group, nearer its name
 
     def name_of(one: tuple[str, str]) -> tuple[str, str]:
         while (other := groups.get(one, one)) != one:
@@ -90,7 +88,8 @@ def repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
             labels = Counter(name for name, _ in {(ticket.group, ticket.label) for ticket in own} if name in names)
             groups, group_ids = {ticket.group for ticket in own}, {ticket.group_id for ticket in own}
             mixed = sum(count > 1 for count in labels.values())
-            yield Repeats(mission, len(own), len(groups), len(group_ids), mixed, _example(own))
+            joined = [ticket for ticket in own if ticket.group in names]  # an example is among these
+            yield Repeats(mission, len(own), len(groups), len(group_ids), mixed, _example(joined))
 
 
 def _example(tickets: Sequence[Ticket]) -> tuple[str, str]:

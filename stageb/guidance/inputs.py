@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -74,9 +75,12 @@ def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], m
 
 
 def _own_gate(config: LoopConfig) -> Choose | None:
-    """What ``gate.choose`` names. Raises ``ConfigError`` where there is no such function."""
+    """What ``gate.choose`` names. Raises ``ConfigError`` where there is no such function, or it cannot ask the model."""
     name = config.gate.choose if config.gate != "none" else None
     choose: Choose | None = function_named("gate.choose", name) if name else None
+    if choose and not inspect.isgeneratorfunction(choose):
+        remedy = "make it a generator function, which asks the model by `gains = yield from gate.judge.gains(...)`"
+        raise ConfigError("gate.choose", name, remedy)
     return choose
 
 

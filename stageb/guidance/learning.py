@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
-from stageb.engines.protocol import Engine, Prompt
+from stageb.engines.protocol import Prompt
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
-from stageb.guidance.gate.judge import Ask, Judge, digest
+from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, earned, prune, traded
 from stageb.guidance.prompts import Case, rule_lines, words_of
+from stageb.guidance.questions import Asking, CountTokens
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, case_of, distinct, eligible, reflect
 from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
@@ -38,8 +39,7 @@ class Tools:
     tickets: Sequence[Ticket]  # of the run
     splits: Splits
     pool: Pool  # what edits are made from and tested on
-    engine: Engine  # that reflects
-    ask: Ask  # judges tickets, over all ranks
+    count_tokens: CountTokens
     look: int  # tickets between two looks of a test
     choose: Choose | None = None  # the user's own, in place of race and test
 
@@ -82,7 +82,7 @@ def due(mission: MissionState, size: int) -> bool:
     return mission.again or len(mission.pending) >= size
 
 
-def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
+def study(mission: MissionState, tools: Tools) -> Asking[tuple[MissionState, Bundle]]:
     """The mission without its oldest records, and what the next fold can teach.
 
     The fold's tickets are those that were rolled out under the present guidance; where there are fewer than
@@ -109,7 +109,7 @@ def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
     wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
     others = (i for i in tools.pool.fold(number) if i not in rolled_out)
     further = list(islice(others, max(0, wanted - len(rolled_out))))
-    judge.merits([(mission.guidance, further)])
+    yield from judge.merits([(mission.guidance, further)])
     merits = judge.known(mission.guidance)
     judged = tuple(
         seen.get(ticket.key) or Case(ticket, merits[i] > 0.5, None)
@@ -119,31 +119,31 @@ def study(mission: MissionState, tools: Tools) -> tuple[MissionState, Bundle]:
     return mission, Bundle(number, key, judged, judge.judged, judge.tokens)
 
 
-def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Reflection:
+def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Asking[Reflection]:
     """What the model proposes."""
-    return reflect(bundle.judged, guidance, tools.engine, tools.config.reflection, words_of(tools.config.prompt), bundle.key)
+    config = tools.config
+    return reflect(bundle.judged, guidance, tools.count_tokens, config.reflection, words_of(config.prompt), bundle.key)
 
 
-def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Learnt:
+def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Asking[Learnt]:
     """Put what is proposed to the gate; without one, take the first edit that keeps to the limits."""
     if tools.config.gate == "none":
-        edits = (
+        ungated = (
             Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
             for proposal, times in distinct(proposals)
         )
-        first = next((edit for edit in edits if _fits(edit.guidance, tools)), None)
+        first = next((edit for edit in ungated if _fits(edit.guidance, tools)), None)
         return Learnt(Decision((), 0.0, first), mission.left)
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
     gate = _gate(mission, tools.config.gate, race_on, tools, bundle.number)
-    edits_to_try = [
-        edit for edit in _edits(mission.guidance, bundle, proposals, gate, tools) if not _barred(mission, bundle, edit)
-    ]
+    edits = yield from _edits(mission.guidance, bundle, proposals, gate, tools)
+    edits_to_try = [edit for edit in edits if not _barred(mission, bundle, edit)]
     fold, parts = bundle.number % FOLDS, mission.left.edits
     if tools.choose:
-        decision = decide_by(tools.choose, edits_to_try, gate, parts[fold])
+        decision = yield from decide_by(tools.choose, edits_to_try, gate, parts[fold])
     else:
-        decision = decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), parts[fold])
+        decision = yield from decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), parts[fold])
     left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
     after = decision.winner.guidance if decision.winner else mission.guidance
     failed = tuple(
@@ -166,11 +166,11 @@ def may_prune(mission: MissionState, config: LoopConfig) -> bool:
     return config.gate != "none" and rules >= FEWEST_TO_PRUNE and mission.pruned_step != mission.guidance.step
 
 
-def try_without(mission: MissionState, tools: Tools) -> tuple[Removal, Learnt]:
+def try_without(mission: MissionState, tools: Tools) -> Asking[tuple[Removal, Learnt]]:
     """Seek a rule that can go."""
     assert tools.config.gate != "none"  # ``may_prune`` has looked
     gate = _gate(mission, tools.config.gate, tools.splits.raced[:CREDITED_ON], tools, None)
-    removal = prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
+    removal = yield from prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
     after = removal.winner.guidance if removal.winner else mission.guidance
     decision = Decision(removal.tried, removal.left.removals, removal.winner)
     return removal, Learnt(decision, removal.left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
@@ -220,16 +220,18 @@ def _gate(mission: MissionState, config: GateConfig, race_on: Sequence[int], too
 
 def _judge(mission: MissionState, config: GateConfig, tools: Tools) -> Judge:
     known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
-    return Judge(tools.ask, tools.tickets, config, mission.guidance, known)
+    return Judge(tools.tickets, config, mission.guidance, known)
 
 
-def _edits(guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], gate: Gate, tools: Tools) -> list[Edit]:
+def _edits(
+    guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], gate: Gate, tools: Tools
+) -> Asking[list[Edit]]:
     """The different edits that are proposed, each with room made for it where it needs some."""
     train, edits = tools.splits.by_key, []
     for proposal, times in distinct(proposals):
         operations = proposal.operations
         if not _fits(apply(guidance, operations), tools):
-            earns = earned(guidance, gate.judge, gate.race_on[:CREDITED_ON])
+            earns = yield from earned(guidance, gate.judge, gate.race_on[:CREDITED_ON])
             room = traded(guidance, operations, lambda edited: _fits(edited, tools), earns)
             if room is None:
                 continue
@@ -261,5 +263,5 @@ def _joined(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, othe
 def _fits(guidance: Guidance, tools: Tools) -> bool:
     """Whether a guidance keeps to the limits; its length is counted without what surrounds every prompt."""
     config = tools.config.reflection
-    full, empty = tools.engine.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
+    full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
     return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens

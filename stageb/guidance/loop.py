@@ -1,18 +1,19 @@
-"""The training-free loop, as every rank runs it: hand out the guidance, roll out, gather; on rank 0 select, reflect, gate,
-choose, commit.
+"""The training-free loop: broadcast the guidance, roll out, gather, select; reflect, gate, apply, commit.
 
-Fabric has launched the ranks (``world.py``). What rank 0 decides it does in ``lead``, where the other ranks answer what it
-asks (judging tickets, sampling reflections) until it is done; what each step does stands in ``run.py``. A run goes on from
-any commit by walking the same loop: ``hand_out``, ``close`` and ``choose`` pass over what was done before.
+Every rank runs ``main``. What rank 0 decides alone it does in ``lead``; ``learn`` and ``prune`` are its steps too, and what
+they ask the model every rank answers a part of (``consult``). A run goes on from any commit by walking the same loop:
+``guidance_for``, ``is_closed`` and ``choose`` pass over what was done before. What is written and said stands in ``run.py``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from stageb.guidance import learning
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import looked_into
 from stageb.guidance.inputs import Inputs, read_inputs
+from stageb.guidance.questions import Asking
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
 from stageb.guidance.schedule import Round
@@ -48,24 +49,55 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
 
 def epochs(world: World, run: Run, ranks: Ranks) -> None:
     """Judge, learn for some epochs, choose, judge again."""
-
-    def roll_out(batch: Round) -> None:
-        guidance = world.lead(run.hand_out, batch)
-        if guidance:
-            answers = ranks.roll_out(batch, guidance, run.within)
-            world.lead(run.take_in, batch, answers)
-
     for batch in run.schedule.before():
-        roll_out(batch)
+        roll_out(world, run, ranks, batch)
     for epoch in run.schedule.epochs:
         for mission in run.schedule.missions:
             for batch in run.schedule.train(epoch, mission):
-                world.lead(run.reflect, mission)
-                roll_out(batch)
-            world.lead(run.close, epoch, mission)
+                world.consult(ranks.answer, learn, run, mission, run.config.reflection.batch_size)
+                roll_out(world, run, ranks, batch)
+            world.consult(ranks.answer, close, run, epoch, mission)
             for batch in run.schedule.val(epoch, mission):
-                roll_out(batch)
+                roll_out(world, run, ranks, batch)
     for mission in run.schedule.missions:
         world.lead(run.choose, mission)
         for batch in run.schedule.after(mission):
-            roll_out(batch)
+            roll_out(world, run, ranks, batch)
+
+
+def roll_out(world: World, run: Run, ranks: Ranks, batch: Round) -> None:
+    """One round: every rank answers its share of the tickets under rank 0's guidance; rank 0 selects and commits."""
+    guidance = world.lead(run.guidance_for, batch)
+    if guidance:
+        answers = ranks.roll_out(batch, guidance, run.within)
+        world.lead(run.select, batch, answers)
+
+
+def learn(run: Run, name: str, size: int) -> Asking[None]:
+    """Reflect on a mission's bundles of ``size`` tickets, one after the other; apply and commit what the gate accepts."""
+    while run.is_due(name, size):
+        before, tools = run.state.missions[name], run.tools(name)
+        run.progress.says(f"{name}: what is judged wrong?")
+        mission, bundle = yield from learning.study(before, tools)
+        run.progress.says(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.judged)} tickets'}")
+        reflection = yield from learning.reflect_on(bundle, mission.guidance, tools)
+        run.progress.says(f"{name}: trying what {len(reflection.proposals)} answers propose")
+        learnt = yield from learning.try_edits(mission, bundle, reflection.proposals, tools)
+        run.record_reflection(bundle, reflection, learnt, learning.settle(mission, learnt, tools))
+
+
+def prune(run: Run, name: str) -> Asking[None]:
+    """Seek a rule of a mission that earns nothing, and let it go."""
+    before, tools = run.state.missions[name], run.tools(name)
+    run.progress.says(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
+    removal, learnt = yield from learning.try_without(before, tools)
+    run.record_removal(removal, learnt, learning.settle_removal(before, removal, learnt, tools))
+
+
+def close(run: Run, epoch: int, name: str) -> Asking[None]:
+    """The end of a mission's epoch: learn from what is left, seek a rule that earns nothing, count idle epochs."""
+    if not run.is_closed(epoch, name):
+        yield from learn(run, name, 1)
+        if run.may_prune(name):
+            yield from prune(run, name)
+        run.close(epoch, name)

@@ -1,36 +1,40 @@
-"""What every rank does for the loop: hold the model, roll out its share of a round, answer what rank 0 asks.
+"""What every rank does for the loop: hold the model, roll out its share of a round, answer its part of each question.
 
-All ranks have read the same tickets, so what travels of them is positions, and guidance with every request. Which rank
-answers makes no difference to an answer.
+All ranks have read the same tickets, so what travels of them is positions, with the guidance. Which rank answers makes no
+difference to an answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from stageb import engines
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request, Scorer, open_eyes
+from stageb.engines.protocol import Completion, Engine, Request, Scorer, open_eyes
 from stageb.engines.thinking import thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig, UseImages
-from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.prompts import words_of
+from stageb.guidance.questions import JudgeTickets, Question, SampleAnswers
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
 from stageb.job import heartbeat
-from stageb.job.world import Json, World, decode, encode
+from stageb.job.world import Json, World
 
 FOLLOWER = "stageb.guidance.follower:respond"  # what the scripted engine runs where no function is named
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
 
 
+Group = tuple[Guidance, Sequence[int]]
+"""Tickets, by position, that the model reads together, and what it reads before them."""
+
+
 class Ranks:
-    """The ranks of a run, as the loop sees them. ``load`` and ``roll_out`` are for all of them, the rest for rank 0."""
+    """The ranks of a run, as the loop sees them: ``load``, ``roll_out`` and ``answer`` are called on all of them."""
 
     def __init__(self, config: LoopConfig, tickets: Sequence[Ticket], world: World) -> None:
         self.config = config
@@ -41,15 +45,12 @@ class Ranks:
         self.group_size = rollout.group_size(self.round_size, per_rank, most)
         self.words = words_of(config.prompt)
         self._engine: Engine | None = None
-        self._reflecting: Engine | None = None
-
-    # On every rank
+        self._reflector: Engine | None = None
 
     def load(self) -> None:
-        """Load the model on this rank's device, and be ready to be asked."""
+        """Load the model on this rank's device."""
         self._engine = load(self.config.model, self.world, self.config.sampler.use_images)
         self.world.agree("how the gate judges", self.judges_by)
-        self.world.offer({"judge": self._judge, "generate": self._generate})
 
     def roll_out(self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]) -> list[Answers]:
         """The answers to the round's tickets, in their order: all of them on rank 0, none elsewhere.
@@ -62,35 +63,61 @@ class Ranks:
         if distills:
             grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
             sampler = replace(sampler, grid=grid, samples_per_decode=1)
-        groups, mine, world = self._groups(batch.tickets), [], self.world
 
-        def answers(some: Sequence[Ticket]) -> list[Json]:
-            return [answers_to_plain(a) for a in rollout.rollout(some, guidance, self._model, sampler, self.words, names)]
+        def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+            answers = rollout.rollout(tickets, guidance, self._model, sampler, self.words, names)
+            return [answers_to_plain(each) for each in answers]
 
-        for done, group in enumerate(world.share(groups)):
-            with world.at(f"rollout group {world.rank + done * world.world_size} of {len(groups)}"):
-                mine.append(naming_tickets([self.tickets[batch.tickets[i]] for i in group], answers))
-            if world.is_global_zero:
-                on_tickets(min((done + 1) * world.world_size * self.group_size, len(batch.tickets)))
-        gathered = world.gather(encode(mine))
-        if not world.is_global_zero:
-            return []
-        rows = world.dealt([decode(part) for part in gathered])
-        return in_order(groups, [[answers_from_plain(row) for row in group] for group in rows], len(batch.tickets))
+        tickets = [self.tickets[i] for i in batch.tickets]
+        groups = grouped(tickets, range(len(tickets)), guidance, self.group_size)
+        return [
+            answers_from_plain(row) for row in map_tickets(self.world, "rollout group", answer, tickets, groups, on_tickets)
+        ]
 
-    def _judge(self, common: Any, item: Any) -> Any:
-        (guidance,) = from_json(common["guidances"][item["guidance"]], "a request").values()
-        tickets = [self.tickets[i] for i in item["tickets"]]
+    def answer(self, question: Question) -> Sequence[Any]:
+        """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""
+        return self._judge(question) if isinstance(question, JudgeTickets) else self._sample(question)
 
-        def judged(some: Sequence[Ticket]) -> list[Any]:
-            found = rollout.judgements(some, guidance, self._model, self.config.sampler, self.words, self.judges_by)
+    def _judge(self, question: JudgeTickets) -> list[list[Judgement]]:
+        """How the tickets are judged, by guidance; on rank 0."""
+
+        def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+            sampler = self.config.sampler
+            found = rollout.judgements(tickets, guidance, self._model, sampler, self.words, self.judges_by)
             return [[each.merit, each.tokens] for each in found]
 
-        return naming_tickets(tickets, judged)
+        tickets: list[Ticket] = []
+        groups: list[Group] = []
+        for guidance, positions in question.asked:
+            first = len(tickets)
+            tickets += [self.tickets[i] for i in positions]
+            groups += grouped(tickets, range(first, len(tickets)), guidance, self.group_size)
+        rows = iter(map_tickets(self.world, "judging group", judge, tickets, groups))
+        if not self.world.is_global_zero:
+            return []
+        return [[Judgement(*next(rows)) for _ in positions] for _, positions in question.asked]
 
-    def _generate(self, common: Any, item: Any) -> Any:
-        answers = self._model.generate([request_from_plain(each) for each in item])
-        return [[asdict(completion) for completion in answer] for answer in answers]
+    def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
+        """What the model that reflects answers: where it is one of its own, on rank 0 alone."""
+        if self.config.reflection.model is not None:
+            return self.reflector.generate(question.requests) if self.world.is_global_zero else []
+
+        def answer(requests: Sequence[Request]) -> Json:
+            return [[asdict(completion) for completion in each] for each in self._model.generate(requests)]
+
+        requests = question.requests
+        groups = [requests[start : start + TOGETHER] for start in range(0, len(requests), TOGETHER)]
+        rows = self.world.map("reflection group", answer, groups)
+        return [tuple(Completion(**each) for each in row) for group in rows for row in group]
+
+    @property
+    def reflector(self) -> Engine:
+        """The model that reflects: its own, on rank 0, where the config names one; otherwise the one that every rank has."""
+        if self.config.reflection.model is None:
+            return self._model
+        if self._reflector is None:
+            self._reflector = load(self.config.reflection.model, self.world)
+        return self._reflector
 
     @property
     def judges_by(self) -> str:
@@ -111,52 +138,6 @@ class Ranks:
     def _model(self) -> Engine:
         assert self._engine is not None, "load first"
         return self._engine
-
-    # On rank 0, while it leads
-
-    def judge(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
-        """For each guidance and its tickets: how each is judged, over all ranks."""
-        items: list[Json] = []
-        groups = []
-        for number, (_, positions) in enumerate(asked):
-            cut = self._groups(positions)
-            groups.append(cut)
-            items += [{"guidance": number, "tickets": [positions[i] for i in group]} for group in cut]
-        rows = iter(self.world.map("judge", {"guidances": [to_json(guidance) for guidance, _ in asked]}, items))
-        return [
-            [Judgement(*row) for row in in_order(cut, [next(rows) for _ in cut], len(positions))]
-            for (_, positions), cut in zip(asked, groups, strict=True)
-        ]
-
-    def reflection_engine(self) -> Engine:
-        """The model that reflects: its own, on rank 0, where the config names one; otherwise every rank's."""
-        if self.config.reflection.model is None:
-            return EveryRank(self._model, self.world)
-        if self._reflecting is None:
-            self._reflecting = load(self.config.reflection.model, self.world)
-        return self._reflecting
-
-    def _groups(self, positions: Sequence[int]) -> list[list[int]]:
-        return rollout.micro_batches([self.tickets[i] for i in positions], self.group_size)
-
-
-class EveryRank:
-    """One engine in the place of all ranks' models: what is asked of it, every rank answers a part of."""
-
-    def __init__(self, model: Engine, world: World) -> None:
-        self._model = model
-        self._world = world
-
-    def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
-        """See ``Engine``."""
-        return self._model.count_tokens(prompts)
-
-    def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-        """See ``Engine``."""
-        plain = [asdict(request) for request in requests]
-        groups = [plain[start : start + TOGETHER] for start in range(0, len(plain), TOGETHER)]
-        rows = self._world.map("generate", None, groups)
-        return [tuple(Completion(**each) for each in answer) for group in rows for answer in group]
 
 
 def with_follower(model: ModelConfig) -> ModelConfig:
@@ -179,12 +160,39 @@ def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Eng
     return engine
 
 
-def request_from_plain(row: Mapping[str, Any]) -> Request:
-    """The request that ``dataclasses.asdict`` and JSON made ``row`` of."""
-    decode = row["decode"]
-    prompt = row["prompt"]
-    said = Prompt(**{**prompt, "images": tuple(prompt["images"])})
-    return Request(said, Decode(**{**decode, "stop": tuple(decode["stop"])}), tuple(row["keys"]))
+def grouped(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:
+    """``positions`` in ``tickets``, all to be judged under ``guidance``, in canonical micro-batches."""
+    cut = rollout.micro_batches([tickets[i] for i in positions], size)
+    return [(guidance, [positions[i] for i in group]) for group in cut]
+
+
+def map_tickets(
+    world: World,
+    what: str,
+    work: Callable[[Sequence[Ticket], Guidance], list[Json]],
+    tickets: Sequence[Ticket],
+    groups: Sequence[Group],
+    on_tickets: Callable[[int], None] | None = None,
+) -> list[Any]:
+    """``work`` on the ``groups`` that ``tickets`` are cut into, each rank its share: on rank 0 a result for each of
+    ``tickets``, none elsewhere.
+
+    ``on_tickets`` is told on rank 0 how many tickets are done, as far as it can tell. What ``work`` raises names the ticket.
+    """
+
+    def on_groups(done: int) -> None:
+        if on_tickets:
+            on_tickets(sum(len(positions) for _, positions in groups[:done]))
+
+    def of_group(group: Group) -> list[Json]:
+        guidance, positions = group
+        return naming_tickets([tickets[i] for i in positions], lambda some: work(some, guidance))
+
+    results: list[Any] = [None] * len(tickets)
+    for (_, positions), found in zip(groups, world.map(what, of_group, groups, on_groups), strict=False):
+        for position, result in zip(positions, found, strict=True):
+            results[position] = result
+    return results if world.is_global_zero else []
 
 
 def naming_tickets(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:
@@ -200,12 +208,3 @@ def naming_tickets(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]
                 answer([ticket])
         error.add_note(f"tickets {tickets[0].key} to {tickets[-1].key} of mission {tickets[0].mission}, read together")
         raise
-
-
-def in_order(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]], count: int) -> list[Any]:
-    """The groups' results under their positions."""
-    flat: list[Any] = [None] * count
-    for group, result in zip(groups, results, strict=True):
-        for position, value in zip(group, result, strict=True):
-            flat[position] = value
-    return flat

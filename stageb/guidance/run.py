@@ -18,10 +18,12 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import open_journal
 from stageb.guidance.gate.pool import Pool, whole_groups
+from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.inputs import Inputs
-from stageb.guidance.learning import Learnt, Tools
+from stageb.guidance.learning import Bundle, Learnt, Tools
 from stageb.guidance.progress import Edits, Progress
 from stageb.guidance.ranks import Ranks
+from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.report import write
 from stageb.guidance.schedule import Place, Round, Schedule
 from stageb.guidance.selection import latest_of_the_best, select
@@ -66,7 +68,7 @@ class Run(run.Run):
 
     def finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its table is shown again, and no model is needed."""
-        if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output):
+        if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output.folder):
             return False
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
         self._take_up()
@@ -134,7 +136,7 @@ class Run(run.Run):
 
     # Rounds
 
-    def hand_out(self, batch: Round) -> Guidance | None:
+    def guidance_for(self, batch: Round) -> Guidance | None:
         """The guidance to roll ``batch`` out under; None where it was done before, or is of no use any more."""
         if batch.place <= self.state.done:
             return None
@@ -164,7 +166,7 @@ class Run(run.Run):
         """``tickets`` of the round in progress are answered."""
         self.progress.within(tickets)
 
-    def take_in(self, batch: Round, answers: list[Answers]) -> None:
+    def select(self, batch: Round, answers: list[Answers]) -> None:
         """Select a verdict for each ticket of a round, record all of it, commit."""
         mission = self.state.missions[batch.mission]
         agreement, rule = self.config.manual_review.min_verdict_agreement, self.inputs.rule
@@ -224,22 +226,24 @@ class Run(run.Run):
 
     # Learning
 
-    def reflect(self, name: str) -> None:
-        """Reflect on a mission's full bundles, one after the other, and apply what the gate accepts."""
-        self._reflect_while_due(name, self.config.reflection.batch_size)
+    def is_due(self, name: str, size: int) -> bool:
+        """Whether a mission that learns has a bundle of ``size`` tickets to reflect on."""
+        return learning.due(self.state.missions[name], size) and self.learns(name)
+
+    def may_prune(self, name: str) -> bool:
+        """Whether a mission that learns may have rules that earn nothing."""
+        return self.learns(name) and learning.may_prune(self.state.missions[name], self.config)
+
+    def is_closed(self, epoch: int, name: str) -> bool:
+        """Whether a mission's epoch had its end before."""
+        return self.schedule.close(epoch, name) <= self.state.done
 
     def close(self, epoch: int, name: str) -> None:
-        """The end of a mission's epoch: reflect on what is left, seek rules that earn nothing, count idle epochs."""
-        place = self.schedule.close(epoch, name)
-        if place <= self.state.done:
-            return
-        self._reflect_while_due(name, 1)
-        if self.learns(name) and learning.may_prune(self.state.missions[name], self.config):
-            self._prune(name)
+        """End a mission's epoch, which was idle where no edit was accepted."""
         mission = self.state.missions[name]
         idle = 0 if mission.changed else mission.idle_epochs + 1
         mission = replace(mission, changed=False, idle_epochs=idle, pending=(), again=False)
-        self._commit(replace(self.state.with_mission(mission), done=place))
+        self._commit(replace(self.state.with_mission(mission), done=self.schedule.close(epoch, name)))
 
     def choose(self, name: str) -> None:
         """The final guidance of a mission, by val alone."""
@@ -262,32 +266,18 @@ class Run(run.Run):
         patience = self.config.early_stop.patience
         return not self.state.ended and (patience is None or self.state.missions[name].idle_epochs < patience)
 
-    def _reflect_while_due(self, name: str, size: int) -> None:
-        while learning.due(self.state.missions[name], size) and self.learns(name):
-            self._reflect_once(name)
+    def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: Learnt, mission: MissionState) -> None:
+        """Write down, show and commit what a bundle has taught; ``mission`` is where that leaves the mission."""
+        name = mission.guidance.mission
+        artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
+        tokens = bundle.tokens + reflection.tokens
+        spent = self.state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
+        self._settled(artifacts.reflection_row(name, bundle, reflection), mission, learnt, spent)
 
-    def _reflect_once(self, name: str) -> None:
-        before, tools = self.state.missions[name], self._tools(name)
-        self.progress.says(f"{name}: what is judged wrong?")
-        mission, bundle = learning.study(before, tools)
-        self.progress.says(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.judged)} tickets'}")
-        answered = learning.reflect_on(bundle, mission.guidance, tools)
-        self.progress.says(f"{name}: trying what {len(answered.proposals)} answers propose")
-        learnt = learning.try_edits(mission, bundle, answered.proposals, tools)
-        mission = learning.settle(mission, learnt, tools)
-        artifacts.write_refused(self.journal, name, bundle.name, answered.proposals)
-        row = artifacts.reflection_row(name, bundle, answered)
-        spent = self.state.spent.plus(
-            judged=bundle.asked, reflections=len(answered.proposals), tokens=bundle.tokens + answered.tokens
-        )
-        self._settled(row, mission, learnt, spent)
-
-    def _prune(self, name: str) -> None:
-        before, tools = self.state.missions[name], self._tools(name)
-        self.progress.says(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
-        removal, learnt = learning.try_without(before, tools)
-        mission = learning.settle_removal(before, removal, learnt, tools)
-        self._settled(artifacts.removal_row(before, removal), mission, learnt, self.state.spent)
+    def record_removal(self, removal: Removal, learnt: Learnt, mission: MissionState) -> None:
+        """Write down, show and commit what came of a search for a rule that can go."""
+        row = artifacts.removal_row(self.state.missions[mission.guidance.mission], removal)
+        self._settled(row, mission, learnt, self.state.spent)
 
     def _settled(self, row: artifacts.Row, mission: MissionState, learnt: Learnt, spent: Spent) -> None:
         """Write down, show and commit what became of edits."""
@@ -301,13 +291,14 @@ class Run(run.Run):
         spent = spent.plus(judged=learnt.judged, tokens=learnt.tokens)
         self._commit(replace(self.state.with_mission(mission), spent=spent))
 
-    def _tools(self, name: str) -> Tools:
+    def tools(self, name: str) -> Tools:
+        """What learning works with, of one mission."""
         config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
         if name not in self._pools:
             most = config.gate.pool_size if config.gate != "none" else 0
             self._pools[name] = Pool(whole_groups(splits.tested, tickets), most)
-        look, engine = max(LOOK, self.ranks.round_size // 2), self.ranks.reflection_engine()
-        return Tools(config, tickets, splits, self._pools[name], engine, self.ranks.judge, look, self.inputs.choose)
+        look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
+        return Tools(config, tickets, splits, self._pools[name], count_tokens, look, self.inputs.choose)
 
     def _ended(self, state: State) -> State:
         """The state, marked where learning has reached the end of a budget."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from math import sqrt
 from typing import Any
 
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.prompts import Case
 from stageb.guidance.schedule import NOWHERE, Place
 from stageb.guidance.types import NOTHING, Answers, Budget, Candidate, Guidance, Record, Selection, Ticket, shallow
+from stageb.runs.figures import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,8 @@ class Tally:
 
 
 def interval(part: int, whole: int) -> list[float] | None:
-    """The 95 % confidence interval of a share (Wilson, JASA 22, 1927), rounded to six places; None of nothing."""
-    if not whole:
-        return None
-    z, p = 1.959964, part / whole
-    middle = (p + z * z / (2 * whole)) / (1 + z * z / whole)
-    half = z / (1 + z * z / whole) * sqrt(p * (1 - p) / whole + z * z / (4 * whole * whole))
-    return [round(max(0.0, middle - half), 6), round(min(1.0, middle + half), 6)]
+    """The 95 % confidence interval of a share, rounded to six places; None of nothing."""
+    return [round(end, 6) for end in wilson(part, whole)] if whole else None
 
 
 def share(part: int, whole: int) -> float | None:
@@ -183,7 +178,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], right, n) for plain, right, n in body["choices"]),
         failed=tuple((name, fold) for name, fold in body["failed"]),
-        left=Budget(**{**body["left"], "edits": tuple(body["left"]["edits"])}),
+        left=Budget.of(body["left"]),
         **{field: body[field] for field in _AS_IT_IS},
     )
 

@@ -71,6 +71,11 @@ class Budget:
     removals: float = 0.0  # on tests of rules that could go
     margin: float = 0.0  # accuracy that rules which go may cost together; spent: what those that went may cost
 
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Budget:
+        """The budget that ``dataclasses.asdict`` and JSON made ``plain`` of; whole numbers, as people write them, too."""
+        return cls(tuple(map(float, plain["edits"])), float(plain["removals"]), float(plain["margin"]))
+
     @property
     def chance(self) -> float:
         """All chances together."""

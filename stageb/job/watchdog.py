@@ -146,7 +146,7 @@ class Watchdog:
         self._everyone = list(self._peers.values())
         launching.before_end(self._end_others)
         if self._rank:
-            heartbeat.listen(lambda now: self._peers[0].send(*_pulse(now)))
+            heartbeat.listen(lambda now: self._peers[0].send(*_beat(now)))
         self._thread.start()
 
     def fail(self, error: StagebError) -> NoReturn:
@@ -200,7 +200,7 @@ class Watchdog:
             if now - beat >= self._beat_s:
                 beat = now
                 for peer in self._everyone:
-                    peer.send(*_pulse(heartbeat.now()))
+                    peer.send(*_beat(heartbeat.now()))
             self._look(now)
 
     def _hear(self, rank: int, peer: _Peer, more: bool) -> None:
@@ -283,7 +283,7 @@ def _runs(process: int, send: int = 0) -> bool:
     return False
 
 
-def _pulse(now: Heartbeat) -> tuple[str, str, str, int]:
+def _beat(now: Heartbeat) -> tuple[str, str, str, int]:
     """The message that this process is at ``now``."""
     return "heartbeat", now.label[:LABEL], now.kind, now.count
 

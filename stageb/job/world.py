@@ -7,9 +7,8 @@ together in a handful of collectives, all ranks in the same order:
         model = load(world.device)
         for round in rounds:
             guidance = world.broadcast(guidance)                       # rank 0's
-            mine = [answer(item) for item in world.share(round)]       # this rank's part of the work
-            parts = world.gather(encode(mine))                         # bytes of every rank, on every rank
-            guidance = world.lead(decide, parts)                        # rank 0 decides; all get what came of it
+            answers = world.map("ticket", model.answer, round)         # every rank does its share; gathered on rank 0
+            guidance = world.lead(decide, answers)                     # rank 0 decides; all get its result
 
     sys.exit(run(config.fabric, main))
 
@@ -17,10 +16,11 @@ together in a handful of collectives, all ranks in the same order:
   Fabric would pass text through ungathered and dies of unequal shapes; ``sum`` adds tensors up. Loops that learn weights use
   ``world.fabric`` beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so
   that a rank that waits there for another is not taken for the one that hangs.
-- In ``lead`` rank 0 works alone, and the others answer what it asks for by ``map`` until it is done. So what rank 0 decides,
-  with other ranks' help or without, needs no agreement on hash orders or last bits: there is one source of truth.
-- Item i of a share is rank ``i % world_size``'s, by the items alone; what ``map`` hands over and brings back passes through
-  JSON even where it stays in one process. So every world size gives the same results.
+- In ``lead`` rank 0 works alone while the others wait. What it decides with the help of all ranks is a generator that yields
+  questions: ``consult`` has every rank answer its part of each. So a decision needs no agreement on hash orders or last
+  bits: there is one source of truth.
+- Item i of a share is rank ``i % world_size``'s, by the items alone; the results of ``map`` pass through JSON even in a
+  single process. So every world size gives the same results.
 - With one process there is no process group and no message, and errors travel as usual. With several, an error anywhere ends
   every rank within seconds (``watchdog``): rank 0 prints one ``RankError`` as its last line, after the traceback if it was a
   bug, and all exit with 1. An ``InputError`` on rank 0 is printed as it is, and all exit with 2.
@@ -39,7 +39,7 @@ import ipaddress
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -54,10 +54,10 @@ from stageb.job import heartbeat, launching, meeting, placement
 from stageb.job.watchdog import Watchdog, end_with, rank_error
 
 T = TypeVar("T")
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
 P = ParamSpec("P")
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
-Work = Callable[[Any, Any], Json]
-"""``(common, item) -> result``: a function of its arguments, which came through JSON (tuples are lists)."""
 
 SETTLE_S = 5.0  # for the watchdog to end this process, where a collective broke because another rank is gone
 
@@ -71,8 +71,6 @@ class World:
         self.world_size: int = fabric.world_size
         self.is_global_zero: bool = fabric.is_global_zero
         self.device = str(fabric.device)
-        self._works: Mapping[str, Work] = {}
-        self._leading = False
 
     def broadcast(self, value: T) -> T:
         """Rank 0's ``value``, on every rank."""
@@ -149,49 +147,51 @@ class World:
         except (Exception, SystemExit) as error:
             raise rank_error(self.rank, error, label) from error
 
-    def offer(self, works: Mapping[str, Work]) -> None:
-        """What this rank can be asked for by ``map``, by name; the same names on every rank."""
-        self._works = dict(works)
+    def map(
+        self, what: str, work: Callable[[T], Json], items: Sequence[T], on_items: Callable[[int], None] | None = None
+    ) -> list[Any]:
+        """``work`` on every item, each rank its share: the results, which came through JSON, in the items' order on rank 0;
+        nothing elsewhere. All ranks call it with the same items.
+
+        ``what`` names an item, for errors and the watchdog. ``on_items`` is told on rank 0 how many items are done, as far
+        as it can tell. Raises RankError.
+        """
+        mine = []
+        for done, item in enumerate(self.share(items)):
+            with self.at(f"{what} {self.rank + done * self.world_size} of {len(items)}"):
+                mine.append(encode(work(item)))
+            if on_items and self.is_global_zero:
+                on_items(min((done + 1) * self.world_size, len(items)))
+        parts = self.gather(b"[%b]" % b",".join(mine))
+        return self.dealt([decode(part) for part in parts]) if self.is_global_zero else []
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Have rank 0 do ``act(*args)`` while the other ranks answer its maps; what it returns, on every rank."""
-        if self.is_global_zero:
-            heartbeat.name("leading")
-            self._leading = True
-            value = act(*args, **keywords)
-            self._leading = False
-            self.broadcast((None, value))
-            return value
-        nothing: tuple[bytes | None, Any] = (None, None)
-        while True:
-            asked, value = self.broadcast(nothing)
-            if asked is None:
-                return value
-            self._answer(decode(asked))
-
-    def map(self, name: str, common: Json, items: Sequence[Json], on_item: Callable[[int], None] | None = None) -> list[Any]:
-        """The work ``name`` on every item, over all ranks; the results in the items' order. On rank 0, within ``lead``.
-
-        ``on_item`` is called with the number of items that rank 0 itself has finished. Raises RankError.
-        """
-        assert self._leading, "rank 0 asks, while it leads"
-        asked = encode([name, common, items])
-        if items:
-            self.broadcast((asked, None))
-        return self._answer(decode(asked), on_item) if items else []
-
-    def _answer(self, asked: Any, on_item: Callable[[int], None] | None = None) -> list[Any]:
-        """Do this rank's share; on rank 0 all results."""
-        (name, common, items), mine = asked, []
-        for index in range(self.rank, len(items), self.world_size):
-            with self.at(f"{name} item {index}"):
-                mine.append(encode(self._works[name](common, items[index])))
-            if on_item:
-                on_item(len(mine))
-        parts = self.gather(b"[%b]" % b",".join(mine))
+        """Have rank 0 do ``act(*args)`` while the other ranks wait; what it returns, on every rank."""
         if not self.is_global_zero:
-            return []
-        return self.dealt([decode(part) for part in parts])
+            nothing: Any = None
+            value: T = self.broadcast(nothing)
+            return value
+        heartbeat.name("leading")
+        return self.broadcast(act(*args, **keywords))
+
+    def consult(
+        self,
+        answer: Callable[[Question], Answer],
+        act: Callable[P, Generator[Question, Answer, T]],
+        *args: P.args,
+        **keywords: P.kwargs,
+    ) -> T:
+        """Have rank 0 take the steps of ``act(*args)``, a generator that yields questions; what it returns, on every rank.
+
+        Each question is broadcast, and every rank calls ``answer`` with it: a collective, such as a ``map``, whose result on
+        rank 0 is sent to the generator.
+        """
+        steps = act(*args, **keywords) if self.is_global_zero else None
+        question, value = self.lead(_advance, steps, None)
+        while question is not None:
+            question, value = self.lead(_advance, steps, answer(question))
+        result: T = value
+        return result
 
     def facts(self) -> dict[str, Json]:
         """What the ranks run on, for a record of the run: device, its name, world size, CPU threads per rank."""
@@ -199,6 +199,14 @@ class World:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         threads = torch.get_num_threads()
         return {"device": self.device, "device_name": name, "world_size": self.world_size, "torch_threads": threads}
+
+
+def _advance(steps: Any, answer: Any) -> tuple[Any, Any]:
+    """The next question of a generator and None, or None and what it returned."""
+    try:
+        return steps.send(answer), None
+    except StopIteration as end:
+        return None, end.value
 
 
 def encode(value: Json) -> bytes:

@@ -121,6 +121,11 @@ def nonsense(*_: object) -> str:
     return "nonsense"
 
 
+def nonsense_of_edits(*_: object) -> Iterator[Any]:
+    yield from ()
+    return "nonsense"
+
+
 def nothing(*_: object) -> None:
     return None
 
@@ -133,7 +138,8 @@ def nothing(*_: object) -> None:
         ("gate.choose", "no_such_module:best", 2, "PYTHONPATH=. has it look into this folder"),
         ("model.engine", "llama", 2, "or name one of your own"),
         ("selection", "test_own_examples:nonsense", 1, "returned 'nonsense'; return one of the candidates"),
-        ("gate.choose", "test_own_examples:nonsense", 1, "returned 'nonsense'; return one of the edits"),
+        ("gate.choose", "test_own_examples:nonsense_of_edits", 1, "returned 'nonsense'; return one of the edits"),
+        ("gate.choose", "test_own_examples:nonsense", 2, "make it a generator function"),
         ("selection", "test_own_examples:nothing", 0, ""),
     ],
 )

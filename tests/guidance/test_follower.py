@@ -9,6 +9,7 @@ from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.follower import respond
 from stageb.guidance.prompts import WORDS, Case, Shown, parse_answer, reflection_prompt, rollout_prompt
+from stageb.guidance.questions import answer_all
 from stageb.guidance.reflection.conditions import Condition
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence
@@ -209,9 +210,9 @@ def test_the_stages_together_learn_hidden_rules() -> None:
     records = rolled_out(tickets, rules)
     begun = accuracy(records)
     for bundle in range(6):
-        answered = reflect(
-            [case_of(each) for each in records], rules, Follower(), ReflectionConfig(), WORDS["en"], stream("r", bundle)
-        )
+        cases, key = [case_of(each) for each in records], stream("r", bundle)
+        steps = reflect(cases, rules, Follower().count_tokens, ReflectionConfig(), WORDS["en"], key)
+        answered = answer_all(steps, lambda question: Follower().generate(question.requests))
         for proposal, _ in distinct(answered.proposals):
             edited = apply(rules, proposal.operations, f"r{bundle}")
             tried = rolled_out(tickets, edited)

@@ -1,12 +1,15 @@
 """What the ranks do for the loop that no ticket is named in: answering reflections together."""
 
-from typing import Any
+from collections.abc import Sequence
+
+import pytest
 
 from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.questions import SampleAnswers
 from stageb.guidance.ranks import TOGETHER, Ranks
 from stageb.job.world import World, run
 
@@ -16,7 +19,9 @@ def echo(prompt: Prompt, decode: Decode, key: int) -> str:
     return f"{prompt.system}|{prompt.user}|{decode}|{key}"
 
 
-def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_answer_it() -> None:
+def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_answer_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     decode = Decode(temperature=0.5, max_new_tokens=99, stop=("\n", "E"))
     count = 2 * TOGETHER + 1
     requests = [Request(Prompt("s", f"u{i}"), decode, (2**64 - i, i)) for i in range(count)]
@@ -28,16 +33,15 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
         ranks = Ranks(config, [], world)
         ranks.load()
 
-        def counting(common: Any, item: Any) -> Any:
-            parts.append(len(item))
-            return ranks._generate(common, item)
+        generate = ranks.reflector.generate
 
-        def lead() -> None:
-            given.extend(ranks.reflection_engine().generate(requests))
-            assert ranks.reflection_engine().generate([]) == []
+        def counting(some: Sequence[Request]) -> list[tuple[Completion, ...]]:
+            parts.append(len(some))
+            return generate(some)
 
-        world.offer({"generate": counting})
-        world.lead(lead)
+        monkeypatch.setattr(ranks.reflector, "generate", counting)
+        given.extend(ranks.answer(SampleAnswers(tuple(requests))))
+        assert ranks.answer(SampleAnswers(())) == []
         return 0
 
     assert run(FabricConfig(accelerator="cpu"), main) == 0

@@ -1,7 +1,7 @@
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -52,13 +52,21 @@ class Walk:
     rounds: list[Round] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)  # by mission, a letter for each thing done
 
-    def hand_out(self, batch: Round) -> None:
+    config: LoopConfig = CONFIG
+
+    def guidance_for(self, batch: Round) -> None:
         self.rounds.append(batch)
         letters = {"train": "r", "val": "v", "test": "t"}
         self._note(batch.place, batch.mission, "d" if batch.kind == "distill" else letters[batch.split])
 
-    def reflect(self, mission: str) -> None:
-        pass
+    def is_due(self, mission: str, size: int) -> bool:
+        return False
+
+    def is_closed(self, epoch: int, mission: str) -> bool:
+        return False
+
+    def may_prune(self, mission: str) -> bool:
+        return False
 
     def close(self, epoch: int, mission: str) -> None:
         self._note(self.schedule.close(epoch, mission), mission, "c")
@@ -77,8 +85,11 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
     def lead(act: Callable[..., Any], *args: Any) -> Any:
         return act(*args)
 
+    def consult(answer: object, act: Callable[..., Iterator[object]], *args: Any) -> None:
+        assert list(act(*args)) == []  # nothing is due, so nothing is asked
+
     walk = Walk(Schedule(split_tickets(world, config), config, size))
-    epochs(SimpleNamespace(lead=lead), walk, SimpleNamespace())  # type: ignore[arg-type]
+    epochs(SimpleNamespace(lead=lead, consult=consult), walk, SimpleNamespace(answer=None))  # type: ignore[arg-type]
     return walk
 
 
@@ -219,7 +230,7 @@ def test_no_bundle_costs_the_gate_more_than_was_forecast(
     better = [[float(i % proposals == n) for i in range(train)] for n in range(proposals)]
     edits = [world.edit(f"{n}", merits, range(min(6, batch_size))[n % 2 :]) for n, merits in enumerate(better)]
     tried_with = world.gate(splits.raced, pool, gate, data.draw(st.sampled_from([1, 32, 999])), gate.race_chunk)
-    decide(edits, tried_with, world.join, 0.5)
+    world.answer(decide(edits, tried_with, world.join, 0.5))
     expected = forecast(world.tickets, config)
     assert expected.bundles == 1
     assert tried_with.judge.judged <= expected.judged

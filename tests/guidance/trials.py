@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -12,7 +13,10 @@ from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.decide import Edit, Gate
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import whole_groups
+from stageb.guidance.questions import Asking, JudgeTickets, answer_all
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
+
+T = TypeVar("T")
 
 MERIT = st.sampled_from([0.0, 0.2, 0.5, 0.8, 1.0])
 PRESENT = Guidance("m", 3, (Rule("G0", "the headline"),), 1)
@@ -58,18 +62,21 @@ class World:
         """A gate that tests on ``others``."""
         return Gate(self.judge(config), race_on, race_chunk, whole_groups(others, self.tickets), look)
 
-    def ask(self, questions: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
-        """What a judge asks."""
-        assert questions
-        assert all(positions for _, positions in questions)
-        for guidance, positions in questions:
+    def answer(self, steps: Asking[T]) -> T:
+        """What ``steps`` return, whose questions this world answers."""
+        return answer_all(steps, self._judged)
+
+    def _judged(self, question: JudgeTickets) -> list[list[Judgement]]:
+        assert question.asked
+        assert all(positions for _, positions in question.asked)
+        for guidance, positions in question.asked:
             self.asked.update((rules(guidance), i) for i in positions)
         known = {rules(PRESENT): self.present, **self.table}
-        return [[Judgement(known[rules(guidance)][i], TOKENS) for i in positions] for guidance, positions in questions]
+        return [[Judgement(known[rules(guidance)][i], TOKENS) for i in positions] for guidance, positions in question.asked]
 
     def judge(self, config: GateConfig | None = None, present: Guidance = PRESENT) -> Judge:
         """A judge of this world."""
-        return Judge(self.ask, self.tickets, config or GateConfig(), present, {})
+        return Judge(self.tickets, config or GateConfig(), present, {})
 
     def seen_by(self, edit: Edit) -> set[int]:
         """The tickets that were judged under an edit."""

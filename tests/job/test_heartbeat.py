@@ -36,7 +36,7 @@ def test_what_is_raised_passes_and_ends_the_work(heard: list[Heartbeat]) -> None
     assert (heard[-1].label, heard[-1].kind) == ("leading", "quiet")
 
 
-def test_every_sign_of_life_makes_another_pulse(heard: list[Heartbeat]) -> None:
+def test_every_sign_of_life_makes_another_heartbeat(heard: list[Heartbeat]) -> None:
     """Two pieces of work with one label are told apart, and so is work that only ticks."""
     seen = [heartbeat.now()]
     with heartbeat.at("rollout group 3"):

@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +26,7 @@ from programs.ranks import Raised, on_ranks
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, EngineError, RankError, at
 from stageb.job import heartbeat, launching
-from stageb.job.world import World, _host, decode, encode, pack, run, unpack
+from stageb.job.world import Json, World, _host, decode, encode, pack, run, unpack
 
 ONE = FabricConfig(accelerator="cpu", devices=1)
 every = pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -122,71 +122,72 @@ def test_dealt_is_the_inverse_of_share(items: list[int], world_size: int) -> Non
     assert max(map(len, shares)) - min(map(len, shares)) in (0, 1)
 
 
-def offering(world: World) -> list[int]:
-    """Offer a work whose results tell which rank did it; returns where items are noted."""
-    done: list[int] = []
-
-    def tell(common: Any, item: Any) -> Any:
-        done.append(item)
-        return (common["more"], item, world.rank)
-
-    world.offer({"tell": tell})
-    return done
-
-
 @every
 @pytest.mark.parametrize("count", [0, 1, 7])
-def test_map_gives_results_in_order_and_every_rank_its_share(world_size: int, count: int) -> None:
+def test_map_gives_rank_0_results_in_order_and_every_rank_its_share(world_size: int, count: int) -> None:
     def act(world: World) -> Any:
-        done, seen = offering(world), []
-        found = world.lead(lambda: world.map("tell", {"more": (1, "é")}, list(range(count)), seen.append))
-        return found, done, seen
+        done: list[int] = []
+        seen: list[int] = []
 
-    wanted = [[[1, "é"], item, item % world_size] for item in range(count)]
+        def work(item: int) -> Json:
+            done.append(item)
+            return (item, world.rank, "é")
+
+        return world.map("item", work, range(count), seen.append), done, seen
+
     for rank, (found, done, seen) in enumerate(on_ranks(world_size, act)):
-        assert found == wanted
+        assert found == ([[item, item % world_size, "é"] for item in range(count)] if rank == 0 else [])
         assert done == list(range(count))[rank::world_size]
-        assert seen == (list(range(1, len(done) + 1)) if rank == 0 else [])
+        assert seen == ([min(n * world_size, count) for n in range(1, len(done) + 1)] if rank == 0 else [])
 
 
 @every
 def test_lead_returns_rank_0s_value_on_every_rank(world_size: int) -> None:
-    """Whatever maps rank 0 asks for on the way, and however often it leads."""
+    def act(world: World) -> Any:
+        def decide(*, base: int) -> tuple[int, int]:
+            return base, world.rank
+
+        return world.lead(decide, base=100), world.lead(lambda: None)
+
+    assert on_ranks(world_size, act) == [((100, 0), None)] * world_size
+
+
+@every
+def test_what_rank_0_asks_all_ranks_answer(world_size: int) -> None:
+    """However often it asks; what its generator returns, every rank is told."""
 
     def act(world: World) -> Any:
-        offering(world)
+        asked: list[int] = []
 
-        def decide(rounds: int, *, base: int) -> Any:
-            found = [world.map("tell", {"more": n}, list(range(n))) for n in range(rounds)]
-            return base + sum(map(len, found)), world.rank
+        def answer(count: int) -> list[Any]:
+            asked.append(count)
+            return world.map("item", lambda item: [item, world.rank], range(count))
 
-        return world.lead(decide, 4, base=100), world.lead(lambda: None), world.lead(decide, 0, base=7)
+        def steps(rounds: int, *, base: int) -> Generator[int, list[Any], tuple[int, list[Any]]]:
+            found = []
+            for count in range(rounds):
+                found += yield count
+            return base + world.rank, found
 
-    assert on_ranks(world_size, act) == [((106, 0), None, (7, 0))] * world_size
+        return world.consult(answer, steps, 4, base=100), world.consult(answer, steps, 0, base=7), asked
 
-
-def test_only_rank_0_asks_and_only_while_it_leads() -> None:
-    def act(world: World) -> Any:
-        offering(world)
-        return world.map("tell", None, [1])
-
-    assert [found.kind for found in on_ranks(2, act)] == ["AssertionError"] * 2
+    found = [[item, item % world_size] for count in range(4) for item in range(count)]
+    assert on_ranks(world_size, act) == [((100, found), (7, []), [0, 1, 2, 3])] * world_size
 
 
 def test_an_error_in_a_map_names_rank_and_item(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stageb.job.world.SETTLE_S", 0.0)  # there is no watchdog here that would end rank 0 meanwhile
 
     def act(world: World) -> Any:
-        def work(common: Any, item: Any) -> Any:
+        def work(item: int) -> Json:
             if item == 3:
                 raise ValueError("seven")
             return item
 
-        world.offer({"square": work})
-        return world.lead(lambda: world.map("square", None, list(range(4))))
+        return world.map("square item", work, range(4))
 
     first, second = on_ranks(2, act)
-    assert second == Raised("RankError", "rank 1 failed at square item 3: ValueError: seven")
+    assert second == Raised("RankError", "rank 1 failed at square item 3 of 4: ValueError: seven")
     assert first.kind == "RankError" and first.text.startswith("rank 0 failed at gather: ")
 
 
@@ -282,12 +283,11 @@ def test_torchrun_wants_devices_that_agree_with_it() -> None:
 # --- One process -----------------------------------------------------------------------------------------------------
 
 
-def mapping(work: Callable[[Any, Any], Any], items: list[Any], name: str = "judge") -> Callable[[World], int]:
+def mapping(work: Callable[[Any], Any], items: list[Any]) -> Callable[[World], int]:
     """A job that has ``work`` done on ``items``."""
 
     def main(world: World) -> int:
-        world.offer({"judge": work})
-        world.lead(lambda: world.map(name, None, items))
+        world.map("judge item", work, items)
         return 0
 
     return main
@@ -313,8 +313,7 @@ def test_one_process_has_no_group_and_passes_values_through_json() -> None:
         assert (world.rank, world.world_size, world.is_global_zero, world.device) == (0, 1, True, "cpu")
         assert not torch.distributed.is_initialized()
         world.agree("inputs", "anything")
-        world.offer({"add": lambda common, item: (common["more"], item)})
-        assert world.lead(world.map, "add", {"more": (1, 2)}, ["a", "b"]) == [[[1, 2], "a"], [[1, 2], "b"]]
+        assert world.map("item", lambda item: ((1, 2), item), ["a", "b"]) == [[[1, 2], "a"], [[1, 2], "b"]]
         return 7
 
     assert run(ONE, main) == 7
@@ -329,7 +328,7 @@ def test_one_process_raises_what_was_raised() -> None:
 
 
 def test_an_error_names_rank_place_and_cause() -> None:
-    def work(common: Any, item: Any) -> Any:
+    def work(item: str) -> Json:
         with at("mission m"), at(f"ticket {item}"):
             raise KeyError("verdict")
 
@@ -349,14 +348,10 @@ def test_the_innermost_label_is_named_and_a_rank_error_passes_as_it_is() -> None
         run(ONE, main)
 
 
-@pytest.mark.parametrize(
-    ("name", "result", "cause"),
-    [("other", 1, "KeyError: 'other'"), ("judge", {1, 2}, "TypeError: Object of type set is not JSON serializable")],
-)
-def test_work_that_cannot_be_done_is_an_error_at_its_item(name: str, result: Any, cause: str) -> None:
+def test_a_result_that_is_no_json_is_an_error_at_its_item() -> None:
     with pytest.raises(RankError) as caught:
-        run(ONE, mapping(lambda common, item: result, [0], name))
-    assert str(caught.value) == f"rank 0 failed at {name} item 0: {cause}"
+        run(ONE, mapping(lambda item: {1, 2}, [0]))
+    assert str(caught.value) == "rank 0 failed at judge item 0 of 1: TypeError: Object of type set is not JSON serializable"
 
 
 def test_signals_are_given_back() -> None:

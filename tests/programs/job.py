@@ -16,16 +16,16 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, StagebError, at
 from stageb.job import heartbeat, launching
-from stageb.job.world import Work, World, run
+from stageb.job.world import Json, World, run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--devices", default="auto")
@@ -72,23 +72,29 @@ def befall(rank: int, mishap: str, key: str) -> None:
         re.match(r"(a+)+$", "a" * 64 + "b")
 
 
-def works(world: World) -> Mapping[str, Work]:
-    def square(common: Any, item: Any) -> Any:
-        if item == common["befall"]:
-            for mishap in ("raise", "exit", "vanish", "kill", "stop", "hang", "lock"):
-                befall(world.rank, mishap, f"group-{item}")
-        if args.mishap == "busy" and item >= world.world_size:
-            time.sleep(FOREVER_S)
-        while args.mishap == "tick" and item >= world.world_size:  # deep in work that gets on
-            time.sleep(0.1)
-            heartbeat.tick()
-        if args.mishap == "api":  # long work that shows signs of life: not a failure
-            for _ in range(10):
-                time.sleep(0.3 * args.timeout_s)
-                heartbeat.tick()
-        return {"square": item * item, "pair": (item, 0.1 * item), "text": "\ud800é" + "x" * args.size}
+class Question(NamedTuple):
+    """What rank 0 asks of all ranks."""
 
-    return {"square": square, "where": lambda common, item: [world.rank, world.device, os.getpid()]}
+    kind: str
+    items: Sequence[int]
+    late: int | None = None  # the item that the mishap befalls
+
+
+def square(world: World, item: int, late: int | None) -> Json:
+    """One item's work; the mishap befalls the item ``late``."""
+    if item == late:
+        for mishap in ("raise", "exit", "vanish", "kill", "stop", "hang", "lock"):
+            befall(world.rank, mishap, f"group-{item}")
+    if args.mishap == "busy" and item >= world.world_size:
+        time.sleep(FOREVER_S)
+    while args.mishap == "tick" and item >= world.world_size:  # deep in work that gets on
+        time.sleep(0.1)
+        heartbeat.tick()
+    if args.mishap == "api":  # long work that shows signs of life: not a failure
+        for _ in range(10):
+            time.sleep(0.3 * args.timeout_s)
+            heartbeat.tick()
+    return {"square": item * item, "pair": (item, 0.1 * item), "text": "\ud800é" + "x" * args.size}
 
 
 def main(world: World) -> int:
@@ -102,35 +108,42 @@ def main(world: World) -> int:
     if args.mishap == "config_everywhere":
         raise ConfigError("model.model_name_or_path", "nowhere", "name a folder that exists")
     world.agree("inputs", "other" if (args.mishap, args.on) == ("disagree", world.rank) else "same")
-    world.offer(works(world))
     if args.mishap == "parted":  # one rank sits in a collective that the others never come to
         note_the_time()
         if world.rank == args.on:
             world.gather(b"alone")
-    code = world.lead(lambda: lead(world))
+    seen: list[int] = []
+
+    def answer(question: Question) -> list[Any]:
+        if question.kind == "where":
+            return world.map("where item", lambda item: [world.rank, world.device, os.getpid()], question.items)
+        return world.map("square item", lambda item: square(world, item, question.late), question.items, seen.append)
+
+    code = world.consult(answer, lead, world, seen)
     if (args.mishap, args.on) == ("at_the_end", world.rank):  # stuck in torch, all of its own work done
         note_the_time()
         torch.distributed.destroy_process_group = lambda: time.sleep(FOREVER_S)
     return code
 
 
-def lead(world: World) -> int:
-    seen: list[int] = []
-    places = world.map("where", None, list(range(world.world_size)))
+def lead(world: World, seen: list[int]) -> Generator[Question, list[Any], int]:
+    """Rank 0's steps; ``seen`` is how many squares were done each time that it could tell."""
+    places = yield Question("where", range(world.world_size))
     assert [place[0] for place in places] == list(range(world.world_size))
-    assert world.map("square", {"befall": None}, []) == []
+    nothing = yield Question("square", [])
+    assert nothing == []
     befall(0, "raise_in_lead", "reflection")
     befall(0, "hang_in_lead", "reflection")
     if args.ready:
         args.ready.write_text(json.dumps([place[2] for place in places]))
-    if args.mishap == "reflect":  # busy between two maps for longer than the timeout: not a failure
+    if args.mishap == "reflect":  # busy between two questions for longer than the timeout: not a failure
         time.sleep(2.5 * args.timeout_s)
     if args.mishap == "reflect_forever":
         time.sleep(FOREVER_S)
     late = args.on if args.on >= 0 else None  # the first item of that rank
-    results = world.map("square", {"befall": late}, list(range(args.items)), seen.append)
+    results = yield Question("square", range(args.items), late)
     assert [result["square"] for result in results] == [item * item for item in range(args.items)]
-    assert seen == list(range(1, len(world.share(range(args.items))) + 1))
+    assert seen == [min(done * world.world_size, args.items) for done in range(1, len(seen) + 1)]
     digest = hashlib.sha256(json.dumps(results).encode()).hexdigest()[:16]
     print(f"result: {digest} of {len(results)} from {len(places)} ranks", flush=True)
     return 3 if args.mishap == "code" else 0

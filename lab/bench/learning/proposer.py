@@ -60,7 +60,7 @@ def _shown(
     """What each answer sees, and its request: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)
     while True:
-        shown, asked = fitting(cases, guidance, engine, config, ENGLISH, key)
+        shown, asked = fitting(cases, guidance, engine.count_tokens, config, ENGLISH, key)
         if not counted:
             return shown, asked
         shown = [_with_evidence(each, counted, guidance) for each in shown]

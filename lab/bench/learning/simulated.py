@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stageb.guidance.config import GateConfig, SplitConfig
 from stageb.guidance.gate.budget import dealt
@@ -16,9 +16,12 @@ from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import prune
 from stageb.guidance.learning import CREDITED_ON
+from stageb.guidance.questions import Asking, answer_all
 from stageb.guidance.run import LOOK
 from stageb.guidance.types import FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
+
+T = TypeVar("T")
 
 CONFIG = GateConfig()
 BUDGET = dealt(CONFIG, 1)
@@ -46,10 +49,12 @@ class World:
     key: int  # names the draws that say which of them are judged wrong without a rule
     rules: dict[str, Turns] = field(default_factory=dict)
 
-    def ask(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[Judgement]]:
-        """What a judge asks."""
-        judged = [self.right(guidance, positions) for guidance, positions in asked]
-        return [[Judgement(float(right), 0) for right in each] for each in judged]
+    def answer(self, steps: Asking[T]) -> T:
+        """What ``steps`` of the gate return, whose questions this world answers."""
+        return answer_all(steps, lambda question: [self._judged(*each) for each in question.asked])
+
+    def _judged(self, guidance: Guidance, positions: Sequence[int]) -> list[Judgement]:
+        return [Judgement(float(right), 0) for right in self.right(guidance, positions)]
 
     def right(self, guidance: Guidance, positions: Sequence[int]) -> list[bool]:
         """Whether tickets are judged right: each rule in turn may change that."""
@@ -89,9 +94,10 @@ def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) 
     made, raced = world(key, train), min(CONFIG.race_size, train // 3)
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
     pool = Pool(whole_groups(range(raced, train), made.tickets), CONFIG.pool_size)
-    judge = Judge(made.ask, made.tickets, CONFIG, START, {})
+    judge = Judge(made.tickets, CONFIG, START, {})
     gate = Gate(judge, range(raced), CONFIG.race_chunk, pool.besides(0), LOOK)
-    return decide([Edit((), 1, edited)], gate, lambda one, other: None, left).winner is not None
+    decision = made.answer(decide([Edit((), 1, edited)], gate, lambda one, other: None, left))
+    return decision.winner is not None
 
 
 @dataclass
@@ -114,11 +120,11 @@ class Run:
 
     def accepts(self, number: int, rules: Sequence[Turns]) -> bool:
         """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets of a fold."""
-        judge = Judge(self._world.ask, self._world.tickets, CONFIG, self.guidance, self._known)
+        judge = Judge(self._world.tickets, CONFIG, self.guidance, self._known)
         race_on = shuffled(self._raced, stream(self.key, "race", number))
         gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.besides(number), LOOK)
         edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
-        decision = decide(edits, gate, lambda one, other: None, self.left[number % FOLDS])
+        decision = self._world.answer(decide(edits, gate, lambda one, other: None, self.left[number % FOLDS]))
         self.left = [decision.left if fold == number % FOLDS else left for fold, left in enumerate(self.left)]
         self.tested += sum(each.test is not None for each in decision.tried)
         self.guidance = decision.winner.guidance if decision.winner else self.guidance
@@ -180,9 +186,9 @@ def removals(key: int, pool: int, cost: float, noise: float, searches: int = SEA
     others = whole_groups(range(CREDITED_ON, CREDITED_ON + pool), made.tickets)
     first, left = False, BUDGET
     for number in range(searches):
-        judge = Judge(made.ask, made.tickets, CONFIG, guidance, {})
+        judge = Judge(made.tickets, CONFIG, guidance, {})
         gate = Gate(judge, range(CREDITED_ON), CONFIG.race_chunk, others, LOOK)
-        removal = prune(guidance, "P", gate, left)
+        removal = made.answer(prune(guidance, "P", gate, left))
         left = removal.left
         if removal.winner:
             guidance, first = removal.winner.guidance, first or number == 0

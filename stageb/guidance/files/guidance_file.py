@@ -210,7 +210,7 @@ def _guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     """One mission's guidance from a body without faults."""
     metadata = body.get("metadata", {})
     rules = sorted((Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()), key=number)
-    spent = Budget(**{**body["spent"], "edits": tuple(body["spent"]["edits"])}) if "spent" in body else NOTHING
+    spent = Budget.of(body["spent"]) if "spent" in body else NOTHING
     return Guidance(mission, body.get("step", 0), tuple(rules), body.get("next_number", number(rules[-1]) + 1), spent)
 
 

@@ -30,6 +30,7 @@ from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Group, looks, whole_groups
 from stageb.guidance.gate.race import LOSS_PRICE, Kind, Score, race
 from stageb.guidance.gate.sequential import Test, mean, next_level
+from stageb.guidance.questions import Asking
 from stageb.guidance.types import Guidance, Proposal
 from stageb.seeds import stream
 
@@ -53,7 +54,7 @@ class Edit:
 
 AnyTest = TypeVar("AnyTest", bound=Test)
 
-Choose = Callable[[Sequence[Edit], "Gate"], Edit | None]
+Choose = Callable[[Sequence[Edit], "Gate"], Asking[Edit | None]]
 """A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the one to accept out."""
 
 Join = Callable[[Edit, Edit], Edit | None]
@@ -100,38 +101,38 @@ class _Raced:
     kinds: Sequence[Kind]  # theirs
 
 
-def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Decision:
+def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Asking[Decision]:
     """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is ``left`` of the fold's
     part of the budget."""
-    idle, racing = _by_evidence(edits, gate.judge)
+    idle, racing = yield from _by_evidence(edits, gate.judge)
     if not racing:
         return Decision(tuple(idle), left)
-    kinds = gate.judge.kinds(gate.race_on)
-    outcome = race(kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk)
+    kinds = yield from gate.judge.kinds(gate.race_on)
+    outcome = yield from race(kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk)
     racing = [replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)]
     raced = _Raced(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
     ranked = [racing[i] for i in outcome.ranked]
-    joined = _joined(ranked, gate, join, raced, next_level(left, STRONG))
+    joined = yield from _joined(ranked, gate, join, raced, next_level(left, STRONG))
     careful = [*ranked[:1], *joined][-1:]
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
-    tested, left = _tested(list(dict.fromkeys([*careful, *leader])), gate, raced, left)
+    tested, left = yield from _tested(list(dict.fromkeys([*careful, *leader])), gate, raced, left)
     tried = tuple(tested.get(each, each) for each in [*idle, *racing, *joined])
     winner = next((each.edit for each in tried if each.outcome == "accepted"), None)
     return Decision(tried, left, winner)
 
 
-def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Decision:
+def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Asking[Decision]:
     """What ``choose`` accepts, untouched by the budget: nothing bounds the chance that it is no better."""
-    winner = choose(edits, gate) if edits else None
+    winner = (yield from choose(edits, gate)) if edits else None
     if winner is not None and winner not in edits:
         raise StagebError(f"gate.choose returned {shown(repr(winner), 60)}; return one of the edits given, or None")
     return Decision(tuple(Tried(edit, "accepted" if edit == winner else "dropped") for edit in edits), left, winner)
 
 
-def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> AnyTest:
+def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> Asking[AnyTest]:
     """``test`` of ``guidance`` on these groups, gone on with until it is decided."""
     for chunk in looks(groups, gate.look):
-        test = test.plus(_by_group(guidance, gate.judge, chunk))
+        test = test.plus((yield from _by_group(guidance, gate.judge, chunk)))
         if test.decided:
             break
     return test
@@ -144,12 +145,14 @@ def said(test: Test) -> Outcome:
     return "futile" if test.futile else "unproven"
 
 
-def _by_evidence(edits: Sequence[Edit], judge: Judge) -> tuple[list[Tried], list[Tried]]:
+def _by_evidence(edits: Sequence[Edit], judge: Judge) -> Asking[tuple[list[Tried], list[Tried]]]:
     """The edits that turn none of the tickets that they name, and the others. Turned is what is judged right now, and more
     surely than before."""
     asked = [(each.guidance, each.evidence) for each in edits]
+    gained = yield from judge.gains(asked)
+    reached = yield from judge.merits(asked)
     idle, others = [], []
-    for edit, gains, merits in zip(edits, judge.gains(asked), judge.merits(asked), strict=True):
+    for edit, gains, merits in zip(edits, gained, reached, strict=True):
         turned = sum(gain > 0 and merit > 0.5 for gain, merit in zip(gains, merits, strict=True))
         if turned or not edit.evidence:
             others.append(Tried(edit, turned=turned))
@@ -160,12 +163,12 @@ def _by_evidence(edits: Sequence[Edit], judge: Judge) -> tuple[list[Tried], list
 
 def _race_gains(
     gate: Gate, racing: Sequence[Tried], asked: Sequence[tuple[int, Sequence[int]]]
-) -> Sequence[Sequence[float]]:
+) -> Asking[Sequence[Sequence[float]]]:
     """What the race asks: for each edit, by its number, and each of its race tickets, by its place, the gain."""
     return gate.judge.gains([(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked])
 
 
-def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, level: float) -> list[Tried]:
+def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, level: float) -> Asking[list[Tried]]:
     """What becomes of the first edit as others join it, in their order: those of which the race says that what they add
     promises a test of its own, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
     joined: list[Tried] = []
@@ -174,7 +177,7 @@ def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, leve
         both = join(team.edit, other.edit)
         if both is None:
             continue
-        (gains,) = gate.judge.gains([(both.guidance, raced.positions)])
+        (gains,) = yield from gate.judge.gains([(both.guidance, raced.positions)])
         score = Score().plus(raced.kinds, gains)
         (won, lost), (won_before, lost_before) = score.rates(raced.among), team.score.rates(raced.among)
         more_lost = LOSS_PRICE * max(0.0, lost - lost_before)
@@ -183,7 +186,7 @@ def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, leve
     return joined
 
 
-def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float) -> tuple[dict[Tried, Tried], float]:
+def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float) -> Asking[tuple[dict[Tried, Tried], float]]:
     """What becomes of each as they are tested in turn, until one is accepted; and what is left of the budget."""
     tested: dict[Tried, Tried] = {}
     for tried in candidates:
@@ -192,7 +195,8 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
         if not promises(won, lost, len(groups), level):
             tested[tried] = replace(tried, outcome="unpromising")
             continue
-        test = run_test(_test(tried, gate, raced, level, len(groups)), tried.edit.guidance, gate, groups)
+        begun = yield from _test(tried, gate, raced, level, len(groups))
+        test = yield from run_test(begun, tried.edit.guidance, gate, groups)
         tested[tried] = replace(tried, outcome=said(test), test=test)
         if test.accepts:
             break
@@ -206,18 +210,19 @@ def _share(won: float, lost: float, raced: int) -> float:
     return STRONG if fair(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
 
 
-def _test(tried: Tried, gate: Gate, raced: _Raced, level: float, groups: int) -> Test:
+def _test(tried: Tried, gate: Gate, raced: _Raced, level: float, groups: int) -> Asking[Test]:
     """The test that suits what the edit did in its race: drawing a gain g as won outright with a chance of g leaves g of its
     information, since its variance grows from g squared to g."""
     edited = tried.edit.guidance
-    gains = [mean(each) for each in _by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))]
+    by_group = yield from _by_group(edited, gate.judge, whole_groups(raced.positions, gate.judge.tickets))
+    gains = [mean(each) for each in by_group]
     if sum(gain * gain for gain in gains) >= WHOLE * sum(map(abs, gains)):
         return ExactTest(level, groups, key=stream("turned", digest(edited)))
     return BettingTest(level, groups, wealth=Wealth(favourite=favourite(*tried.score.rates(raced.among))))
 
 
-def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> list[list[float]]:
+def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Asking[list[list[float]]]:
     """What each group's tickets gain."""
-    (gains,) = judge.gains([(guidance, [i for group in groups for i in group])])
+    (gains,) = yield from judge.gains([(guidance, [i for group in groups for i in group])])
     each = iter(gains)
     return [[next(each) for _ in group] for group in groups]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.race import Kind
 from stageb.guidance.prompts import rule_lines
+from stageb.guidance.questions import Asking, JudgeTickets
 from stageb.guidance.types import Guidance, Judgement, Ticket
-
-Ask = Callable[[Sequence[tuple[Guidance, Sequence[int]]]], Sequence[Sequence[Judgement]]]
-"""Guidance and positions of tickets in; for each position how it is judged."""
 
 
 def digest(guidance: Guidance) -> str:
@@ -20,15 +18,13 @@ def digest(guidance: Guidance) -> str:
 
 
 class Judge:
-    """Asks how tickets are judged, each at most once, and weighs the answers: what an edit gains on a ticket.
+    """Asks how tickets are judged, each at most once, and weighs the answers: what an edit gains on a ticket. Its methods
+    yield questions (``questions.py``): ``gains = yield from judge.gains(...)``.
 
     ``known`` holds merits under the ``present`` guidance, by position; ``tickets`` says what stands at a position.
     """
 
-    def __init__(
-        self, ask: Ask, tickets: Sequence[Ticket], config: GateConfig, present: Guidance, known: Mapping[int, float]
-    ):
-        self._ask = ask
+    def __init__(self, tickets: Sequence[Ticket], config: GateConfig, present: Guidance, known: Mapping[int, float]):
         self.tickets = tickets
         most = max(config.fp_weight, config.fn_weight)
         self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
@@ -37,25 +33,26 @@ class Judge:
         self.judged = 0  # tickets judged
         self.tokens = 0  # that this cost
 
-    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[float]]:
-        """For each guidance and its positions, the merits; all that is not known is asked for in one call."""
+    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Asking[list[list[float]]]:
+        """For each guidance and its positions, the merits; all that is not known is asked in one question."""
         unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
         for guidance, positions in asked:
             known = self.known(guidance)
             missing = dict.fromkeys(i for i in positions if i not in known)
             if missing:
                 unknown.setdefault(rule_lines(guidance), (guidance, {}))[1].update(missing)
-        questions = [(guidance, list(missing)) for guidance, missing in unknown.values()]
-        for (guidance, positions), judged in zip(questions, self._ask(questions) if questions else (), strict=True):
+        wanted = tuple((guidance, tuple(missing)) for guidance, missing in unknown.values())
+        answers: Sequence[Sequence[Judgement]] = (yield JudgeTickets(wanted)) if wanted else ()
+        for (guidance, positions), judged in zip(wanted, answers, strict=True):
             self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
             self.judged += len(judged)
             self.tokens += sum(each.tokens for each in judged)
         return [[self.known(guidance)[i] for i in positions] for guidance, positions in asked]
 
-    def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> list[list[float]]:
+    def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Asking[list[list[float]]]:
         """For each edited guidance and its positions: merit gained over the present guidance, weighed, each in [-1, 1]."""
         pairs = [pair for guidance, positions in asked for pair in ((guidance, positions), (self._present, positions))]
-        merits = iter(self.merits(pairs))
+        merits = iter((yield from self.merits(pairs)))
         return [
             [
                 self._weights[self.tickets[i].label] * (new - old)
@@ -64,9 +61,9 @@ class Judge:
             for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
         ]
 
-    def kinds(self, positions: Sequence[int]) -> list[Kind]:
+    def kinds(self, positions: Sequence[int]) -> Asking[list[Kind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
-        (merits,) = self.merits([(self._present, positions)])
+        (merits,) = yield from self.merits([(self._present, positions)])
         return [(self.tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]
 
     def known(self, guidance: Guidance) -> dict[int, float]:

@@ -27,6 +27,7 @@ from stageb.guidance.gate.decide import Edit, Gate, Tried, run_test, said
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.race import Score
 from stageb.guidance.gate.sequential import next_level
+from stageb.guidance.questions import Asking
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.texts import alike
 from stageb.guidance.types import HEADLINE_KEY, Budget, Guidance, Operation, Proposal, Rule
@@ -45,14 +46,14 @@ class Removal:
     winner: Edit | None = None
 
 
-def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> Removal:
+def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> Asking[Removal]:
     """Which rule of the present ``guidance`` can go, if any: the one that is missed least on the race tickets, where what it
     may cost at most is proven to be within the margin that is ``left``."""
     edits = lighter(guidance, reflection_id)
-    kinds = gate.judge.kinds(gate.race_on)
-    gained = gate.judge.gains([(each.guidance, gate.race_on) for each in edits])
+    kinds = yield from gate.judge.kinds(gate.race_on)
+    gained = yield from gate.judge.gains([(each.guidance, gate.race_on) for each in edits])
     tried = [Tried(each, score=Score().plus(kinds, gains)) for each, gains in zip(edits, gained, strict=True)]
-    earns = earned(guidance, gate.judge, gate.race_on)
+    earns = yield from earned(guidance, gate.judge, gate.race_on)
     best = max(range(len(tried)), key=lambda i: tried[i].score.mean, default=None)
     if best is None or tried[best].score.mean <= -left.margin:
         return Removal(tuple(tried), earns, left)
@@ -62,7 +63,7 @@ def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> R
         tried[best] = replace(tried[best], outcome="unpromising")
         return Removal(tuple(tried), earns, left)
     edit = tried[best].edit
-    test = run_test(RemovalTest(level, len(groups), wealth=wealth), edit.guidance, gate, groups)
+    test = yield from run_test(RemovalTest(level, len(groups), wealth=wealth), edit.guidance, gate, groups)
     tried[best] = replace(tried[best], outcome=said(test), test=test)
     left = left.less(Budget(removals=level, margin=test.bound if test.accepts else 0.0))
     return Removal(tuple(tried), earns, left, edit if test.accepts else None)
@@ -83,10 +84,10 @@ def lighter(guidance: Guidance, reflection_id: str) -> list[Edit]:
     ]
 
 
-def earned(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> dict[str, float]:
+def earned(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> Asking[dict[str, float]]:
     """What each rule but the headline earns: the mean weighed merit that leaving it out would cost on ``positions``."""
     without = [(apply(guidance, [Operation("remove", rule.key, (), "", "", ())]), positions) for rule in _rules(guidance)]
-    gains = judge.gains(without)
+    gains = yield from judge.gains(without)
     return {
         rule.key: round(0.0 - sum(each) / len(positions), 6) if positions else 0.0  # and not -0.0
         for rule, each in zip(_rules(guidance), gains, strict=True)

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stageb.guidance.questions import Asking
 from stageb.guidance.types import Verdict
 
 LAPS = 6  # chunks of a race at most
@@ -27,7 +28,7 @@ LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of eit
 Kind = tuple[Verdict, bool]
 """A ticket's label, and whether the present guidance judges it right."""
 
-Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Sequence[Sequence[float]]]
+Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Asking[Sequence[Sequence[float]]]]
 """(edit, positions) pairs in, an edit by its number; for each position what the edit gains there."""
 
 
@@ -150,14 +151,15 @@ def survivors(scores: Sequence[Score], pool: Mapping[Kind, int], early: bool = F
     return [*kept, *unlucky[: max(0, FEWEST - len(kept))]] if early else kept
 
 
-def race(kinds: Sequence[Kind], edits: int, gains: Gains, chunk: int) -> Race:
+def race(kinds: Sequence[Kind], edits: int, gains: Gains, chunk: int) -> Asking[Race]:
     """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts."""
     pool = Counter(kinds)
     scores = [Score() for _ in range(edits)]
     laps = chunks(kinds, chunk)[:LAPS]
     running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
     for lap, positions in enumerate(laps):
-        for one, seen in zip(running, gains([(one, positions) for one in running]), strict=True):
+        gained = yield from gains([(one, positions) for one in running])
+        for one, seen in zip(running, gained, strict=True):
             scores[one] = scores[one].plus([kinds[i] for i in positions], seen)
         early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
         running = [running[i] for i in survivors([scores[one] for one in running], pool, early)]

@@ -19,7 +19,7 @@ from stageb.guidance.govern import screens, shared
 from stageb.guidance.govern.provenance import remembering
 from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
-from stageb.store.commits import committed
+from stageb.runs.run import is_finished
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
@@ -157,12 +157,6 @@ def promote(asked: Any) -> int:
         source = shown(f"{asked.source} (step {guidance.step})")
         done &= _change(asked, path, shared.Change("promoted from", source, kept, new=True))
     return 0 if done else 1
-
-
-def is_finished(run: Path) -> bool:
-    """Whether the run in this folder came to its end, as its last commit says."""
-    state = committed(run)["state"]
-    return isinstance(state, dict) and bool(state.get("finished"))
 
 
 def roll_back(asked: Any) -> int:

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from stageb.engines.protocol import Decode, Engine, Request
+from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, Shown, Words, ordered_cases, reflection_prompt
+from stageb.guidance.questions import Asking, CountTokens, SampleAnswers
 from stageb.guidance.reflection.evidence import Evidence, evidence
 from stageb.guidance.reflection.proposals import parse_proposal, unfinished
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
@@ -56,27 +57,26 @@ class Reflection:
 
 
 def reflect(
-    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, words: Words, key: int
-) -> Reflection:
+    judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
+) -> Asking[Reflection]:
     """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
     streams. ``judged`` holds a ticket once.
-
-    Raises what the engine raises.
     """
     if eligible(judged):
         return Reflection()
-    shown, asked = fitting(judged, guidance, engine, config, words, key)
-    answers = [completion for (completion,) in engine.generate(asked)]
+    shown, asked = fitting(judged, guidance, count_tokens, config, words, key)
+    sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
+    answers = [completion for (completion,) in sampled]
     proposals = tuple(
         unfinished(index, answer) or parse_proposal(answer.text, each.cases, guidance, config, words, index)
         for index, (each, answer) in enumerate(zip(shown, answers, strict=True))
     )
-    read = sum(engine.count_tokens([request.prompt for request in asked]))
+    read = sum(count_tokens([request.prompt for request in asked]))
     return Reflection(tuple(shown), proposals, read + sum(answer.tokens for answer in answers))
 
 
 def fitting(
-    judged: Sequence[Case], guidance: Guidance, engine: Engine, config: ReflectionConfig, words: Words, key: int
+    judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
 ) -> tuple[list[Shown], list[Request]]:
     """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
     ``max_prompt_tokens``."""
@@ -91,7 +91,7 @@ def fitting(
         shown = [look(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
         sights = [Shown(tuple(cases), count(kind), kind[1]) for kind, cases in shown]
         asked = requests(sights, guidance, config, words, key)
-        longest = max(engine.count_tokens([request.prompt for request in asked]))
+        longest = max(count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or most == 1:
             return sights, asked
         most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))

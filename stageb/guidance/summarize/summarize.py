@@ -29,7 +29,7 @@ from stageb.guidance.use import source as tickets
 from stageb.guidance.use.output import Output, committed, rows, set_aside
 from stageb.guidance.use.progress import Progress
 from stageb.job import world as worlds
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 from stageb.seeds import stream
 from stageb.store.journal import flatten
 from stageb.untrusted import pictures
@@ -147,16 +147,11 @@ class Looking:
     def summaries(self, lines: Sequence[Line]) -> list[str]:
         """A summary of each image of ``lines`` that has none, in order: on rank 0, none elsewhere. The model is loaded
         first if it was not needed before."""
-        asked, size, world = requests(lines, self._config), self._config.micro_batch_size, self._world
+        asked, size = requests(lines, self._config), self._config.micro_batch_size
         groups = [asked[start : start + size] for start in range(0, len(asked), size)]
         if groups and self._engine is None:
-            self._engine = load(self._config.model, world, use_images=True)
-        mine = []
-        for done, group in enumerate(world.share(groups)):
-            with world.at(f"group {world.rank + done * world.world_size} of {len(groups)}"):
-                mine.append(self._looked_at(group))
-        parts = world.gather(encode(mine))
-        return [each for group in world.dealt([decode(part) for part in parts]) for each in group]
+            self._engine = load(self._config.model, self._world, use_images=True)
+        return [each for group in self._world.map("group", self._looked_at, groups) for each in group]
 
     def _looked_at(self, group: Sequence[Request]) -> list[str]:
         assert self._engine is not None  # ``summaries`` has loaded it

@@ -7,19 +7,17 @@ their guidance, which the model reads once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance import rollout
 from stageb.guidance.prompts import words_of
-from stageb.guidance.ranks import in_order, load, naming_tickets
+from stageb.guidance.ranks import Group, grouped, load, map_tickets
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size
 from stageb.guidance.use.rows import probabilities
 from stageb.guidance.use.source import Line, by_mission
-from stageb.job.world import World, decode, encode
+from stageb.job.world import Json, World
 
 Judged = tuple[Answers, float | None]
 """A ticket's answers, and how probable a pass is."""
@@ -41,31 +39,21 @@ class Judging:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
         self._engine = self._engine or load(self._config.model, self._world, self._config.sampler.use_images)
-        world, groups, mine = self._world, self._groups(lines), []
-        before = 0
-        for done, (mission, group) in enumerate(world.share(groups)):
-            with world.at(f"group {world.rank + done * world.world_size} of {len(groups)}"):
-                tickets = [lines[i].ticket for i in group]
-                mine.append(naming_tickets(tickets, partial(self._judged, guidance[mission])))
-            if world.is_global_zero:
-                before += sum(len(each) for _, each in groups[done * world.world_size :][: world.world_size])
-                on_tickets(before)
-        gathered = world.gather(encode(mine))
-        if not world.is_global_zero:
-            return []
-        rows = world.dealt([decode(part) for part in gathered])
-        judged = in_order([group for _, group in groups], rows, len(lines))
-        return [(answers_from_plain(answers), probability) for answers, probability in judged]
+        rows = map_tickets(
+            self._world, "group", self._judged, [line.ticket for line in lines], self._groups(lines, guidance), on_tickets
+        )
+        return [(answers_from_plain(answers), probability) for answers, probability in rows]
 
-    def _groups(self, lines: Sequence[Line]) -> list[tuple[str, list[int]]]:
-        """Positions in ``lines`` that are judged together, and of which mission."""
+    def _groups(self, lines: Sequence[Line], guidance: Mapping[str, Guidance]) -> list[Group]:
+        """Positions in ``lines`` that are judged together, each under the guidance of its mission."""
+        tickets = [line.ticket for line in lines]
         return [
-            (mission, [positions[i] for i in group])
+            group
             for mission, positions in by_mission(lines).items()
-            for group in rollout.micro_batches([lines[i].ticket for i in positions], self._group_size)
+            for group in grouped(tickets, positions, guidance[mission], self._group_size)
         ]
 
-    def _judged(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[Any]:
+    def _judged(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
         assert self._engine is not None  # ``judge`` has loaded it
         config, words = self._config, words_of(self._config.prompt)
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])

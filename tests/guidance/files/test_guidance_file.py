@@ -186,6 +186,14 @@ def test_a_step_back_does_not_give_back_what_was_spent(tmp_path: Path) -> None:
     assert read_guidance(path)["m"].spent == SPENT.plus(SPENT)
 
 
+def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them(tmp_path: Path) -> None:
+    file = tmp_path / "guidance.json"
+    spent = {"edits": [0, 0, 0], "removals": 1, "margin": 0}
+    file.write_text(json.dumps({"valves": {"experiences": {"G0": "A ticket passes."}, "spent": spent}}))
+    more = Budget((0.25, 0.0, 0.0), 0.0, 0.5)
+    assert load_seed(file)["valves"].spent.plus(more) == Budget((0.25, 0.0, 0.0), 1.0, 0.5)
+
+
 def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_budget() -> None:
     whole = dealt(GateConfig(), 2)
     assert whole.chance == pytest.approx(GateConfig().alpha / 2)

@@ -27,7 +27,7 @@ def decided(
     left: float = ALPHA,
     chunk: int = 16,
 ) -> Decision:
-    return decide(edits, world.gate(race_on, pool, config, chunk), world.join, left)
+    return world.answer(decide(edits, world.gate(race_on, pool, config, chunk), world.join, left))
 
 
 def apart(one: Edit, other: Edit) -> None:
@@ -183,7 +183,7 @@ def test_edits_that_win_on_different_tickets_are_joined() -> None:
     assert sorted(p.index for p in decision.winner.proposals) == [1, 2, 3]
     assert outcomes(decision)["mends 0 and mends 2 and mends 4"] == "accepted"
     assert sorted(decision.winner.evidence) == [0, 2, 4]
-    assert decide(edits, world.gate(race_on, pool), apart, ALPHA).winner is edits[0]
+    assert world.answer(decide(edits, world.gate(race_on, pool), apart, ALPHA)).winner is edits[0]
 
 
 def test_an_edit_that_adds_nothing_is_not_joined() -> None:
@@ -210,7 +210,7 @@ def test_a_careful_edit_is_tested_before_a_broad_one_of_more_gain_and_a_broad_on
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(800)])
 
     def winner(*edits: Edit) -> Edit | None:
-        return decide(edits, world.gate(race_on, pool), apart, ALPHA).winner
+        return world.answer(decide(edits, world.gate(race_on, pool), apart, ALPHA)).winner
 
     assert winner(broad, careful) is careful
     assert winner(broad) is broad
@@ -221,7 +221,7 @@ def test_a_broad_edit_is_tested_where_the_careful_one_cannot_be_proven() -> None
     world = World(numbered(240), [float(i % 2) for i in range(240)])
     careful = world.edit("careful", [1.0 if i % 96 == 0 else merit for i, merit in enumerate(world.present)])
     broad = world.edit("broad", [float(i % 2 == 0 or i % 3 > 0) for i in range(240)])
-    decision = decide([careful, broad], world.gate(race_on, pool), apart, ALPHA)
+    decision = world.answer(decide([careful, broad], world.gate(race_on, pool), apart, ALPHA))
     assert outcomes(decision) == {"careful": "unpromising", "broad": "accepted"}
 
 
@@ -234,7 +234,7 @@ def test_weights_change_who_wins(config: GateConfig, wins: str) -> None:
     edits = [world.edit("fp", strict), world.edit("fn", [1 - merit for merit in strict])]
 
     def winner(config: GateConfig) -> Edit | None:
-        return decide(edits, world.gate(race_on, pool, config), apart, ALPHA).winner
+        return world.answer(decide(edits, world.gate(race_on, pool, config), apart, ALPHA)).winner
 
     assert winner(config) is edits[["fp", "fn"].index(wins)]
     assert winner(GateConfig()) is None

@@ -19,7 +19,7 @@ def test_a_judge_asks_once_for_each_text_and_ticket_and_counts_it(
     guidances = [PRESENT, *(edit.guidance for edit in edits), replace(PRESENT, step=9)]  # the last one reads as the first
     questions = st.lists(st.tuples(st.sampled_from(guidances), st.lists(position, max_size=9)), max_size=4)
     for asked in data.draw(st.lists(questions, max_size=3)):
-        merits = judge.merits(asked)
+        merits = world.answer(judge.merits(asked))
         known = {rules(PRESENT): world.present, **world.table}
         assert merits == [[known[rules(guidance)][i] for i in positions] for guidance, positions in asked]
     assert set(world.asked.values()) <= {1}
@@ -30,7 +30,7 @@ def test_what_is_known_already_is_not_asked_for() -> None:
     world = World(numbered(4), [0.0, 1.0, 0.0, 1.0])
     judge = world.judge()
     judge.known(PRESENT).update({0: 0.6, 1: 1.0, 2: 0.5})
-    assert [right for _, right in judge.kinds([0, 1, 2, 3])] == [True, True, False, True]
+    assert [right for _, right in world.answer(judge.kinds([0, 1, 2, 3]))] == [True, True, False, True]
     assert dict(world.asked) == {(rules(PRESENT), 3): 1}
 
 
@@ -43,14 +43,14 @@ def test_gains_are_weighed_by_the_price_of_each_error() -> None:
         (GateConfig(fn_weight=2.0), [1.0, 0.5]),
         (GateConfig(fp_weight=2.0, fn_weight=8.0), [1.0, 0.25]),
     ]:
-        assert world.judge(config).gains([(edit.guidance, [0, 1])]) == [gains]
+        assert world.answer(world.judge(config).gains([(edit.guidance, [0, 1])])) == [gains]
 
 
 def test_a_guidance_is_known_by_what_a_model_sees_of_it() -> None:
     """Step and metadata make no difference to a verdict, a rule's key does."""
     world = World(numbered(3), [1.0, 0.0, 1.0])
     judge = world.judge()
-    judge.merits([(PRESENT, [0, 1, 2])])
+    world.answer(judge.merits([(PRESENT, [0, 1, 2])]))
     again = Guidance("m", 8, tuple(replace(rule, metadata={"sources": ["x"]}) for rule in PRESENT.rules), 9)
     assert judge.known(again) == {0: 1.0, 1: 0.0, 2: 1.0}
     assert judge.known(replace(PRESENT, rules=(replace(PRESENT.rules[0], key="G7"),))) == {}

@@ -68,10 +68,13 @@ def test_a_rule_earns_what_leaving_it_out_would_cost() -> None:
     world.table["headline / Fail if a is b. / Pass if e is f."] = world.present
     world.table["headline / Pass if e is f."] = [0.5, 0.0] + [1.0] * 2 + [0.0] * 4  # without G2: a mean of 1.5 / 8 less
     world.table["headline / Fail if a is b."] = [1.0] * 5 + [0.0] * 3  # without G7: 1 / 8 more
-    assert earned(TWO, world.judge(present=TWO), range(8)) == {"G2": 0.1875, "G7": -0.125}
-    assert earned(TWO, world.judge(GateConfig(fn_weight=2), TWO), [0, 1]) == {"G2": 0.5 * (0.5 + 0.5 * 1.0), "G7": 0.0}
-    assert earned(TWO, world.judge(present=TWO), []) == {"G2": 0.0, "G7": 0.0}
-    assert earned(PRESENT, world.judge(), [0, 1]) == {}
+    assert world.answer(earned(TWO, world.judge(present=TWO), range(8))) == {"G2": 0.1875, "G7": -0.125}
+    assert world.answer(earned(TWO, world.judge(GateConfig(fn_weight=2), TWO), [0, 1])) == {
+        "G2": 0.5 * (0.5 + 0.5 * 1.0),
+        "G7": 0.0,
+    }
+    assert world.answer(earned(TWO, world.judge(present=TWO), [])) == {"G2": 0.0, "G7": 0.0}
+    assert world.answer(earned(PRESENT, world.judge(), [0, 1])) == {}
     assert rules(TWO) in {text for text, _ in world.asked}
 
 
@@ -91,7 +94,7 @@ def pruned(
     cut = max(0, len(present) - tested)
     race_on, pool = range(cut), range(cut, len(present))
     gate = replace(world.gate(race_on, pool, look=64), judge=world.judge(present=guidance))
-    return prune(guidance, "P3", gate, left)
+    return world.answer(prune(guidance, "P3", gate, left))
 
 
 def gone(removal: Removal) -> list[str]:

@@ -19,6 +19,7 @@ from stageb.guidance.gate.race import (
     race,
     survivors,
 )
+from stageb.guidance.questions import Asking, answer_all
 
 CHUNK = 16
 WRONG: Kind = ("fail", False)
@@ -40,16 +41,17 @@ def races(draw: st.DrawFn, most: int = 9) -> tuple[list[Kind], list[list[float]]
     return kinds, draw(st.lists(gains, min_size=1, max_size=most))
 
 
-def told(gains: Sequence[Sequence[float]]) -> Callable[..., list[list[float]]]:
-    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> list[list[float]]:
+def told(gains: Sequence[Sequence[float]]) -> Callable[..., Asking[list[list[float]]]]:
+    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Asking[list[list[float]]]:
         assert asked
+        yield from ()  # nobody need be asked
         return [[gains[one][i] for i in positions] for one, positions in asked]
 
     return tell
 
 
 def run(kinds: Sequence[Kind], gains: Sequence[Sequence[float]], chunk: int = CHUNK) -> Race:
-    return race(kinds, len(gains), told(gains), chunk)
+    return answer_all(race(kinds, len(gains), told(gains), chunk), lambda question: None)
 
 
 def scored(seen: int, won: float, lost: float) -> Score:

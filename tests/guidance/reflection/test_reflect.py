@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import WORDS, Case, ordered_cases
+from stageb.guidance.questions import answer_all
 from stageb.guidance.reflection.evidence import evidence
 from stageb.guidance.reflection.reflect import (
     Kind,
@@ -60,6 +61,12 @@ class Parrot:
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         self.asked += requests
         return [tuple(Completion(self.text, 1, "stop") for _ in request.keys) for request in requests]
+
+
+def reflection_of(judged: Sequence[Case], engine: Parrot, config: ReflectionConfig = CONFIG, key: int = 5) -> Reflection:
+    """What reflecting on ``judged`` brings, where ``engine`` answers."""
+    steps = reflect(judged, GUIDANCE, engine.count_tokens, config, WORDS["en"], key)
+    return answer_all(steps, lambda question: engine.generate(question.requests))
 
 
 def test_right_means_matching_with_agreement() -> None:
@@ -162,7 +169,7 @@ MANY = [case(f"f{n}", "fail", right=False) for n in range(30)] + [case(f"p{n}", 
 def asked(judged: list[Case], key: int) -> list[Request]:
     """What a model is asked of these tickets."""
     engine = Parrot("x")
-    reflect(judged, GUIDANCE, engine, CONFIG, WORDS["en"], key)
+    reflection_of(judged, engine, CONFIG, key)
     return engine.asked
 
 
@@ -185,23 +192,23 @@ def test_requests_carry_the_config_and_a_stream_each() -> None:
 def test_reflect_parses_each_answer_against_the_cases_it_saw() -> None:
     text = json.dumps({"operations": [{"op": "add", "text": "Fail if c is d.", "evidence": ["T2"]}]})
     judged = [case("a", "fail", right=False), case("b", "pass")]
-    answered = reflect(judged, GUIDANCE, Parrot(text), CONFIG, WORDS["en"], 5)
+    answered = reflection_of(judged, Parrot(text))
     assert [proposal.index for proposal in answered.proposals] == list(range(6))
     assert all(proposal.operations[0].evidence == ("a::fail",) for proposal in answered.proposals)
     assert [proposal.cases for proposal in answered.proposals] == [
         tuple(each.ticket.key for each in shown.cases) for shown in answered.shown
     ]
-    assert reflect(judged, GUIDANCE, Parrot("nonsense"), CONFIG, WORDS["en"], 5).proposals[0].refusals[0].raw == "nonsense"
+    assert reflection_of(judged, Parrot("nonsense")).proposals[0].refusals[0].raw == "nonsense"
 
 
 def test_reflect_counts_what_was_read_and_written() -> None:
     judged = [case("a", "fail", right=False), case("b", "pass")]
-    assert reflect(judged, GUIDANCE, Parrot("x"), CONFIG, WORDS["en"], 5).tokens == 6 * (11 + 1)
+    assert reflection_of(judged, Parrot("x")).tokens == 6 * (11 + 1)
 
 
 def test_reflect_asks_nothing_of_tickets_that_can_not_teach() -> None:
     engine = Parrot("x")
-    assert reflect([case("a", "pass")], GUIDANCE, engine, CONFIG, WORDS["en"], 5) == Reflection()
+    assert reflection_of([case("a", "pass")], engine) == Reflection()
     assert engine.asked == []
 
 
@@ -210,11 +217,11 @@ def test_evidence_is_counted_over_all_tickets_of_the_kind_and_not_over_the_cases
         *(case("b", "fail", right=False, reason=None), case("b2", "fail", right=False)),
         *(replace(each, ticket=replace(each.ticket, per_image=(("image_1", "x: y"),))) for each in MANY),
     ]
-    for shown in reflect(judged, GUIDANCE, Parrot("x"), CONFIG, WORDS["en"], 5).shown:
+    for shown in reflection_of(judged, Parrot("x")).shown:
         assert len(shown.cases) == CONFIG.max_cases
         assert (shown.evidence.wrong, shown.evidence.right) == (32, 30)
     none = replace(CONFIG, evidence=0)
-    assert all(not shown.evidence.clues for shown in reflect(judged, GUIDANCE, Parrot("x"), none, WORDS["en"], 5).shown)
+    assert all(not shown.evidence.clues for shown in reflection_of(judged, Parrot("x"), none).shown)
 
 
 def test_evidence_to_mend_a_rule_is_counted_between_tickets_that_it_decided() -> None:
@@ -226,7 +233,7 @@ def test_evidence_to_mend_a_rule_is_counted_between_tickets_that_it_decided() ->
         *(told(f"r{n}", "fail", True, "(G1)", "a: b; c: e") for n in range(9)),
         *(told(f"o{n}", "fail", True, "(G0)", "a: z; c: d") for n in range(9)),
     ]
-    shown = reflect(judged, GUIDANCE, Parrot("x"), replace(CONFIG, num_proposals=20), WORDS["en"], 5).shown
+    shown = reflection_of(judged, Parrot("x"), replace(CONFIG, num_proposals=20)).shown
     assert {each.rule for each in shown} == {"", "G1"}
     for each in shown:
         errors, contrast = of_kind(judged, ("pass", each.rule), GUIDANCE)
@@ -242,9 +249,9 @@ def test_a_prompt_that_is_too_long_shows_fewer_cases_and_one_at_least() -> None:
             return [100 + sum(line.startswith("T") for line in prompt.user.splitlines()) for prompt in prompts]
 
     config = replace(CONFIG, max_cases=20, max_prompt_tokens=107)
-    assert {len(shown.cases) for shown in reflect(MANY, GUIDANCE, Long("x"), config, WORDS["en"], 5).shown} == {7}
+    assert {len(shown.cases) for shown in reflection_of(MANY, Long("x"), config).shown} == {7}
     config = replace(config, max_prompt_tokens=50)  # shorter than any prompt
-    assert {len(shown.cases) for shown in reflect(MANY, GUIDANCE, Long("x"), config, WORDS["en"], 5).shown} == {1}
+    assert {len(shown.cases) for shown in reflection_of(MANY, Long("x"), config).shown} == {1}
 
 
 # What is proposed

@@ -1,0 +1,52 @@
+"""What reflection and the gate ask the model, as questions that they yield.
+
+A function that needs the model is a generator: it yields a question, is sent the answer, and returns its result. So it is a
+function of its arguments and of the answers alone; it knows neither ranks nor engines, and a test may answer from a list.
+
+    gains = yield from judge.gains([(edit.guidance, tickets)])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from stageb.engines.protocol import Prompt, Request
+from stageb.guidance.types import Guidance
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTickets:
+    """How are these tickets judged under each guidance? The answer: a ``Judgement`` for each position, by guidance."""
+
+    asked: tuple[tuple[Guidance, tuple[int, ...]], ...]  # with positions of tickets
+
+
+@dataclass(frozen=True, slots=True)
+class SampleAnswers:
+    """What does the model that reflects say? The answer: a ``Completion`` for each key, by request."""
+
+    requests: tuple[Request, ...]
+
+
+Question: TypeAlias = JudgeTickets | SampleAnswers
+
+Asking: TypeAlias = Generator[Question, Any, T]
+"""A generator that yields questions, is sent their answers, and returns a T."""
+
+CountTokens = Callable[[Sequence[Prompt]], list[int]]
+"""The number of tokens of each prompt, as the model that reflects counts them."""
+
+
+def answer_all(steps: Asking[T], answer: Callable[[Any], Any]) -> T:
+    """What ``steps`` return when ``answer`` answers each question: how a test, or a trial without ranks, runs them."""
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(answer(question))
+    except StopIteration as end:
+        result: T = end.value
+        return result
