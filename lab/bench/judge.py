@@ -24,7 +24,7 @@ from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.types import UNKNOWN, Guidance, Rule, Ticket
 from stageb.guidance.use.config import PredictConfig
 from stageb.guidance.use.judging import Judging
-from stageb.guidance.use.source import Line
+from stageb.guidance.use.source import TicketLine
 from stageb.job.world import World, run
 
 ENGINE = "bench"  # its name in the registry, while this runs
@@ -65,7 +65,7 @@ def measure(world: World, workload: Workload, given: Namespace) -> int:
     prompts, judging, seconds = prompts_of(workload), Judging(config, world), []
     guidance = {MISSION: Guidance(MISSION, 0, (Rule("G0", prompts[0].system),), 1)}
     lines = [
-        Line("", n, Ticket(MISSION, f"g-{n}", UNKNOWN, (("image_1", prompt.user),)), None)
+        TicketLine("", n, Ticket(MISSION, f"g-{n}", UNKNOWN, (("image_1", prompt.user),)), None)
         for n, prompt in enumerate(prompts, 1)
     ]
     for _ in range(given.warmup + given.repeats):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,31 @@ REMEDY = "set the run's folder aside and start anew"
 
 def committed(folder: Path) -> dict[str, Any]:
     """The content of commit.json, its versions as a table; before the first commit, that of an empty one."""
-    path = file_of(folder, folder / COMMIT)
+    nothing: dict[str, Any] = {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
+    return read(file_of(folder, folder / COMMIT), _check, REMEDY) or nothing
+
+
+def _check(content: Any) -> dict[str, Any]:
+    if set(content) == {"number", "state", "config", "lengths", "versions"}:
+        table, lengths = versions.from_plain(content["versions"]), content["lengths"]
+        plain = isinstance(content["config"], dict) and all(type(length) is int for length in lengths.values())
+        if plain and type(content["number"]) is int and all(map(inside, (*lengths, *table))):
+            return {**content, "versions": table}
+    raise ValueError
+
+
+def read(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str) -> dict[str, Any] | None:
+    """What a commit wrote to ``path``, as ``check`` makes it of the parsed content; None where there is no such file.
+
+    ``check`` raises ``ValueError``, ``TypeError`` or ``AttributeError`` for what no commit writes; then this raises
+    ``JournalError`` with the ``remedy``.
+    """
     if not path.exists():
-        return {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
+        return None
     try:
-        content = json.loads(path.read_bytes())
-        if set(content) == {"number", "state", "config", "lengths", "versions"}:
-            table, lengths = versions.from_plain(content["versions"]), content["lengths"]
-            plain = isinstance(content["config"], dict) and all(type(length) is int for length in lengths.values())
-            if plain and type(content["number"]) is int and all(map(inside, (*lengths, *table))):
-                return {**content, "versions": table}
+        return check(json.loads(path.read_bytes()))
     except (ValueError, TypeError, AttributeError, RecursionError):
-        pass
-    raise JournalError(f"{path}: another program changed it; {REMEDY}")
+        raise JournalError(f"{path}: another program changed it; {remedy}") from None
 
 
 def same_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:
@@ -55,9 +67,9 @@ def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) ->
     """Bring the folder to its last commit: appended files to their lengths, versions to those listed, nothing unfinished."""
     listed = versions.listed(table)
     for file, version in listed.items():
-        _check_size(folder / file, version.size, exactly=True)
+        check_size(folder / file, version.size, exactly=True)
     for file, length in lengths.items():
-        _check_size(folder / file, length, exactly=False)
+        check_size(folder / file, length)
     for file, length in lengths.items():
         (folder / file).touch()
         os.truncate(folder / file, length)
@@ -66,12 +78,12 @@ def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) ->
         unfinished.unlink()
 
 
-def _check_size(path: Path, committed: int, exactly: bool) -> None:
+def check_size(path: Path, committed: int, remedy: str = REMEDY, exactly: bool = False) -> None:
     """Refuse a file that another program cut, removed or, where it should be ``exactly`` as committed, added to."""
     size = path.stat().st_size if path.exists() else 0
     if size < committed or (exactly and (size > committed or not path.exists())):
         did = "cut" if size < committed else "changed"
-        raise JournalError(f"{path}: another program {did} it: {size} bytes, {committed} were committed; {REMEDY}")
+        raise JournalError(f"{path}: another program {did} it: {size} bytes, {committed} were committed; {remedy}")
 
 
 def settle(folder: Path, listed: Container[str]) -> None:

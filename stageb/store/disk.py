@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -130,6 +131,31 @@ def place(path: Path, write: Callable[[Path], object]) -> int:
         raise
     sync(path.parent)
     return size
+
+
+def hold(path: Path, wait: bool = False) -> int:
+    """The lock on a file, which is made where there is none, as a descriptor that holds it until it is closed. It is the
+    kernel's (flock): a dead holder's lock is free without anybody's doing.
+
+    Raises ``BlockingIOError`` where another process holds it, unless this is to ``wait`` for that.
+    """
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if not wait and os.fstat(lock).st_ino != path.stat().st_ino:  # it was set aside between the two calls
+            raise BlockingIOError
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def free_name(path: Path, suffix: str = "") -> Path:
+    """The first of ``{path}.1``, ``{path}.2``, ... that names nothing, with ``suffix`` behind it neither."""
+    number = 1
+    while any(os.path.lexists(f"{path}.{number}{each}") for each in ("", suffix)):
+        number += 1
+    return path.with_name(f"{path.name}.{number}")
 
 
 def make_folder(path: Path) -> None:

@@ -27,7 +27,6 @@ file's size is not noticed.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -348,17 +347,15 @@ def _written(path: Path, beside: Path, write: Callable[[Path], object]) -> None:
 
 def _take(folder: Path) -> int:
     """The folder's lock, as a file descriptor that holds it."""
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    path = folder / LOCK
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(lock).st_ino != (folder / LOCK).stat().st_ino:  # the folder was set aside between the two calls
-            raise BlockingIOError
+        lock = disk.hold(path)
+    except BlockingIOError:
+        holder = path.read_bytes()[:200].decode("utf-8", "replace") or "another process"
+        raise JournalError(f"{folder}: {holder} writes there; wait for it, end it, or choose another run name") from None
+    try:
         os.truncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-    except BlockingIOError:
-        holder = os.pread(lock, 200, 0).decode("utf-8", "replace") or "another process"
-        os.close(lock)
-        raise JournalError(f"{folder}: {holder} writes there; wait for it, end it, or choose another run name") from None
     except BaseException:
         os.close(lock)
         raise
@@ -380,10 +377,7 @@ def _set_aside(folder: Path, lock: int) -> int:
     """Move a folder that holds anything to the first free ``{name}.N`` and begin an empty one; the lock on it."""
     if all(path.name == LOCK for path in folder.iterdir()):
         return lock
-    number = 1
-    while os.path.lexists(f"{folder}.{number}"):
-        number += 1
-    folder.rename(f"{folder}.{number}")
+    folder.rename(disk.free_name(folder))
     folder.mkdir()
     disk.sync(folder.parent)
     taken = _take(folder)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from stageb.errors import BadInputError, InputError
 from stageb.guidance.files import tickets
-from stageb.guidance.summarize.source import Source
+from stageb.guidance.summarize.source import stream_images
 from stageb.two_channel import data, imports
 from stageb.untrusted import pictures
 from stageb.untrusted.json_lines import picture_named
@@ -33,7 +33,7 @@ def of_tickets(folder: Path, name: Any) -> Path:
 def of_summaries(folder: Path, name: Any) -> Path:
     path = folder / "lines.jsonl"
     path.write_text(json.dumps({"images": [name]}))
-    Source(str(path), "what is it?").survey()
+    stream_images(str(path), "what is it?").survey()
     return path
 
 

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -61,9 +60,8 @@ def add(path: Path, row: Mapping[str, Any]) -> None:
 def held(path: Path) -> Iterator[None]:
     """While no other process changes the guidance file at ``path``. Waits for one that does. Raises ``OSError``."""
     disk.make_folder(path.parent)
-    lock = os.open(path_of(path), os.O_RDWR | os.O_CREAT, 0o666)
+    lock = disk.hold(path_of(path), wait=True)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)

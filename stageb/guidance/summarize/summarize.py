@@ -2,7 +2,7 @@
 
 Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket file, a round at a time, and writes; every rank
 looks at its share of each round's images. What was committed is never summarized again, whenever the job was killed
-(``use/output.py``). Groups are cut by the round alone, as ``guidance/rollout.py`` says.
+(``use/rounds.py``). Groups are cut by the round alone, as ``guidance/rollout.py`` says.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,17 @@ from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
-from stageb.errors import InputError
-from stageb.guidance.config import ColumnsConfig
 from stageb.guidance.ranks import load
 from stageb.guidance.summarize.config import SummarizeConfig
-from stageb.guidance.summarize.source import Line, Source
+from stageb.guidance.summarize.source import ImageLine, stream_images
 from stageb.guidance.summarize.words import MISSION, WORDS
 from stageb.guidance.texts import one_line
-from stageb.guidance.use import source as tickets
-from stageb.guidance.use.output import Output, committed, rows, set_aside
-from stageb.guidance.use.progress import Progress
+from stageb.guidance.use.rounds import Rounds
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.seeds import stream
 from stageb.store.journal import flatten
+from stageb.store.output import read_rows
 from stageb.untrusted import pictures
 
 LONGEST = 4000  # characters of a summary
@@ -48,7 +44,7 @@ def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) ->
     given = {"tickets": tickets, "output": output, **keys}
     config: SummarizeConfig = from_keywords("summarize", registry.tools()["summarize"], given)
     _run(config, fresh)
-    return rows(Path(config.output))
+    return read_rows(Path(config.output))
 
 
 def main(config: SummarizeConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -60,12 +56,13 @@ def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
     pictures.pillow()
 
     def on_rank(world: World) -> int:
-        rounds, looking = Rounds(config), Looking(config, world)
+        tickets = stream_images(config.tickets, asked(config))
+        rounds, looking = Rounds(Path(config.output), tickets, config.round_size), Looking(config, world)
         with closing(rounds):
-            world.lead(rounds.begin, fresh)
+            world.lead(_begin, rounds, config, fresh)
             while lines := world.lead(rounds.hand_out):
                 summaries = looking.summaries(lines)
-                world.lead(rounds.take_in, lines, summaries)
+                world.lead(_commit, rounds, lines, summaries)
             if says and world.is_global_zero:
                 print(f"{config.output}: every image of {rounds.done:,} tickets has a summary")
         return 0
@@ -73,67 +70,20 @@ def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
     return worlds.run(config.fabric, on_rank)
 
 
-class Rounds:
-    """The rounds of one output. It stands on every rank; its methods are called on rank 0 alone."""
+def _begin(rounds: Rounds[ImageLine], config: SummarizeConfig, fresh: bool) -> None:
+    """Look the tickets over, unless that was done before, and take up where the last commit left off."""
+    plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
+    tickets = rounds.tickets
+    rounds.begin(lambda: {"tickets": tickets.survey()}, lambda: {**plain, "the tickets": tickets.digest()}, fresh)
 
-    def __init__(self, config: SummarizeConfig) -> None:
-        self._config = config
-        self._source = Source(config.tickets, asked(config))
-        self._output: Output | None = None
-        self._progress: Progress | None = None
-        self._lines: Iterator[Line] = iter(())
 
-    def begin(self, fresh: bool) -> None:
-        """Look the tickets over, unless that was done before, and take up where the last commit left off."""
-        path, config = Path(self._config.output), self._config
-        shaping = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
-        shaping["the tickets"] = tickets.Source([config.tickets], ColumnsConfig(), labelled=False).digest()
-        state = None
-        if fresh or committed(path) is None:
-            state = {"tickets": self._source.survey()}
-        if fresh:
-            set_aside(path)
-        self._output = Output(path, shaping, state)
-        self._lines = self._source.lines(self._output.done)
-        if not self._output.finished:
-            self._progress = Progress(str(path), self._output.state["tickets"], self._output.done)
-
-    def hand_out(self) -> list[Line]:
-        """The next round; empty where all is done."""
-        if self._out.finished:
-            return []
-        lines = list(islice(self._lines, self._config.round_size))
-        if not lines:
-            raise InputError(f"{self._config.tickets}: fewer lines than were looked at; leave it alone meanwhile")
-        return lines
-
-    def take_in(self, lines: list[Line], summaries: list[str]) -> None:
-        """Commit the lines of a round, their summaries filled in."""
-        made, left = [], iter(summaries)
-        for line in lines:
-            said = {**line.summaries, **{number: next(left) for number in missing(line)}}
-            made.append({**line.row, "per_image": {f"image_{number}": said[number] for number in sorted(said)}})
-        state = self._out.state
-        self._out.add(made, len(made), state, finished=self._out.done + len(made) == state["tickets"])
-        if self._progress:
-            self._progress.round(len(made))
-            self._progress.within(0)
-
-    def close(self) -> None:
-        """Let go of what ``begin`` took."""
-        for held in (self._progress, self._output):
-            if held:
-                held.close()
-
-    @property
-    def done(self) -> int:
-        """Tickets that are done."""
-        return self._out.done
-
-    @property
-    def _out(self) -> Output:
-        assert self._output is not None  # ``begin`` has opened it
-        return self._output
+def _commit(rounds: Rounds[ImageLine], lines: Sequence[ImageLine], summaries: Sequence[str]) -> None:
+    """Commit the lines of a round, their summaries filled in."""
+    made, left = [], iter(summaries)
+    for line in lines:
+        said = {**line.summaries, **{number: next(left) for number in missing(line)}}
+        made.append({**line.row, "per_image": {f"image_{number}": said[number] for number in sorted(said)}})
+    rounds.commit(made, rounds.state)
 
 
 class Looking:
@@ -144,7 +94,7 @@ class Looking:
         self._world = world
         self._engine: Engine | None = None
 
-    def summaries(self, lines: Sequence[Line]) -> list[str]:
+    def summaries(self, lines: Sequence[ImageLine]) -> list[str]:
         """A summary of each image of ``lines`` that has none, in order: on rank 0, none elsewhere. The model is loaded
         first if it was not needed before."""
         asked, size = requests(lines, self._config), self._config.micro_batch_size
@@ -159,7 +109,7 @@ class Looking:
         return [one_line(each.text, LONGEST) or nothing for (each,) in self._engine.generate(group)]
 
 
-def requests(lines: Sequence[Line], config: SummarizeConfig) -> list[Request]:
+def requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
     """What is asked of the model for each image of ``lines`` that has no summary, in order."""
     decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
     system, prompt = WORDS[config.language].system, asked(config)
@@ -177,6 +127,6 @@ def asked(config: SummarizeConfig) -> str:
     return config.prompt or WORDS[config.language].prompt
 
 
-def missing(line: Line) -> list[int]:
+def missing(line: ImageLine) -> list[int]:
     """The numbers of a line's images that have no summary yet."""
     return [number for number in line.images if number not in line.summaries]

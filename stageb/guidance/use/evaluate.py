@@ -14,18 +14,20 @@ from typing import Any
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
+from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.config import EvaluateConfig, ticket_files
+from stageb.guidance.use.config import EvaluateConfig, round_size, ticket_files
 from stageb.guidance.use.figures import ALL, Paired, counted, is_right
 from stageb.guidance.use.judging import Judging
 from stageb.guidance.use.learnt import digests, learnt
-from stageb.guidance.use.output import rows
-from stageb.guidance.use.predict import Rounds, judge_all
-from stageb.guidance.use.source import Source
+from stageb.guidance.use.predict import judge_all
+from stageb.guidance.use.rounds import Rounds
+from stageb.guidance.use.source import TicketLine, stream_tickets
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.store import disk
+from stageb.store.output import read_rows
 
 ON_SCREEN = 5  # tickets judged wrong
 PREDICTIONS, COMPARED = "predictions.jsonl", "compared.jsonl"
@@ -41,7 +43,7 @@ class Evaluated:
 
     def wrong(self) -> Iterator[dict[str, Any]]:
         """The rows of tickets that were judged wrong, one at a time."""
-        return rows(self.folder / WRONG)
+        return read_rows(self.folder / WRONG)
 
 
 def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Evaluated:
@@ -62,6 +64,8 @@ def main(config: EvaluateConfig, resolved_yaml: str, fresh: bool) -> int:
     return _run(config, fresh, summary.show_evaluation)
 
 
+Guidances = Mapping[str, Mapping[str, Guidance]]
+"""By the file of the rows that are judged under it, each mission's guidance."""
 Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
 
 
@@ -72,21 +76,24 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([digests(guidance) for guidance in guidances.values()]))
-        source = Source(ticket_files(config), config.columns, True, config.sampler.use_images)
-        known = set.intersection(*(set(guidance) for guidance in guidances.values()))
+        tickets = stream_tickets(config)
+        missions = set.intersection(*(set(guidance) for guidance in guidances.values()))
         judging, folder = Judging(config, world), Path(config.output)
         for file, guidance in guidances.items():
-            judge_all(world, judging, Rounds(config, source, folder / file, guidance, known), fresh)
+            rounds = Rounds(folder / file, tickets, round_size(config))
+            judge_all(world, judging, rounds, guidance, missions, fresh)
         if world.is_global_zero:
-            evaluation = _write(config, source, guidances)
+            evaluation = _write(config, tickets, guidances)
             if show:
-                show(evaluation, list(islice(rows(folder / WRONG), ON_SCREEN)), folder)
+                show(evaluation, list(islice(read_rows(folder / WRONG), ON_SCREEN)), folder)
         return 0
 
     return worlds.run(config.fabric, on_rank)
 
 
-def _write(config: EvaluateConfig, source: Source, guidances: Mapping[str, Mapping[str, Guidance]]) -> dict[str, Any]:
+def _write(
+    config: EvaluateConfig, tickets: TicketStream[TicketLine], guidances: Mapping[str, Mapping[str, Guidance]]
+) -> dict[str, Any]:
     """Write what the rows come to; the content of evaluation.json. Raises ``JournalError`` where the disk refuses."""
     folder = Path(config.output)
     evaluation: dict[str, Any] = {"guidance": config.guidance, "compare": config.compare, "tickets": ticket_files(config)}
@@ -95,7 +102,7 @@ def _write(config: EvaluateConfig, source: Source, guidances: Mapping[str, Mappi
         for name, (file, guidance) in zip(("guidance", "compare"), guidances.items(), strict=False)
     }
     with disk.reporting(folder):
-        _write_rows(folder / WRONG, _wrong(folder, source))
+        _write_rows(folder / WRONG, _wrong(folder, tickets))
         if config.compare is not None:
             paired = Paired()
             for one, other in _pairs(folder):
@@ -112,7 +119,7 @@ def _write(config: EvaluateConfig, source: Source, guidances: Mapping[str, Mappi
 def _figures(path: Path, guidance: Mapping[str, Guidance]) -> dict[str, Any]:
     """The figures of one guidance, each mission's with its step."""
     taught = {mission: frozenset(_sources(each)) for mission, each in guidance.items()}
-    figures = _by_mission({mission: count.figures() for mission, count in counted(rows(path), taught).items()})
+    figures = _by_mission({mission: count.figures() for mission, count in counted(read_rows(path), taught).items()})
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step
     return figures
@@ -130,12 +137,12 @@ def _by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    return zip(rows(folder / PREDICTIONS), rows(folder / COMPARED), strict=True)
+    return zip(read_rows(folder / PREDICTIONS), read_rows(folder / COMPARED), strict=True)
 
 
-def _wrong(folder: Path, source: Source) -> Iterator[dict[str, Any]]:
+def _wrong(folder: Path, tickets: TicketStream[TicketLine]) -> Iterator[dict[str, Any]]:
     """Rows of tickets that were judged wrong, with what they say."""
-    for row, line in zip(rows(folder / PREDICTIONS), source.lines(0), strict=True):
+    for row, line in zip(read_rows(folder / PREDICTIONS), tickets.items(), strict=True):
         if not is_right(row):
             yield {**row, "per_image": dict(line.ticket.per_image)}
 

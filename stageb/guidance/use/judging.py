@@ -16,7 +16,7 @@ from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size
 from stageb.guidance.use.rows import probabilities
-from stageb.guidance.use.source import Line, by_mission
+from stageb.guidance.use.source import TicketLine, by_mission
 from stageb.job.world import Json, World
 
 Judged = tuple[Answers, float | None]
@@ -27,24 +27,24 @@ class Judging:
     """The ranks of a job that judges tickets."""
 
     def __init__(self, config: PredictConfig | EvaluateConfig, world: World) -> None:
-        self._config = config
+        self.config = config
         self._world = world
         self._engine: Engine | None = None
         size = round_size(config)
         self._group_size = rollout.group_size(size, size, config.sampler.micro_batch_size)
 
     def judge(
-        self, lines: Sequence[Line], guidance: Mapping[str, Guidance], on_tickets: Callable[[int], None]
+        self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance], on_tickets: Callable[[int], None]
     ) -> list[Judged]:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
-        self._engine = self._engine or load(self._config.model, self._world, self._config.sampler.use_images)
+        self._engine = self._engine or load(self.config.model, self._world, self.config.sampler.use_images)
         rows = map_tickets(
             self._world, "group", self._judged, [line.ticket for line in lines], self._groups(lines, guidance), on_tickets
         )
         return [(answers_from_plain(answers), probability) for answers, probability in rows]
 
-    def _groups(self, lines: Sequence[Line], guidance: Mapping[str, Guidance]) -> list[Group]:
+    def _groups(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance]) -> list[Group]:
         """Positions in ``lines`` that are judged together, each under the guidance of its mission."""
         tickets = [line.ticket for line in lines]
         return [
@@ -55,7 +55,7 @@ class Judging:
 
     def _judged(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
         assert self._engine is not None  # ``judge`` has loaded it
-        config, words = self._config, words_of(self._config.prompt)
+        config, words = self.config, words_of(self.config.prompt)
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
         weighed: list[float | None] = [None] * len(tickets)
         if config.probability and isinstance(self._engine, Scorer):

@@ -35,7 +35,7 @@ class Progress:
         self._task = self._bar.add_task(what, total=total, completed=done, rate="")
         self._bar.start()
 
-    def within(self, tickets: int) -> None:
+    def show(self, tickets: int) -> None:
         """So many ``tickets`` of the round in progress are judged."""
         done = self._done + tickets
         self._bar.update(self._task, completed=done, rate=self._rate(done))
@@ -43,9 +43,10 @@ class Progress:
             self._told = time.monotonic()
             self._console.print(f"{self._what}: {done:,} of {self._total:,} tickets, {self._rate(done)}")
 
-    def round(self, tickets: int) -> None:
+    def advance(self, tickets: int) -> None:
         """A round of so many ``tickets`` is committed."""
         self._done += tickets
+        self.show(0)
 
     def close(self) -> None:
         """Give the terminal's line back."""

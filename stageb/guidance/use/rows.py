@@ -11,7 +11,7 @@ from stageb.guidance.rollout import leads, sigmoid
 from stageb.guidance.selection import Rule, select
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import Answers, Guidance, Ticket
-from stageb.guidance.use.source import Line
+from stageb.guidance.use.source import TicketLine
 
 ANSWER = 200  # characters, at most, of an answer that could not be used
 Counts = dict[str, dict[str, int]]
@@ -19,7 +19,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def row(
-    line: Line,
+    line: TicketLine,
     answers: Answers,
     passes: float | None,
     guidance_step: int,

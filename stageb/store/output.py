@@ -2,13 +2,11 @@
 
 Beside ``out.jsonl`` lies ``out.jsonl.commit.json``: how many tickets are done, how many bytes their rows take, and what they
 were made from. A round's rows are brought to the disk first and then committed, by replacing that file as a whole; the next
-``open`` cuts the rows back to what was committed, so none is lost and none stands there twice. The lock on the rows is the
-kernel's: a dead holder's is free.
+``Output`` cuts the rows back to what was committed, so none is lost and none stands there twice. The lock is on the rows.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError, JournalError
-from stageb.job import launching
 from stageb.store import commits, disk
 
 COMMIT = ".commit.json"
@@ -36,16 +33,15 @@ class Output:
         """
         self.path = path
         self._config = dict(config)
+        self.done = 0  # tickets
+        self.state = state  # as last committed
+        self.finished = False
+        self._bytes = 0
         with disk.reporting(path):
-            self._held = _take(path)
+            self._lock = _take(path)
             try:
-                committed = self._committed(state)
-                self.done: int = committed["done"]  # tickets
-                self.state: Any = committed["state"]  # as last committed
-                self.finished: bool = committed["finished"]
-                self._bytes: int = committed["bytes"]
-                os.truncate(self._held, self._bytes)
-                launching.set_resume("" if self.done else None)
+                self._go_on()
+                os.truncate(self._lock, self._bytes)
             except BaseException:
                 self.close()
                 raise
@@ -58,28 +54,25 @@ class Output:
             disk.sync(self.path)
             self.done, self._bytes, self.state, self.finished = self.done + tickets, self._bytes + len(data), state, finished
             self._commit()
-            launching.set_resume("")
 
     def close(self) -> None:
         """Let others have the file."""
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
-    def _committed(self, state: Any) -> dict[str, Any]:
-        """What was committed last; a file that is new is committed as it is, before anything is added."""
-        content, size = committed(self.path), os.fstat(self._held).st_size
+    def _go_on(self) -> None:
+        """Take up what was committed last; a file that is new is committed as it is, before anything is added."""
+        content = read_commit(self.path)
         if content is None:
-            if size:
+            if os.fstat(self._lock).st_size:
                 raise InputError(f"{self.path}: holds something that was not begun here; {ANEW}, or {ELSEWHERE}")
-            self.done, self._bytes, self.state, self.finished = 0, 0, state, False
             self._commit()
-            return {"done": 0, "bytes": 0, "state": state, "finished": False}
+            return
         commits.same_config(self.path, content["config"], self._config, f"{ANEW}, or {ELSEWHERE}")
-        if size < content["bytes"]:
-            said = f"another program cut it: {size} bytes, {content['bytes']} were committed"
-            raise JournalError(f"{self.path}: {said}; {ANEW}")
-        return content
+        commits.check_size(self.path, content["bytes"], ANEW)
+        self.done, self._bytes = content["done"], content["bytes"]
+        self.state, self.finished = content["state"], content["finished"]
 
     def _commit(self) -> None:
         content = {
@@ -89,66 +82,61 @@ class Output:
             "state": self.state,
             "finished": self.finished,
         }
-        disk.replace(commit_of(self.path), disk.encoded(disk.json_text(content) + "\n"))
+        disk.replace(_commit_of(self.path), disk.encoded(disk.json_text(content) + "\n"))
 
 
-def commit_of(path: Path) -> Path:
-    """The file that says what was committed of ``path``."""
-    return path.with_name(path.name + COMMIT)
-
-
-def committed(path: Path) -> dict[str, Any] | None:
+def read_commit(path: Path) -> dict[str, Any] | None:
     """What was committed last of the rows in ``path``; None where nothing was. Raises ``JournalError``."""
-    place = commit_of(path)
+
+    def check(content: Any) -> dict[str, Any]:
+        if set(content) != FIELDS:
+            raise ValueError
+        return dict(content)
+
+    place = _commit_of(path)
     with disk.reporting(place):
-        if not place.exists():
-            return None
-        try:
-            content = json.loads(place.read_bytes())
-        except ValueError:
-            content = None
-    if not isinstance(content, dict) or set(content) != FIELDS:
-        raise JournalError(f"{place}: another program changed it; {ANEW}")
-    return content
+        return commits.read(place, check, ANEW)
 
 
 def set_aside(path: Path) -> None:
     """Move a file and its commit to the first free ``{name}.N``; nothing is deleted. The commit goes first: rows without one
     are refused, a commit without rows would not be."""
     with disk.reporting(path):
-        held = _take(path)
+        lock = _take(path)
         try:
-            number = 1
-            while os.path.lexists(target := path.with_name(f"{path.name}.{number}")) or commit_of(target).exists():
-                number += 1
-            if commit_of(path).exists():
-                commit_of(path).rename(commit_of(target))
-            if os.fstat(held).st_size:
+            target = disk.free_name(path, COMMIT)
+            if _commit_of(path).exists():
+                _commit_of(path).rename(_commit_of(target))
+            if os.fstat(lock).st_size:
                 path.rename(target)
         finally:
-            os.close(held)
+            os.close(lock)
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file, one at a time."""
     with path.open("rb") as opened:
         for line in opened:
             yield json.loads(line)
 
 
+def _commit_of(path: Path) -> Path:
+    """The file that says what was committed of ``path``."""
+    return path.with_name(path.name + COMMIT)
+
+
 def _take(path: Path) -> int:
-    """A descriptor that holds the file's lock; the file is made where there is none."""
+    """The lock on the rows; the file is made where there is none."""
     if path.is_dir():
         raise InputError(f"{path}: a folder; name a file to write")
     disk.make_folder(path.parent)
-    held = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        disk.sync(path.parent)
+        lock = disk.hold(path)
     except BlockingIOError:
-        os.close(held)
         raise JournalError(f"{path}: another process writes it; wait for it, end it, or give {ELSEWHERE}") from None
+    try:
+        disk.sync(path.parent)
     except BaseException:
-        os.close(held)
+        os.close(lock)
         raise
-    return held
+    return lock

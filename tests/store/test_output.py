@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stageb.guidance.use.output import Output
 from stageb.store import disk
+from stageb.store.output import Output
 
 
 def test_rows_reach_the_disk_before_their_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,94 @@
+"""Tickets are worked on round by round, into an output that a kill leaves whole (``store/output.py``).
+
+Rank 0 alone reads the tickets, a round at a time, and writes; what was committed is never worked on again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from stageb.errors import InputError
+from stageb.guidance.files.stream import TicketStream
+from stageb.guidance.use.progress import Progress
+from stageb.job import launching
+from stageb.store.output import Output, read_commit, set_aside
+
+Item = TypeVar("Item")
+
+
+class Rounds(Generic[Item]):
+    """The rounds of one output. It stands on every rank; its methods are called on rank 0 alone."""
+
+    def __init__(self, path: Path, tickets: TicketStream[Item], size: int) -> None:
+        """``path`` is the output, ``size`` the number of tickets in a round."""
+        self.path = path
+        self.tickets = tickets
+        self._size = size
+        self._output: Output | None = None
+        self._progress: Progress | None = None
+        self._left: Iterator[Item] = iter(())
+
+    def begin(
+        self, survey: Callable[[], Mapping[str, Any]], fingerprint: Callable[[], Mapping[str, Any]], fresh: bool
+    ) -> None:
+        """Take up where the last commit left off.
+
+        ``survey`` looks all tickets over, unless that was done before: the state that a new output begins with, in which
+        ``tickets`` is their number. ``fingerprint`` is what the rows depend on, flat. ``fresh`` sets the old output aside.
+        """
+        state = survey() if fresh or read_commit(self.path) is None else None
+        config = fingerprint()
+        if fresh:
+            set_aside(self.path)
+        self._output = Output(self.path, config, state)
+        launching.set_resume("" if self._output.done else None)
+        self._left = self.tickets.items(self._output.done)
+        if not self._output.finished:
+            self._progress = Progress(str(self.path), self._output.state["tickets"], self._output.done)
+
+    def hand_out(self) -> list[Item]:
+        """The next round; empty where all is done."""
+        if self._open.finished:
+            return []
+        items = list(islice(self._left, self._size))
+        if not items:
+            files = ", ".join(self.tickets.files)
+            raise InputError(f"{files}: fewer tickets than were looked at; leave files alone meanwhile")
+        return items
+
+    def show(self, tickets: int) -> None:
+        """``tickets`` of the round in progress are done."""
+        if self._progress:
+            self._progress.show(tickets)
+
+    def commit(self, rows: Sequence[Mapping[str, Any]], state: Mapping[str, Any]) -> None:
+        """Bring the rows of a round to the disk, one for each of its tickets; ``state`` is the one to go on from."""
+        self._open.add(rows, len(rows), state, finished=self._open.done + len(rows) == state["tickets"])
+        launching.set_resume("")
+        if self._progress:
+            self._progress.advance(len(rows))
+
+    def close(self) -> None:
+        """Let go of what ``begin`` took."""
+        for held in (self._progress, self._output):
+            if held:
+                held.close()
+
+    @property
+    def done(self) -> int:
+        """Tickets that are done."""
+        return self._open.done
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """As last committed."""
+        state: Mapping[str, Any] = self._open.state
+        return state
+
+    @property
+    def _open(self) -> Output:
+        assert self._output is not None  # ``begin`` has opened it
+        return self._output
