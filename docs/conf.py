@@ -7,6 +7,7 @@ stands, so that the pages read as well in the repository.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
 
@@ -24,8 +25,11 @@ html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": False}
 
-# Files of the root, and the pages of the site that include them.
+# Files beside docs, and the pages of the site that include them.
+ROOT = Path(__file__).parent.parent
 ELSEWHERE = {"README.md": "docs/index.md", "CHANGELOG.md": "docs/changelog.md", "SECURITY.md": "docs/security.md"}
+ELSEWHERE |= {f"lab/notes/{page.name}": f"docs/notes/{page.name}" for page in ROOT.glob("lab/notes/*.md")}
+ELSEWHERE["lab/notes/README.md"] = "docs/notes/index.md"
 
 
 def setup(app: Any) -> None:
@@ -42,8 +46,9 @@ def read(app: Any, name: str, source: list[str]) -> None:
 
 
 def included(app: Any, path: Any, name: str, source: list[str]) -> None:
-    """The same for a file of the root that a page includes."""
-    source[0] = relinked(source[0], "", f"docs/{name}")
+    """The same for a file that a page includes."""
+    file = (Path(app.srcdir) / path).resolve().relative_to(ROOT).as_posix()
+    source[0] = relinked(source[0], dirname(file), ELSEWHERE[file])
 
 
 def relinked(text: str, folder: str, page: str) -> str:

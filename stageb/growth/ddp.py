@@ -15,7 +15,7 @@ Reduced numbers are the same bytes on every rank, and what every rank computes o
 equal to the bit, and no tolerance hides a fault. Against one rank a sum rounds in another order, as everywhere where
 gradients are reduced: equal bytes are promised at one world size.
 
-Why torch's DistributedDataParallel is not what does it: docs/growth-ddp.md.
+Why torch's DistributedDataParallel is not what does it: lab/notes/growth-ddp.md.
 """
 
 from __future__ import annotations

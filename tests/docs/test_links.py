@@ -8,10 +8,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from docs.pages import DOCS, PAGES, ROOT, anchors, blocks, links
+from docs.pages import DOCS, NOTES, PAGES, ROOT, anchors, blocks, links
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, *NOTES, ROOT / "SECURITY.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for link in links(page):
         url = urlsplit(link)
@@ -36,8 +36,9 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_what_lies_beside_the_pages_is_shown_by_one() -> None:
-    shown = {(page.parent / urlsplit(link).path).resolve() for page in PAGES for link in links(page)}
-    beside = {path for path in DOCS.rglob("*") if path.suffix in (".png", ".gif", ".svg", ".jpg")}
+    shown = {(page.parent / urlsplit(link).path).resolve() for page in [*PAGES, *NOTES] for link in links(page)}
+    lying = [*DOCS.rglob("*"), *(ROOT / "lab" / "notes").iterdir()]
+    beside = {path for path in lying if path.suffix in (".png", ".gif", ".svg", ".jpg")}
     assert beside - shown == set()
 
 
@@ -49,4 +50,16 @@ def _toctree(page: Path) -> list[str]:
 
 
 def _fits(page: Path, other: Path, pattern: str) -> bool:
-    return other != page and fnmatch(str(other.relative_to(page.parent).with_suffix("")), pattern)
+    beneath = other != page and other.is_relative_to(page.parent)
+    return beneath and fnmatch(str(other.relative_to(page.parent).with_suffix("")), pattern)
+
+
+def test_what_the_program_says_to_read_is_there() -> None:
+    """Messages and docstrings of the package name pages, and maybe headings of them."""
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "stageb").rglob("*.py")]
+    named = {match for text in sources for match in re.findall(r"\b(?:docs|lab/notes)/[\w/-]+\.md(?:#[\w-]+)?", text)}
+    assert named
+    for link in named:
+        path, _, heading = link.partition("#")
+        assert (ROOT / path).exists(), link
+        assert not heading or heading in anchors(ROOT / path), link

@@ -45,7 +45,7 @@ BATCHES = torch.randint(0, 50, (2, 8, 12), generator=torch.Generator().manual_se
 
 
 def gradients_under_the_wrapper(world: World) -> tuple[list[float], list[float]]:
-    """What docs/growth-ddp.md shows: gradients of a host's layer, and of one that it was given after it was wrapped."""
+    """What lab/notes/growth-ddp.md shows: gradients of a host's layer, and of one that it was given after it was wrapped."""
     torch.manual_seed(0)
     host = nn.ModuleList([nn.Linear(4, 4)])
     host.forward = lambda x: sum(layer(x) for layer in host)  # type: ignore[method-assign]
