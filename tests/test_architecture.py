@@ -50,6 +50,7 @@ THIRD_PARTY = {
     "stageb/runs/logs": {"lightning"},
     "stageb/runs/progress": {"rich"},
     "stageb/job/placement": {"lightning", "torch"},
+    "stageb/job/devices": {"torch"},
     "stageb/draws": {"torch"},
     "stageb/training/cuda_graphs": {"torch"},
     "stageb/training/ppo": {"torch"},

@@ -11,7 +11,6 @@ from pathlib import Path
 from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
-from stageb.growth import devices
 from stageb.growth.compare import OTHERS, Outcome, compare, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider
@@ -48,7 +47,6 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     runs = [stored(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
     placed = with_data(config, folder, given.folder)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
-    devices.check(fabric)
     numbers = range(given.first, given.first + given.environments)
 
     def on_ranks(world: World) -> int:

@@ -8,7 +8,6 @@ commit holds the learner and the number of updates, which names every random str
 
 from __future__ import annotations
 
-from stageb.growth import devices
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot
 from stageb.growth.ranks import Ranks
@@ -23,7 +22,6 @@ def fit(config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
     """Run, or go on with, the run that ``config`` names. Returns the exit code."""
     log_level.at(config.log_level)
     loggers.check(config.loggers)
-    devices.check(config.fabric)
     return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stageb.growth.config import GrowthConfig
@@ -20,6 +20,21 @@ def opening(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[s
         f"{place}: {schedule.updates:,} updates of {growth.environments} environments each: {config.task.name}, "
         f"{host.kind} hosts, {host.epochs} epochs; controller {growth.controller}"
     )
+
+
+def describe_assignment(places: Sequence[str], environments: Sequence[int], block: int) -> list[str]:
+    """The assignment of an update's environments in lines: ``places`` are the ranks' devices. A lopsided one is said."""
+    lines = [
+        f"rank {rank} on {place}: {count} environments of an update, in {-(-count // block)} blocks"
+        for rank, (place, count) in enumerate(zip(places, environments, strict=True))
+    ]
+    if len(set(environments)) > 1:
+        idle = 1 - sum(environments) / (max(environments) * len(environments))
+        lines.append(
+            f"lopsided: ranks wait for the busiest, and {idle:.0%} of their time is idle; make the number of blocks "
+            f"(growth.environments / growth.block) a multiple of {len(environments)}"
+        )
+    return lines
 
 
 def figures(row: Mapping[str, Any]) -> str:

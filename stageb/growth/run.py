@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from stageb.growth import devices, progress, rows
+from stageb.growth import progress, rows
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, snapshot_of
 from stageb.growth.learner import Learner, Played, between
@@ -74,7 +74,7 @@ class Run(LearningRun):
         run.describe(self.journal, self._yaml, ("torch", "lightning"), {**self._facts, "ranks": ranks})
         held = self.journal.rows(METRICS)
         opening = progress.opening(self.config, self.schedule, done, held[-1] if held else None)
-        also = devices.told(places, shares, self.config.growth.block)
+        also = progress.describe_assignment(places, shares, self.config.growth.block)
         if self.config.growth.ddp and len(places) > 1:
             also.append("growth.ddp: all ranks train each of these together")
         self._show(VIEW, Plan("update", self.schedule.updates, done), opening, also)

@@ -85,9 +85,6 @@ def end(code: int, message: str = "") -> NoReturn:
     os._exit(code)
 
 
-GRACE_S = 5.0  # for a KeyboardInterrupt to come out at the command line
-
-
 def interruption() -> tuple[int, str]:
     """The exit code and the last line of a command that a ``KeyboardInterrupt`` ended."""
     return 128 + _by, interrupted(_by)
@@ -209,7 +206,7 @@ class watch_signals:  # noqa: N801 - reads as a function
     """From ``start`` on SIGINT and SIGTERM end the job with one line and exit code 130 or 143; ``stop`` gives them back.
 
     With ``raises`` the first one raises ``KeyboardInterrupt`` in the main thread; the process is ended by a second one, or
-    where it still runs after ``GRACE_S``.
+    where it still runs after ``grace_s``.
 
     Workers tell rank 0 (``end``), and hold still for up to a second: rank 0 speaks for all, and ends them. Under an agent
     rank 0 holds still for a moment too, because an agent also sends SIGTERM when a rank has died, and then the dead rank is
@@ -217,6 +214,7 @@ class watch_signals:  # noqa: N801 - reads as a function
     """
 
     caught = (signal.SIGINT, signal.SIGTERM)
+    grace_s = 5.0  # for a KeyboardInterrupt to come out at the command line
 
     def __init__(self, raises: bool = False) -> None:
         self._raises = raises
@@ -261,7 +259,7 @@ class watch_signals:  # noqa: N801 - reads as a function
     def _watch(self) -> None:
         while number := os.read(self._read, 1)[0]:
             if number in self._before:
-                if self._raises and select.select([self._read], [], [], GRACE_S)[0] and not os.read(self._read, 1)[0]:
+                if self._raises and select.select([self._read], [], [], self.grace_s)[0] and not os.read(self._read, 1)[0]:
                     return
                 _end_by(signal.Signals(number))
 

@@ -122,12 +122,6 @@ def listen(host: str) -> socket.socket:
             return socket.create_server((probe.getsockname()[0], 0), family=family, backlog=1024)
 
 
-def resolve(name: str) -> str:
-    """The address of the host ``name``, as this machine finds it. Raises OSError."""
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
-
-
 def welcome(server: socket.socket, word: str, world_size: int, patience: float) -> dict[int, Rank]:
     """On rank 0: the other ranks, once all have called. Raises TimeoutError, which says who has not."""
     server.setblocking(False)

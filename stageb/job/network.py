@@ -1,4 +1,4 @@
-"""By which interface this machine reaches another; the standard library alone, for what the kernel tells on Linux (IPv4)."""
+"""Under which address, and by which interface, this machine reaches another; the standard library alone."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ ROUTES = Path("/proc/net/route")
 IS_UP = 1  # RTF_UP of linux/route.h
 
 
-def resolve(host: str) -> ipaddress.IPv4Address | None:
-    """The address that ``host`` stands for on this machine; None if none is known here."""
-    try:
-        return ipaddress.IPv4Address(socket.gethostbyname(host))
-    except (OSError, UnicodeError):
-        return None
+def resolve(host: str) -> str:
+    """The address that ``host`` stands for on this machine; of several an IPv4 one. Raises OSError, UnicodeError."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
 
 
 def interface_to(address: ipaddress.IPv4Address) -> str | None:
     """The interface of the route to ``address``, of several the narrowest. An address of this machine's own counts as one
-    of the network that it is in, and loopback as any address far away. None where no route leads there, or none is known.
+    of the network that it is in, and loopback as any address far away. None where no route leads there, or none is known:
+    the kernel tells of them on Linux alone.
     """
     try:
         rows = [line.split() for line in ROUTES.read_text().splitlines()[1:]]

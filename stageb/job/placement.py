@@ -6,6 +6,7 @@ watchdog decides who is late, and whose objects travel over the CPU even where t
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import os
 import signal
@@ -30,7 +31,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, RankError
-from stageb.job import launching, network
+from stageb.job import devices, launching, network
 from stageb.job.watchdog import end_with, rank_error
 
 LONGER_THAN_ANY_WORK = timedelta(days=1)
@@ -48,6 +49,7 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
     Where there are to be several, ``before_several`` is called first. Raises ConfigError, the same on every rank; RankError
     where the ranks do not find together.
     """
+    devices.check(settings)
     place = _place(settings)
     children = Children()
     with ExitStack() as until_met:
@@ -69,6 +71,7 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
     if place.world_size not in (None, fabric.world_size):
         amiss = f"{place.world_size} processes were started, Fabric made {fabric.world_size} of them"
         raise ConfigError("fabric", settings, amiss)
+    devices.check_precision(fabric.device, settings.precision)
     return fabric, children
 
 
@@ -103,10 +106,10 @@ def _place(settings: FabricConfig) -> _Place:
         ours["strategy"] = "ddp"
     if "LT_CLI_USED" in env:
         return _Place(ours, world, num_nodes)
-    devices = local if settings.devices == "auto" else settings.devices
-    if isinstance(devices, int) and devices != local:
-        raise ConfigError("fabric.devices", devices, f"{local} processes were started on this machine: say {local}, or auto")
-    return _Place({**ours, "devices": devices, "num_nodes": num_nodes}, world, num_nodes)
+    asked = local if settings.devices == "auto" else settings.devices
+    if isinstance(asked, int) and asked != local:
+        raise ConfigError("fabric.devices", asked, f"{local} processes were started on this machine: say {local}, or auto")
+    return _Place({**ours, "devices": asked, "num_nodes": num_nodes}, world, num_nodes)
 
 
 def _make(settings: FabricConfig, place: _Place) -> Fabric:
@@ -209,15 +212,16 @@ def _face_the_other_machines() -> None:
     another machine than rank 0's, and would look for rank 0 on itself.
     """
     host = SLURMEnvironment().main_address if launching.under_slurm() else os.environ["MASTER_ADDR"]
-    address = network.resolve(host)
-    if address is None:
+    try:
+        address = ipaddress.ip_address(network.resolve(host))
+    except (OSError, ValueError):  # not known here
         return
     node = os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", os.environ.get("NODE_RANK", "0")))
     if address.is_loopback and node != "0":
         amiss = f"rank 0's machine is called {host!r}, which is {address}, this machine itself; "
         remedy = "start the job with an address of rank 0's machine that others reach (torchrun: --local-addr)"
         raise RankError(_rank_to_be(), "launch", f"{amiss}{remedy}: docs/guides/gpus.md")
-    interface = network.interface_to(address)
+    interface = network.interface_to(address) if address.version == 4 else None
     if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 

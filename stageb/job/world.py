@@ -41,6 +41,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
@@ -50,7 +51,7 @@ from torch import Tensor
 
 from stageb.config import FabricConfig
 from stageb.errors import InputError, RankError, StagebError
-from stageb.job import heartbeat, launching, meeting, placement
+from stageb.job import heartbeat, launching, network, placement
 from stageb.job.watchdog import Watchdog, end_with, rank_error
 
 T = TypeVar("T")
@@ -60,6 +61,16 @@ P = ParamSpec("P")
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
 SETTLE_S = 5.0  # for the watchdog to end this process, where a collective broke because another rank is gone
+
+
+@dataclass(frozen=True)
+class Differing:
+    """A rank that does not hold what rank 0 holds."""
+
+    rank: int
+    names: list[str]  # of what differs
+    first: dict[str, str]  # what rank 0 holds, by name
+    held: dict[str, str]  # and what that rank does
 
 
 class World:
@@ -117,15 +128,21 @@ class World:
                 time.sleep(SETTLE_S)
             raise rank_error(self.rank, error, what) from error
 
+    def find_differing(self, mine: Mapping[str, str]) -> Differing | None:
+        """The first rank that does not hold what rank 0 holds, of ``mine`` by name; the same on every rank, None on none."""
+        first, *others = (decode(each) for each in self.gather(encode(mine)))
+        for rank, held in enumerate(others, start=1):
+            if names := [name for name in first if held.get(name) != first[name]]:
+                return Differing(rank, names, first, held)
+        return None
+
     def agree(self, what: str, value: str) -> None:
         """Raise the same InputError on every rank unless all of them hold an equal ``value``, say a digest of the inputs."""
-        first, *others = (decode(each) for each in self.gather(encode(value)))
-        for rank, held in enumerate(others, start=1):
-            if held != first:
-                raise InputError(
-                    f"{what} differs between ranks: {first!r} on rank 0, {held!r} on rank {rank}; "
-                    "give every rank the same inputs"
-                )
+        if found := self.find_differing({what: value}):
+            raise InputError(
+                f"{what} differs between ranks: {found.first[what]!r} on rank 0, {found.held[what]!r} on rank {found.rank}; "
+                "give every rank the same inputs"
+            )
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """This rank's part of ``items``."""
@@ -296,7 +313,7 @@ def _host(world: World) -> str:
     if getattr(strategy, "num_nodes", 1) == 1 or environment is None:
         return "127.0.0.1"
     try:
-        mine = meeting.resolve(str(environment.main_address))
+        mine = network.resolve(str(environment.main_address))
     except OSError as error:
         raise rank_error(world.rank, error, f"looking up {environment.main_address}") from error
     seen: list[str] = [decode(each) for each in world.gather(encode(mine))]

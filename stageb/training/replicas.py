@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from stageb.errors import StagebError
-from stageb.job.world import World, decode, encode
+from stageb.job.world import World
 
 
 class DivergedError(StagebError):
@@ -18,14 +18,11 @@ class DivergedError(StagebError):
 
 def agree(world: World, where: str, mine: Mapping[str, str]) -> None:
     """Raise DivergedError, the same on every rank, unless all hold equal digests: ``mine``, by name of what they are of."""
-    first, *others = (decode(each) for each in world.gather(encode(mine)))
-    for rank, held in enumerate(others, start=1):
-        apart = [name for name in first if held.get(name) != first[name]]
-        if apart:
-            raise DivergedError(
-                f"{where}: rank {rank} parted from rank 0 in {', '.join(apart)}; the last commit is intact: "
-                "give the command again, and see to that rank's device if it parts again"
-            )
+    if found := world.find_differing(mine):
+        raise DivergedError(
+            f"{where}: rank {found.rank} parted from rank 0 in {', '.join(found.names)}; the last commit is intact: "
+            "give the command again, and see to that rank's device if it parts again"
+        )
 
 
 def digest(data: bytes) -> str:

@@ -17,9 +17,7 @@ from programs import forks
 from programs.growths import arguments
 
 from stageb.__main__ import main
-from stageb.config import FabricConfig
-from stageb.errors import ConfigError
-from stageb.growth import devices
+from stageb.growth import progress
 from stageb.growth.config import GrowthConfig, PolicyConfig
 from stageb.growth.environment import Block
 from stageb.growth.learner import Learner
@@ -151,36 +149,13 @@ def test_without_its_extra_the_loop_says_what_to_install(
     assert "loop growth needs the extra growth, of which mnist1d cannot be found" in capsys.readouterr().err
 
 
-# Devices
-
-
-@pytest.mark.parametrize(
-    ("there", "asked", "told"),
-    [
-        (
-            2,
-            FabricConfig(accelerator="cuda", devices=4),
-            "fabric.devices: 4: this machine has 2 GPUs; ask",
-        ),
-        (2, FabricConfig(accelerator="cuda", devices=[0, 2]), r"fabric.devices: \[0, 2\]: .* indices from 0 to 1"),
-        (1, FabricConfig(devices="3"), "fabric.devices: '3': this machine has 1 GPU;"),
-        (0, FabricConfig(accelerator="cuda"), "fabric.accelerator: 'cuda': this machine has no GPU"),
-    ],
-)
-def test_devices_that_are_not_there_are_refused(
-    monkeypatch: pytest.MonkeyPatch, there: int, asked: FabricConfig, told: str
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: there)
-    with pytest.raises(ConfigError, match=told):
-        devices.check(asked)
-    for fine in (FabricConfig(), FabricConfig(accelerator="cpu", devices=7)):
-        devices.check(fine)
+# The assignment
 
 
 def test_the_assignment_is_told_and_a_lopsided_one_said() -> None:
-    even = devices.told(["cuda:0", "cuda:1"], [8, 8], 4)
+    even = progress.describe_assignment(["cuda:0", "cuda:1"], [8, 8], 4)
     assert even == [f"rank {rank} on cuda:{rank}: 8 environments of an update, in 2 blocks" for rank in (0, 1)]
-    *_, said = devices.told(["cpu"] * 3, [8, 4, 4], 4)
+    *_, said = progress.describe_assignment(["cpu"] * 3, [8, 4, 4], 4)
     assert said.startswith("lopsided: ranks wait for the busiest, and 33% of their time is idle")
     assert said.endswith("a multiple of 3")
 
