@@ -164,7 +164,7 @@ STAGES = {
     "guidance": (
         "rollout answers selection prompts texts learning schedule splits reflection/reflect reflection/proposals "
         "reflection/edits reflection/conditions reflection/evidence "
-        "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures"
+        "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures changes"
     ).split(),
     "two_channel": "text matching targets correct losses channel_a schedule metrics".split(),
     "snake": "game agent rollout schedule picture".split(),

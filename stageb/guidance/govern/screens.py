@@ -9,7 +9,7 @@ from typing import Any
 from stageb.errors import shown
 from stageb.guidance.files import history_file
 from stageb.guidance.files.guidance_file import files_of_run, past, split_step
-from stageb.guidance.govern import compare
+from stageb.guidance.govern.compare import describe_changes
 from stageb.guidance.govern.provenance import LEARNT, Edit, edit_of, edits, on_val
 from stageb.guidance.types import Guidance, Rule
 
@@ -68,10 +68,10 @@ def differences(before: Mapping[str, Guidance], after: Mapping[str, Guidance]) -
     """What is not the same in two sets of guidance, mission by mission; nothing where all rules are."""
     for mission in dict.fromkeys([*before, *after]):
         old, new = before.get(mission), after.get(mission)
-        if found := compare.changes(old, new):
+        if found := list(describe_changes(old, new)):
             steps = [f"step {each.step}" if each else "none" for each in (old, new)]
             yield f"{shown(mission)}: {steps[0]} -> {steps[1]}"
-            yield from map(shown, compare.lines(found))
+            yield from map(shown, found)
 
 
 def history_of_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:

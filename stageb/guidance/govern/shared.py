@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stageb.errors import InputError, JournalError, shown
+from stageb.guidance.changes import compare_rules
 from stageb.guidance.files import history_file
 from stageb.guidance.files.guidance_file import load_seed, past, to_json
-from stageb.guidance.govern.compare import changes
 from stageb.guidance.types import Guidance
 from stageb.store import disk
 
@@ -62,7 +62,11 @@ def apply(path: Path, change: Change, agreed: Agreed) -> Guidance | None:
         if before is not None:  # what was spent on tickets stays spent, whatever takes the place of what it taught
             spent = before.spent.most(change.guidance.spent)
             change = replace(change, guidance=replace(change.guidance, spent=spent))
-            if not changes(before, change.guidance) and before.spent == spent and (change.new or before == change.guidance):
+            if (
+                not compare_rules(before, change.guidance)
+                and before.spent == spent
+                and (change.new or before == change.guidance)
+            ):
                 return before
         if not agreed(before, _versions(path, before, change)[-1]):
             return None

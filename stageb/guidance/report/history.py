@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Any, Literal
+from typing import Any
 
+from stageb.guidance.changes import RuleChange, compare_rules
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import Guidance, Operation, Rule
-
-_TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]|\w+|\s+|.", re.DOTALL)
-
-Piece = tuple[Literal["same", "gone", "new"], str]
-"""A stretch of a text, and whether the edit kept it, took it out or put it in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What a step did to one rule."""
-
-    key: str
-    before: str  # the rule's text; empty where there was none
-    after: str  # empty where it went
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """The change word by word (CJK: character by character)."""
-        return differing(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +18,7 @@ class Step:
     guidance: Guidance
     place: int = 0  # which reflection of the run brought it, from 1; 0 for what the run started with
     by: str = ""  # that reflection's name
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RuleChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +27,7 @@ class Lineage:
 
     rule: Rule
     since: int  # the guidance step at which it got this text
-    earlier: tuple[Change, ...]  # how its text changed in this run, oldest first; the first is how it came
+    earlier: tuple[RuleChange, ...]  # how its text changed in this run, oldest first; the first is how it came
     worth: float | None  # what leaving it out would cost, in accuracy as the gate weighs it; None where it was not measured
     worth_at: int  # the guidance step at which that was measured
 
@@ -73,15 +53,8 @@ def replayed(first: Guidance, reflections: Iterable[Mapping[str, Any]]) -> tuple
         if row["applied"]:
             before = steps[-1].guidance
             after = apply(before, _operations(row), row["reflection_id"])
-            steps.append(Step(after, place, row["reflection_id"], changes(before, after)))
+            steps.append(Step(after, place, row["reflection_id"], compare_rules(before, after)))
     return tuple(steps)
-
-
-def changes(before: Guidance, after: Guidance) -> tuple[Change, ...]:
-    """What differs, by rule."""
-    old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
-    keys = sorted(old.keys() | new.keys(), key=lambda key: int(key[1:]))
-    return tuple(Change(key, old.get(key, ""), new.get(key, "")) for key in keys if old.get(key) != new.get(key))
 
 
 def lineages(steps: Sequence[Step], final: int, earned: Sequence[tuple[int, Mapping[str, float]]]) -> list[Lineage]:
@@ -95,21 +68,6 @@ def lineages(steps: Sequence[Step], final: int, earned: Sequence[tuple[int, Mapp
         at, worth = measured[-1] if measured else (since, None)
         found.append(Lineage(rule, since, tuple(change for _, change in own), worth, at))
     return found
-
-
-def differing(before: str, after: str) -> list[Piece]:
-    """``after`` against ``before``, in stretches."""
-    old, new = _TOKEN.findall(before), _TOKEN.findall(after)
-    pieces: list[Piece] = []
-    for what, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if what == "equal":
-            pieces.append(("same", "".join(old[i:j])))
-            continue
-        if j > i:
-            pieces.append(("gone", "".join(old[i:j])))
-        if m > k:
-            pieces.append(("new", "".join(new[k:m])))
-    return pieces
 
 
 def _operations(row: Mapping[str, Any]) -> list[Operation]:

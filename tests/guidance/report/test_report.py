@@ -24,7 +24,6 @@ from stageb.errors import InputError
 from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.report import REPORT, write
 from stageb.guidance.report import page as pages
-from stageb.guidance.report.history import differing
 from stageb.guidance.report.read import Run, read_run
 from stageb.guidance.report.words import plain
 from stageb.store.journal import safe_name
@@ -263,18 +262,6 @@ def test_files_of_another_program_are_refused(root: Path, tmp_path: Path) -> Non
         path.write_bytes(kept)
     with pytest.raises(InputError):
         read_run(tmp_path / "nowhere", read(root).config)
-
-
-TEXT = st.text("ab 中文,.", max_size=20)
-
-
-@settings(max_examples=40)
-@given(TEXT, TEXT)
-def test_a_difference_holds_both_texts(before: str, after: str) -> None:
-    pieces = differing(before, after)
-    assert "".join(text for what, text in pieces if what != "new") == before
-    assert "".join(text for what, text in pieces if what != "gone") == after
-    assert all(text for _, text in pieces)
 
 
 @settings(max_examples=40)
