@@ -11,6 +11,7 @@ from rich.text import Text
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
+from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_row
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
@@ -81,9 +82,9 @@ def figures(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
 def accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
     """Edits that the run accepted on the way to ``guidance``, and rules that it let go; those of an earlier run, which it
     may have started from, are not counted."""
-    rows = journal.rows(f"{folder(guidance.mission)}/reflection.jsonl")
-    applied = [row for row in rows if row["applied"] and row["guidance_step_after"] <= guidance.step]
-    gone = sum("credits" in row for row in applied)
+    rows = map(parse_row, journal.rows(f"{folder(guidance.mission)}/{REFLECTION}"))
+    applied = [row for row in rows if row.applied is not None and row.step_after <= guidance.step]
+    gone = sum(isinstance(row, PruningRow) for row in applied)
     return len(applied) - gone, gone
 
 

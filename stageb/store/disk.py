@@ -63,6 +63,11 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return encoded("".join(f"{json_text(row)}\n" for row in rows))
 
 
+def whole_rows(data: bytes) -> list[Any]:
+    """The rows of JSON Lines; one that a crash cut off is left out. Raises ``ValueError`` where one is no JSON."""
+    return [json.loads(line) for line in data.split(b"\n")[:-1]]
+
+
 def encoded(text: str) -> bytes:
     """UTF-8; half a surrogate pair, which that cannot hold, becomes the JSON escape that means the same."""
     return text.encode("utf-8", "backslashreplace")

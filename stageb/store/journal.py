@@ -147,7 +147,7 @@ class Journal:
         path = self._path(file)
         with disk.reporting(path):
             data = path.read_bytes() if path.exists() else b""
-        return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]]
+        return disk.whole_rows(data)
 
     def replace(self, file: str, text: str) -> None:
         """Make ``text`` the whole content of ``file``: after a crash it is the old content or the new."""
@@ -193,7 +193,7 @@ class Journal:
         path, length = self._path(file), self._lengths.get(file, 0)
         with disk.reporting(path):
             data = path.read_bytes()[:length] if length else b""
-        return [json.loads(line) for line in data.split(b"\n")[:-1]]
+        return disk.whole_rows(data)
 
     def part(self, name: str) -> Any:
         """A part of the state as last committed; None where there is none."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stageb.errors import BadInputError, BadLine
 from stageb.guidance.files.guidance_file import files_of_run
-from stageb.guidance.types import Guidance, Rule
-from stageb.store.trust import file_of
-from stageb.untrusted import strict_json
+from stageb.guidance.files.reflection_file import REFLECTION, parse_row
+from stageb.guidance.types import Guidance, Operation, Rule
+from stageb.runs.folder import RunFolder
 
 LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run that learnt it: what that run's files say
 
@@ -23,7 +22,7 @@ class Edit:
     name: str  # R1, R2, ... for reflections, P3, ... for searches for idle rules
     epoch: int | None  # None where the run's files are older than this figure
     step: int  # of the guidance that it made
-    operations: tuple[Mapping[str, Any], ...]
+    operations: tuple[Operation, ...]
     gate: Mapping[str, Any] | None  # the figures of its test; None where it was applied untested
 
     def plain(self, run: str) -> dict[str, Any]:
@@ -31,42 +30,47 @@ class Edit:
         return {"run": run, "step": self.step, "epoch": self.epoch, "gate": self.gate}
 
 
-def edits(folder: Path) -> list[Edit]:
-    """The edits that a run applied to a mission's guidance, in order; ``folder`` is the mission's.
+def edits(run: Path, mission: str) -> list[Edit]:
+    """The edits that a run applied to a mission's guidance, in order.
 
     Raises ``BadInputError`` where another program changed the rows.
     """
+    files, file = RunFolder(run), f"{_place(run, mission)}/{REFLECTION}"
     found = []
-    for line, row in _rows(folder / "reflection.jsonl", '"applied": true'):
+    for line, row in files.whole_rows(file, '"applied": true'):
         if row.get("applied") is not True:
             continue
         try:
-            applied = set(row["applied_proposals"])
-            operations = (op for each in row["proposals"] if each["proposal"] in applied for op in each["operations"])
-            tried = row["gate"]["edits"] if row["gate"] else []
-            gate = next((each["test"] for each in tried if each["outcome"] == "accepted"), None)
-            step = int(row["guidance_step_after"])
-            found.append(Edit(str(row["reflection_id"]), row.get("epoch"), step, tuple(operations), gate))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise _changed(folder / "reflection.jsonl", line, f"no row of a reflection ({type(error).__name__})") from None
+            each = parse_row(row)
+            operations = each.operations_of(each.applied or ())
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise files.changed(file, line, f"no row of a reflection ({type(error).__name__})") from None
+        test = each.accepted_edit.test if each.accepted_edit else None
+        found.append(Edit(each.reflection_id, each.epoch, each.step_after, operations, test))
     return found
 
 
-def on_val(folder: Path) -> dict[int, Mapping[str, Any]]:
+def on_val(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
     """The first figures on val of every step that was judged there."""
+    files, file = RunFolder(run), f"{_place(run, mission)}/metrics.jsonl"
     judged: dict[int, Mapping[str, Any]] = {}
-    for line, row in _rows(folder / "metrics.jsonl", '"split": "val"'):
+    for line, row in files.whole_rows(file, '"split": "val"'):
         if not isinstance(row.get("guidance_step"), int) or not isinstance(row.get("n"), int):
-            raise _changed(folder / "metrics.jsonl", line, "no row of metrics")
+            raise files.changed(file, line, "no row of metrics")
         judged.setdefault(row["guidance_step"], row)
     return judged
+
+
+def _place(run: Path, mission: str) -> str:
+    """The mission's folder in the run's."""
+    return files_of_run(run)[mission].parent.name
 
 
 def edit_of(rule: Rule, made: list[Edit]) -> Edit | None:
     """The edit that gave a rule its text; None where none of these did, but an earlier run, or a person."""
 
     def gave(edit: Edit) -> bool:
-        texts = [(op.get("text"), op.get("evidence")) for op in edit.operations]
+        texts = [(op.text, list(op.evidence)) for op in edit.operations]
         return edit.name == rule.metadata.get("reflection_id") and (rule.text, rule.metadata.get("sources")) in texts
 
     return next((edit for edit in reversed(made) if gave(edit)), None)
@@ -74,7 +78,7 @@ def edit_of(rule: Rule, made: list[Edit]) -> Edit | None:
 
 def remembering(guidance: Guidance, run: Path) -> Guidance:
     """The guidance, each of its rules with what the files of ``run`` say of how it was learnt."""
-    made = edits(files_of_run(run)[guidance.mission].parent)
+    made = edits(run, guidance.mission)
 
     def learnt(rule: Rule) -> Rule:
         edit = edit_of(rule, made)
@@ -83,23 +87,3 @@ def remembering(guidance: Guidance, run: Path) -> Guidance:
         return replace(rule, metadata={**rule.metadata, LEARNT: edit.plain(run.name)})
 
     return replace(guidance, rules=tuple(learnt(rule) for rule in guidance.rules))
-
-
-def _rows(path: Path, having: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The whole rows of a run's file that hold a text, each with its line; a run may be writing the next one."""
-    if not file_of(path.parent, path).exists():
-        return
-    with path.open(encoding="utf-8", errors="replace") as opened:
-        for number, line in enumerate(opened, 1):
-            if having in line and line.endswith("\n"):
-                try:
-                    row = strict_json.loads(line)
-                except ValueError as error:
-                    raise _changed(path, number, f"not JSON: {error}") from None
-                if not isinstance(row, dict):
-                    raise _changed(path, number, "not an object")
-                yield number, row
-
-
-def _changed(path: Path, line: int, what: str) -> BadInputError:
-    return BadInputError("rows of a run", [BadLine(str(path), line, what, "another program changed it; take the row out")])

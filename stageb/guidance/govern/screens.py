@@ -8,10 +8,10 @@ from typing import Any
 
 from stageb.errors import shown
 from stageb.guidance.files import history_file
-from stageb.guidance.files.guidance_file import files_of_run, past, split_step
+from stageb.guidance.files.guidance_file import past, split_step
 from stageb.guidance.govern.compare import describe_changes
 from stageb.guidance.govern.provenance import LEARNT, Edit, edit_of, edits, on_val
-from stageb.guidance.types import Guidance, Rule
+from stageb.guidance.types import Guidance, Operation, Rule
 
 TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
 DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "removed"}
@@ -20,7 +20,7 @@ DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "remov
 def rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterator[str]:
     """The rules of a mission, each with where it comes from."""
     path, _ = split_step(source)
-    made = edits(files_of_run(path)[guidance.mission].parent) if path.is_dir() else []
+    made = edits(path, guidance.mission) if path.is_dir() else []
     yield f"{shown(guidance.mission)}, step {guidance.step}:"
     for rule in guidance.rules:
         yield f"  {rule.key}. {shown(rule.text)}"
@@ -76,8 +76,7 @@ def differences(before: Mapping[str, Guidance], after: Mapping[str, Guidance]) -
 
 def history_of_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
     """Every step of a run's mission: what made it, how it was proven, how it did on val."""
-    place = files_of_run(folder)[mission].parent
-    made, judged = {edit.step: edit for edit in edits(place)}, on_val(place)
+    made, judged = {edit.step: edit for edit in edits(folder, mission)}, on_val(folder, mission)
     yield f"{shown(mission)}, step {now.step} in use:"
     for step in sorted({*made, *judged, now.step, *([min(made) - 1] if made else [])}):
         edit, mark = made.get(step), "*" if step == now.step else " "
@@ -107,11 +106,10 @@ def history_of_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
         yield f"* step {now.step}: {'edited by hand since' if made else 'as it is; no command has changed it'}"
 
 
-def _operation(operation: Mapping[str, Any]) -> str:
+def _operation(operation: Operation) -> str:
     """An operation, in a line."""
-    joined = operation.get("merged_from") or []
-    what = [str(operation.get("op")), str(operation.get("key") or ", ".join(map(str, joined)))]
-    return shown(" ".join(filter(None, what)) + (f": {operation['text']}" if operation.get("text") else ""))
+    what = [operation.op, operation.key or ", ".join(map(str, operation.merged_from))]
+    return shown(" ".join(map(str, filter(None, what))) + (f": {operation.text}" if operation.text else ""))
 
 
 def _accuracy(row: Mapping[str, Any]) -> str:

@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stageb.guidance.files.reflection_file import ACCEPTED, EditEntry, LearningRow, PruningRow, RaceEntry, ReflectionRow
+from stageb.guidance.types import Operation
+
 UNTESTED = "applied untested"
-OUTCOMES = ("accepted", UNTESTED, "unproven", "futile", "unpromising", "dropped", "turns no evidence")  # nearest first
+OUTCOMES = (ACCEPTED, UNTESTED, "unproven", "futile", "unpromising", "dropped", "turns no evidence")  # nearest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +21,12 @@ class Attempt:
     place: int  # which reflection of the run it is of, from 1
     name: str  # R3, or P2 for a search for idle rules
     outcome: str  # one of OUTCOMES
-    operations: tuple[Mapping[str, Any], ...]  # op, key, merged_from, text, rationale, evidence
+    operations: tuple[Operation, ...]
     traded: tuple[str, ...]  # rules that go to make room for it
     times: int  # answers that proposed it
     turned: tuple[int, int] | None  # of the tickets that it names: turned, named; None where it was not asked
-    race: Mapping[str, float] | None  # tickets, won, lost
-    test: Mapping[str, float] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth
+    race: RaceEntry | None  # None where it did not race
+    test: Mapping[str, Any] | None  # level, tickets, groups, mean_gain, and won and lost, or log_wealth
     step: int  # of the guidance that it was made for
 
     @property
@@ -31,8 +34,8 @@ class Attempt:
         """What it gained per ticket, in its test; in its race where there was none."""
         if self.test and self.test["tickets"]:
             return float(self.test["mean_gain"])
-        if self.race and self.race["tickets"]:
-            return float((self.race["won"] - self.race["lost"]) / self.race["tickets"])
+        if self.race:
+            return float((self.race.won - self.race.lost) / self.race.tickets)
         return None
 
     @property
@@ -45,7 +48,7 @@ class Attempt:
         """The outcome, for people."""
         if not self.removes:
             return self.outcome
-        return "let go" if self.outcome == "accepted" else "stays" if self.test is None else f"stays ({self.outcome})"
+        return "let go" if self.outcome == ACCEPTED else "stays" if self.test is None else f"stays ({self.outcome})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Attempts:
     @property
     def accepted(self) -> list[Attempt]:
         """Those that changed the guidance, rules that went included."""
-        return [each for each in self.tried if each.outcome in ("accepted", UNTESTED)]
+        return [each for each in self.tried if each.outcome in (ACCEPTED, UNTESTED)]
 
     @property
     def gone(self) -> int:
@@ -83,7 +86,7 @@ class Attempts:
     @property
     def others(self) -> list[Attempt]:
         """Those that changed nothing."""
-        return [each for each in self.tried if each.outcome not in ("accepted", UNTESTED)]
+        return [each for each in self.tried if each.outcome not in (ACCEPTED, UNTESTED)]
 
 
 def furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
@@ -93,46 +96,46 @@ def furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
     return [each for each in some if id(each) in kept]
 
 
-def attempts(reflections: Sequence[Mapping[str, Any]]) -> Attempts:
+def attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
     """What rows of reflection.jsonl say."""
     tried: list[Attempt] = []
     idle: Counter[str] = Counter()
     refused: Counter[str] = Counter()
-    for place, row in enumerate(reflections, 1):
+    for place, row in enumerate(rows, 1):
         mine = _of_row(place, row)
         tried += mine
-        refused.update(each["reason"] for proposal in row["proposals"] for each in proposal["refused"])
+        refused.update(each.reason for proposal in row.proposals for each in proposal.refused)
         if not mine:
-            idle[row.get("why_not") or "no usable edit was proposed"] += 1
-    earned = tuple((row["guidance_step_before"], row["credits"]) for row in reflections if "credits" in row)
-    gates = [row["gate"] for row in reflections if row["gate"]]
-    budget = (gates[0]["budget_before"], gates[-1]["budget_after"]) if gates else None
-    return Attempts(len(reflections), tuple(tried), idle, refused, earned, budget)
+            idle[(row.why_not if isinstance(row, ReflectionRow) else "") or "no usable edit was proposed"] += 1
+    earned = tuple((row.step_before, row.credits) for row in rows if isinstance(row, PruningRow))
+    gates = [row.gate for row in rows if row.gate]
+    budget = (gates[0].budget_before, gates[-1].budget_after) if gates else None
+    return Attempts(len(rows), tuple(tried), idle, refused, earned, budget)
 
 
-def _of_row(place: int, row: Mapping[str, Any]) -> list[Attempt]:
-    proposals = {proposal["proposal"]: proposal["operations"] for proposal in row["proposals"]}
-    name, step = row["reflection_id"], row["guidance_step_before"]
-    if row["gate"] is None:
-        operations = tuple(operation for index in row["applied_proposals"] for operation in proposals[index])
-        return [Attempt(place, name, UNTESTED, operations, (), 1, None, None, None, step)] if row["applied"] else []
+def _of_row(place: int, row: LearningRow) -> list[Attempt]:
+    name, step = row.reflection_id, row.step_before
+    if row.gate is None:
+        if row.applied is None:
+            return []
+        return [Attempt(place, name, UNTESTED, row.operations_of(row.applied), (), 1, None, None, None, step)]
     return [
         Attempt(
             place=place,
             name=name,
-            outcome=edit["outcome"],
-            operations=tuple(operation for index in edit["proposals"] for operation in proposals[index]),
-            traded=tuple(edit["rules_traded"]),
-            times=edit["proposed_times"],
-            turned=(edit["evidence"]["turned"], edit["evidence"]["tickets"]) if _alone(edit) else None,
-            race=edit["race"] if edit["race"]["tickets"] else None,
-            test=edit["test"],
+            outcome=edit.outcome,
+            operations=row.operations_of(edit.proposals),
+            traded=edit.traded,
+            times=edit.times,
+            turned=(edit.turned, edit.evidence) if _has_answered(edit) else None,
+            race=edit.race if edit.race.tickets else None,
+            test=edit.test,
             step=step,
         )
-        for edit in row["gate"]["edits"]
+        for edit in row.gate.edits
     ]
 
 
-def _alone(edit: Mapping[str, Any]) -> bool:
+def _has_answered(edit: EditEntry) -> bool:
     """Whether an edit was asked for its evidence: one that joins others was not, and one without any cannot be."""
-    return len(edit["proposals"]) == 1 and edit["evidence"]["tickets"] > 0
+    return len(edit.proposals) == 1 and edit.evidence > 0

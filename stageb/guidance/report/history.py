@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from stageb.guidance.changes import RuleChange, compare_rules
+from stageb.guidance.files.reflection_file import LearningRow
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import Guidance, Operation, Rule
 
@@ -43,17 +43,22 @@ class Lineage:
         return value if isinstance(value, str) else ""
 
 
-def replayed(first: Guidance, reflections: Iterable[Mapping[str, Any]]) -> tuple[Step, ...]:
-    """Every guidance of a run: ``first``, and one more for each applied row of reflection.jsonl.
+def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[Step, ...]:
+    """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that applied an edit.
 
     Raises ``ValueError`` where a row names rules that the guidance does not have.
     """
     steps = [Step(first)]
-    for place, row in enumerate(reflections, 1):
-        if row["applied"]:
+    for place, row in enumerate(rows, 1):
+        if row.applied is not None:
             before = steps[-1].guidance
-            after = apply(before, _operations(row), row["reflection_id"])
-            steps.append(Step(after, place, row["reflection_id"], compare_rules(before, after)))
+            edit = row.accepted_edit
+            traded = [
+                Operation("remove", key, (), "", "it earns least, and room was needed", ())
+                for key in (edit.traded if edit else ())
+            ]
+            after = apply(before, [*row.operations_of(row.applied), *traded], row.reflection_id)
+            steps.append(Step(after, place, row.reflection_id, compare_rules(before, after)))
     return tuple(steps)
 
 
@@ -68,16 +73,3 @@ def lineages(steps: Sequence[Step], final: int, earned: Sequence[tuple[int, Mapp
         at, worth = measured[-1] if measured else (since, None)
         found.append(Lineage(rule, since, tuple(change for _, change in own), worth, at))
     return found
-
-
-def _operations(row: Mapping[str, Any]) -> list[Operation]:
-    """The operations that a row applied: those of its proposals, and the rules that went to make room."""
-    applied = [proposal for proposal in row["proposals"] if proposal["proposal"] in row["applied_proposals"]]
-    operations = [_operation(each) for proposal in applied for each in proposal["operations"]]
-    tried = row["gate"]["edits"] if row["gate"] else []
-    traded = [key for each in tried if each["outcome"] == "accepted" for key in each["rules_traded"]]
-    return operations + [Operation("remove", key, (), "", "it earns least, and room was needed", ()) for key in traded]
-
-
-def _operation(row: Mapping[str, Any]) -> Operation:
-    return Operation(**{**row, "merged_from": tuple(row["merged_from"]), "evidence": tuple(row["evidence"])})

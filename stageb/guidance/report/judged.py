@@ -6,14 +6,13 @@ Rows are read once, one after the other; what is kept grows with the tickets, no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import interval, share
+from stageb.runs.folder import Row
 
-Row = Mapping[str, Any]
 WORST = 50  # tickets kept, at the most, of which a page shows fewer
 
 

@@ -22,10 +22,11 @@ from stageb.guidance.report import charts
 from stageb.guidance.report.attempts import furthest
 from stageb.guidance.report.charts import Pair, Point
 from stageb.guidance.report.history import Lineage, lineages
-from stageb.guidance.report.read import Mission, Row, Run
+from stageb.guidance.report.read import Mission, Run
 from stageb.guidance.report.svg import drawing
 from stageb.guidance.report.words import cut, percent, plain, span
 from stageb.guidance.splits import SPLITS
+from stageb.runs.folder import Row
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_BYTES = 2_900_000  # of a page; what it shows is cut until it is no larger

@@ -7,25 +7,22 @@ first one and the edits that were accepted: so it is that of the commit, and eve
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stageb.errors import InputError, JournalError, StagebError
+from stageb.errors import InputError, StagebError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import tickets as ticket_files
 from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import from_json
+from stageb.guidance.files.reflection_file import REFLECTION, parse_row
 from stageb.guidance.report.attempts import Attempts, attempts
-from stageb.guidance.report.history import Step, replayed
+from stageb.guidance.report.history import Step, replay
 from stageb.guidance.report.judged import Judged, judged
 from stageb.guidance.types import Ticket
-from stageb.store.commits import REMEDY, committed
-from stageb.store.trust import file_of
-
-Row = Mapping[str, Any]
+from stageb.runs.folder import Row, RunFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +61,6 @@ class Run:
         return self.config.jump_reflection
 
 
-class Files:
-    """The rows of a run's files that its last commit covers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.commit = committed(folder)
-        if not self.commit["number"]:
-            raise InputError(f"{folder}: nothing is committed yet, so there is nothing to report; run it, or let it run")
-
-    def rows(self, file: str) -> Iterator[Row]:
-        """The rows of a file of JSON Lines, one after the other; none of one that was never written."""
-        left, path = self.commit["lengths"].get(file, 0), file_of(self.folder, self.folder / file)
-        try:
-            if left:
-                with path.open("rb") as opened:
-                    while left > 0:
-                        line = opened.readline()
-                        left -= len(line) or left
-                        yield json.loads(line)
-        except (OSError, ValueError, RecursionError) as error:
-            raise JournalError(f"{path}: {error}; {REMEDY}") from error
-
-    def notes(self, file: str) -> list[Any]:
-        """The whole rows of a file that stands outside of commits."""
-        path = file_of(self.folder, self.folder / file)
-        data = path.read_bytes() if path.is_file() else b""
-        return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-
-
 def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None, named: Sequence[str] = ()) -> Run:
     """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the
     same, from the files ``named`` by the user, if any are.
@@ -100,12 +68,13 @@ def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None 
     Raises ``InputError`` where nothing is committed yet, ``JournalError`` where a file is cut, and errors of
     Python's own where one holds something else than a run writes.
     """
-    files = Files(folder)
+    files = RunFolder(folder)
+    if not files.commit["number"]:
+        raise InputError(f"{folder}: nothing is committed yet, so there is nothing to report; run it, or let it run")
     state, shaping = files.commit["state"], files.commit["config"]
     why = ""
     if tickets is None:
         tickets, why = _same_tickets(folder, config, str(shaping.get("tickets")), named)
-    machine = file_of(folder, folder / "run.json")
     return Run(
         folder=folder,
         config=config,
@@ -114,30 +83,33 @@ def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None 
         ended=state["ended"],
         spent=state["spent"],
         seconds=tuple(row["seconds"] for row in files.notes("timings.jsonl")),
-        machine=json.loads(machine.read_bytes()) if machine.is_file() else {},
+        machine=files.machine(),
         missions=tuple(_mission(files, first) for first in shaping["first_guidance"]),
         tickets={(ticket.mission, ticket.key): ticket for ticket in tickets},
         no_tickets=why,
     )
 
 
-def _mission(files: Files, first: Mapping[str, Any]) -> Mission:
+def _mission(files: RunFolder, first: Mapping[str, Any]) -> Mission:
     [(name, start)] = from_json(first, "commit.json").items()
     place = folder_of(name)
-    reflections = list(files.rows(f"{place}/reflection.jsonl"))
-    steps = replayed(start, reflections)
-    chosen = next((row["guidance_step"] for row in files.rows(f"{place}/choice.jsonl") if row["chosen"]), None)
+
+    def rows(file: str) -> Iterator[Row]:
+        return files.committed_rows(f"{place}/{file}")
+
+    reflections = list(map(parse_row, rows(REFLECTION)))
+    steps = replay(start, reflections)
+    chosen = next((row["guidance_step"] for row in rows("choice.jsonl") if row["chosen"]), None)
     final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
-    selections, trajectories = (files.rows(f"{place}/{file}.jsonl") for file in ("selections", "trajectories"))
     return Mission(
         name=name,
         folder=place,
-        metrics=tuple(files.rows(f"{place}/metrics.jsonl")),
+        metrics=tuple(rows("metrics.jsonl")),
         steps=steps,
         final=final,
         chosen=chosen is not None,
         attempts=attempts(reflections),
-        judged=judged(selections, trajectories, steps[final].guidance.step),
+        judged=judged(rows("selections.jsonl"), rows("trajectories.jsonl"), steps[final].guidance.step),
     )
 
 

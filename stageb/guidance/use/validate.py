@@ -6,7 +6,6 @@ all of them is told at once.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,7 +26,8 @@ from stageb.guidance.prompts import rollout_prompt, words_of
 from stageb.guidance.ranks import with_follower
 from stageb.guidance.schedule import Schedule
 from stageb.guidance.splits import SPLITS
-from stageb.store.commits import COMMIT, committed
+from stageb.runs.folder import RunFolder
+from stageb.store.commits import COMMIT
 from stageb.store.journal import flatten
 
 AT_ONCE = 1024  # prompts whose tokens are counted at once
@@ -246,12 +246,11 @@ def _rate(config: LoopConfig) -> Rate | None:
     wanted = _of_model(flatten(asdict(config)))
     folders = [path.parent for path in Path(config.output.root).glob(f"*/{COMMIT}")]
     for folder in sorted(folders, key=lambda folder: (folder / COMMIT).stat().st_mtime, reverse=True):
+        run = RunFolder(folder)
         try:
-            content = committed(folder)
-            if _of_model(content["config"]) == wanted:
-                spent, facts = content["state"]["spent"], json.loads((folder / "run.json").read_bytes())
-                rows = (folder / "timings.jsonl").read_bytes().splitlines()
-                seconds = sum(json.loads(row)["seconds"] for row in rows)
+            if _of_model(run.commit["config"]) == wanted:
+                spent, facts = run.commit["state"]["spent"], run.machine()
+                seconds = sum(row["seconds"] for row in run.notes("timings.jsonl"))
                 machine = f"{facts['world_size']} x {facts['device_name']}"
                 return Rate(str(folder), (spent["rollouts"] + spent["judged"]) / seconds, machine)
         except (StagebError, OSError, ValueError, TypeError, KeyError, ArithmeticError):

@@ -1,0 +1,160 @@
+"""``reflection.jsonl``, read: a row for each bundle that was reflected on, and for each search for idle rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stageb.guidance.types import Operation, Refusal
+
+REFLECTION = "reflection.jsonl"  # in the mission's folder
+ACCEPTED = "accepted"  # the outcome of the edit that the gate let through
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalEntry:
+    """One answer of the model that reflects; of a search, one rule left out."""
+
+    index: int
+    """Its number among those of the row."""
+    operations: tuple[Operation, ...]
+    """What can be used of it."""
+    refused: tuple[Refusal, ...]
+    """What cannot, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaceEntry:
+    """How an edit raced against the others."""
+
+    tickets: int
+    """That it was judged on; 0 where it did not race."""
+    won: float
+    """Tickets that it judges better than the guidance in use."""
+    lost: float
+    """Tickets that it judges worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditEntry:
+    """One edit that came to the gate."""
+
+    proposals: tuple[int, ...]
+    """The proposals whose operations it joins, by index."""
+    times: int
+    """Answers that proposed it."""
+    traded: tuple[str, ...]
+    """Rules that go to make room for it."""
+    outcome: str
+    """How far it came: accepted, unproven, futile, ..."""
+    evidence: int
+    """Tickets that it names as evidence."""
+    turned: int
+    """Of these, judged right under it; 0 where that was not asked."""
+    race: RaceEntry
+    """On the tickets that edits race on."""
+    test: Mapping[str, Any] | None
+    """level, tickets, groups, mean_gain, and won and lost, or log_wealth; None where it was not tested."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateEntry:
+    """What the gate did with the edits of a row."""
+
+    judged: int
+    """Verdicts that it asked for."""
+    budget_before: float
+    """The mission's false-acceptance budget."""
+    budget_after: float
+    """What is left of it."""
+    edits: tuple[EditEntry, ...]
+    """In the order in which they were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRow:
+    """What both kinds of row say."""
+
+    reflection_id: str
+    """R1, R2, ... for bundles; P3 for a search for idle rules at step 3."""
+    epoch: int | None
+    """From 1; None where the run's files are older than this figure."""
+    step_before: int
+    """Of the guidance that was to be edited."""
+    step_after: int
+    """One more where an edit was applied."""
+    proposals: tuple[ProposalEntry, ...]
+    """What was proposed."""
+    gate: GateEntry | None
+    """None without a gate."""
+    applied: tuple[int, ...] | None
+    """The proposals that changed the guidance, by ascending index; None where nothing did."""
+
+    @property
+    def accepted_edit(self) -> EditEntry | None:
+        """The edit that the gate let through."""
+        return next((edit for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
+
+    def operations_of(self, indices: tuple[int, ...]) -> tuple[Operation, ...]:
+        """The operations of these proposals, in the order of their indices. Raises ``KeyError``."""
+        known = {proposal.index: proposal.operations for proposal in self.proposals}
+        return tuple(operation for index in indices for operation in known[index])
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionRow(LearningRow):
+    """A bundle that was reflected on."""
+
+    why_not: str
+    """Why nothing was asked; empty where something was."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruningRow(LearningRow):
+    """A search for rules that earn nothing."""
+
+    credits: Mapping[str, float]
+    """What leaving each rule out would cost, in accuracy as the gate weighs it."""
+
+
+def parse_row(row: Mapping[str, Any]) -> ReflectionRow | PruningRow:
+    """A row of ``reflection.jsonl``. Raises ``LookupError``, ``TypeError``, ``ValueError`` or ``AttributeError`` for what no
+    run writes."""
+    common: dict[str, Any] = {
+        "reflection_id": str(row["reflection_id"]),
+        "epoch": row.get("epoch"),
+        "step_before": int(row["guidance_step_before"]),
+        "step_after": int(row["guidance_step_after"]),
+        "proposals": tuple(map(_parse_proposal, row["proposals"])),
+        "gate": _parse_gate(row["gate"]) if row["gate"] else None,
+        "applied": tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
+    }
+    if "credits" in row:
+        return PruningRow(**common, credits=dict(row["credits"]))
+    return ReflectionRow(**common, why_not=row["why_not"])
+
+
+def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
+    operations = (
+        Operation(**{**each, "merged_from": tuple(each["merged_from"]), "evidence": tuple(each["evidence"])})
+        for each in row["operations"]
+    )
+    return ProposalEntry(row["proposal"], tuple(operations), tuple(Refusal(**each) for each in row["refused"]))
+
+
+def _parse_gate(row: Mapping[str, Any]) -> GateEntry:
+    edits = (
+        EditEntry(
+            proposals=tuple(edit["proposals"]),
+            times=edit["proposed_times"],
+            traded=tuple(edit["rules_traded"]),
+            outcome=edit["outcome"],
+            evidence=edit["evidence"]["tickets"],
+            turned=edit["evidence"]["turned"],
+            race=RaceEntry(**edit["race"]),
+            test=edit["test"],
+        )
+        for edit in row["edits"]
+    )
+    return GateEntry(row["judged"], row["budget_before"], row["budget_after"], tuple(edits))
