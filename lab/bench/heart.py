@@ -36,6 +36,7 @@ from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, Run
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.gate.budget import dealt
 from stageb.guidance.inputs import Inputs
+from stageb.guidance.loop import guidance_for, select
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
@@ -141,12 +142,12 @@ def rounds(world: World, per_rank: int, repeats: int, folder: Path) -> dict[str,
         world.lead(run.begin, True)
         for batch in itertools.islice(run.schedule.train(1, "m"), repeats + 1):
             begun = time.perf_counter()
-            guidance = world.lead(run.guidance_for, batch)
+            guidance = world.lead(guidance_for, run, batch)
             assert guidance is not None
             handed_out = time.perf_counter()
             answers = ranks.roll_out(batch, guidance, run.within)
             rolled_out, cpu = time.perf_counter(), time.process_time()
-            world.lead(run.select, batch, answers)
+            world.lead(select, run, batch, answers)
             taken_in = time.perf_counter(), time.process_time()
             took.append([handed_out - begun, rolled_out - handed_out, taken_in[0] - rolled_out, taken_in[1] - cpu])
             if world.is_global_zero:  # as if all were reflected on

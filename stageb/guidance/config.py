@@ -242,14 +242,12 @@ class GateConfig:
     budget for all tests, which runs that go on from what it learnt, on the same tickets, share. For later changes this is
     counted, not proven."""
     pool_size: int = 1024
-    """Train tickets, at most, that the test of one edit sees, in whole groups; none of the fold that taught it. A group
-    counts once, however many tickets it has."""
+    """Train tickets, at most, that test one edit: whole groups, each counted once; none of the fold that taught it."""
     race_size: int = 64
     """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
     Epochs leave them out."""
     race_chunk: int = 16
-    """Tickets that the edits of a race see before the less promising half of them goes. A race sees six times as many at
-    most: fewer are cheaper, more tell smaller gains apart."""
+    """Tickets between two cuts of a race, which sees six times as many at most: fewer cost less, more tell small gains."""
     judge_by: Literal["auto", "probability", "answer"] = "auto"
     """probability: how likely the right verdict is, read off the model without decoding; answer: the greedy verdict; auto:
     probability where the engine can tell."""
@@ -261,9 +259,8 @@ class GateConfig:
     """A gate of your own, package.module:function of (edits, gate): it returns the edit to accept, or None. The race and the
     test are left out, and with them what alpha promises of accepted edits. null: race and test."""
     removal_margin: float = 0.02
-    """Accuracy that all rules which a mission lets go may cost together. A rule goes where hardly anything is seen to be
-    lost without it; what the tickets seen cannot rule out that it costs (0.6 % with 1,000 tickets, none of them lost) is
-    taken from this."""
+    """Accuracy that all rules which a mission lets go may cost together. A rule goes if hardly anything is seen to be lost
+    without it; this pays what the tickets seen cannot rule out that it costs (0.6 % with 1,000 tickets, none lost)."""
 
     def __post_init__(self) -> None:
         require(0 < self.alpha <= 0.5, "gate.alpha", self.alpha, "above 0, at most 0.5")
@@ -274,6 +271,20 @@ class GateConfig:
             weight = getattr(self, name)
             require(0 < weight < float("inf"), f"gate.{name}", weight, "a number above 0")
         require(0 < self.removal_margin < 1, "gate.removal_margin", self.removal_margin, "above 0, below 1")
+
+
+@dataclass(frozen=True)
+class _NoGate(GateConfig):
+    """What ``gate: none`` comes to: no ticket is set apart, nothing is spent, nothing is tested."""
+
+    alpha: float = 0.0
+    pool_size: int = 0
+    race_size: int = 0
+    judge_by: Literal["auto", "probability", "answer"] = "answer"
+    removal_margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Nothing to check: these are no values of a user's."""
 
 
 @dataclass(frozen=True)
@@ -372,6 +383,16 @@ class LoopConfig:
     """Loggers of Lightning's to show the figures to, each a class path or class_path and init_args: CSV, TensorBoard, ..."""
     log_level: Level = "info"
     """What is said on the way: info: how it goes; warning, error: less; debug: every round, and all that libraries say."""
+
+    @property
+    def has_gate(self) -> bool:
+        """Whether edits are tested before they are applied."""
+        return self.gate != "none"
+
+    @property
+    def gating(self) -> GateConfig:
+        """The gate's settings; where there is none, those that set no ticket apart and spend nothing."""
+        return _NoGate() if self.gate == "none" else self.gate
 
     def __post_init__(self) -> None:
         shown = self.sampler.use_images

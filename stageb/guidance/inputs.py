@@ -18,7 +18,7 @@ from stageb.guidance.gate.decide import Choose
 from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import Rule, majority, rule_named
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
-from stageb.guidance.types import NOTHING, Budget, Guidance, Ticket
+from stageb.guidance.types import Budget, Guidance, Ticket
 
 BAD_RECORDS = "bad_records.jsonl"
 
@@ -68,15 +68,13 @@ def read_inputs(config: LoopConfig) -> Inputs:
 
 def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
     """What a mission may spend: its part, less what its guidance has spent on these tickets already."""
-    if config.gate == "none":
-        return NOTHING
     keys = (ticket.key for ticket in tickets if ticket.mission == guidance.mission)
-    return dealt(config.gate, missions).less(spent_on(guidance, keys))
+    return dealt(config.gating, missions).less(spent_on(guidance, keys))
 
 
 def _own_gate(config: LoopConfig) -> Choose | None:
     """What ``gate.choose`` names. Raises ``ConfigError`` where there is no such function, or it cannot ask the model."""
-    name = config.gate.choose if config.gate != "none" else None
+    name = config.gating.choose
     choose: Choose | None = function_named("gate.choose", name) if name else None
     if choose and not inspect.isgeneratorfunction(choose):
         remedy = "make it a generator function, which asks the model by `gains = yield from gate.judge.gains(...)`"

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 
 from stageb.engines.protocol import Prompt
-from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Pool
@@ -26,7 +26,6 @@ from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
 
-FEWEST_TO_PRUNE = 2  # rules beside the headline
 CREDITED_ON = 96  # tickets that say what each rule earns
 REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were rolled out
 
@@ -77,11 +76,6 @@ class Learnt:
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
 
 
-def due(mission: MissionState, size: int) -> bool:
-    """Whether a bundle of ``size`` has gathered, or the last edit that was accepted leaves more to learn."""
-    return mission.again or len(mission.pending) >= size
-
-
 def study(mission: MissionState, tools: Tools) -> Asking[tuple[MissionState, Bundle]]:
     """The mission without its oldest records, and what the next fold can teach.
 
@@ -102,9 +96,9 @@ def study(mission: MissionState, tools: Tools) -> Asking[tuple[MissionState, Bun
     seen = dict(islice(seen.items(), max(0, len(seen) - REMEMBERED), None))
     mission = replace(mission, pending=mission.pending[size:], again=False, seen=seen, bundles=number + 1)
     key = stream(config.seed, "reflection", mission.guidance.mission, number)
-    if config.gate == "none":
+    if not config.has_gate:
         return mission, Bundle(number, key, tuple(seen.values()))
-    judge = _judge(mission, config.gate, tools)
+    judge = _judge(mission, tools)
     rolled_out = set(tools.pool.of_fold(number, (tools.splits.by_key[key] for key in seen)))
     wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
     others = (i for i in tools.pool.fold(number) if i not in rolled_out)
@@ -127,16 +121,11 @@ def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Asking[Refle
 
 def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Asking[Learnt]:
     """Put what is proposed to the gate; without one, take the first edit that keeps to the limits."""
-    if tools.config.gate == "none":
-        ungated = (
-            Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
-            for proposal, times in distinct(proposals)
-        )
-        first = next((edit for edit in ungated if _fits(edit.guidance, tools)), None)
-        return Learnt(Decision((), 0.0, first), mission.left)
+    if not tools.config.has_gate:
+        return _untested(mission, bundle, proposals, tools)
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
-    gate = _gate(mission, tools.config.gate, race_on, tools, bundle.number)
+    gate = _gate(mission, race_on, tools, bundle.number)
     edits = yield from _edits(mission.guidance, bundle, proposals, gate, tools)
     edits_to_try = [edit for edit in edits if not _barred(mission, bundle, edit)]
     fold, parts = bundle.number % FOLDS, mission.left.edits
@@ -156,20 +145,14 @@ def settle(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
     """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another, where
     a gate has just judged what it takes."""
     mission = replace(mission, failed=(*mission.failed, *learnt.failed))
-    taught, gated = learnt.decision.winner is not None, tools.config.gate != "none"
-    return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=taught and gated)
-
-
-def may_prune(mission: MissionState, config: LoopConfig) -> bool:
-    """Whether the guidance has rules to spare, and has changed since none could be."""
-    rules = len(mission.guidance.rules) - 1
-    return config.gate != "none" and rules >= FEWEST_TO_PRUNE and mission.pruned_step != mission.guidance.step
+    taught = learnt.decision.winner is not None
+    again = taught and tools.config.has_gate
+    return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=again)
 
 
 def try_without(mission: MissionState, tools: Tools) -> Asking[tuple[Removal, Learnt]]:
     """Seek a rule that can go."""
-    assert tools.config.gate != "none"  # ``may_prune`` has looked
-    gate = _gate(mission, tools.config.gate, tools.splits.raced[:CREDITED_ON], tools, None)
+    gate = _gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
     removal = yield from prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
     after = removal.winner.guidance if removal.winner else mission.guidance
     decision = Decision(removal.tried, removal.left.removals, removal.winner)
@@ -188,11 +171,10 @@ def settle_removal(mission: MissionState, removal: Removal, learnt: Learnt, tool
 def _edited(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
     """The mission under what became of its guidance, which tells what was spent. What was wrong may be right then, and what
     failed may do."""
-    gate, winner = tools.config.gate, learnt.decision.winner
-    asked_again: set[int] = set()  # of what was judged: without a limit it would only grow
-    if gate != "none":
-        most = max(2 * gate.pool_size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
-        asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
+    winner = learnt.decision.winner
+    most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
+    # Of what was judged, what may be asked again: without a limit it would only grow.
+    asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
     merits = {tools.tickets[i].key: merit for i, merit in learnt.merits.items() if i in asked_again}
     spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
     mission = replace(mission, left=learnt.left, merits=merits)
@@ -212,15 +194,25 @@ def _signed(guidance: Guidance, seed: int) -> Guidance:
     return replace(guidance, rules=tuple(says(rule) for rule in guidance.rules))
 
 
-def _gate(mission: MissionState, config: GateConfig, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
+def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Learnt:
+    """``gate: none``: the first edit that keeps to the limits is taken as it is."""
+    edits = (
+        Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
+        for proposal, times in distinct(proposals)
+    )
+    first = next((edit for edit in edits if _fits(edit.guidance, tools)), None)
+    return Learnt(Decision((), 0.0, first), mission.left)
+
+
+def _gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
     """The gate of edits that the tickets of one fold have taught; None: of none."""
-    judge = _judge(mission, config, tools)
-    return Gate(judge, race_on, config.race_chunk, tools.pool.besides(taught_by), tools.look)
+    judge, chunk = _judge(mission, tools), tools.config.gating.race_chunk
+    return Gate(judge, race_on, chunk, tools.pool.besides(taught_by), tools.look)
 
 
-def _judge(mission: MissionState, config: GateConfig, tools: Tools) -> Judge:
+def _judge(mission: MissionState, tools: Tools) -> Judge:
     known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
-    return Judge(tools.tickets, config, mission.guidance, known)
+    return Judge(tools.tickets, tools.config.gating, mission.guidance, known)
 
 
 def _edits(

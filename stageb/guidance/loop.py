@@ -1,15 +1,17 @@
 """The training-free loop: broadcast the guidance, roll out, gather, select; reflect, gate, apply, commit.
 
 Every rank runs ``main``. What rank 0 decides alone it does in ``lead``; ``learn`` and ``prune`` are its steps too, and what
-they ask the model every rank answers a part of (``consult``). A run goes on from any commit by walking the same loop:
-``guidance_for``, ``is_closed`` and ``choose`` pass over what was done before. What is written and said stands in ``run.py``.
+they ask the model every rank answers a part of (``consult``). Each step is a function of where the run stands
+(``progression.py``, ``learning.py``) and ends with a commit (``run.py``); a run goes on from any commit by walking the same
+loop, which passes over what was done before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from stageb.guidance import learning
+from stageb.guidance import learning, progression, selection
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import looked_into
 from stageb.guidance.inputs import Inputs, read_inputs
@@ -17,6 +19,7 @@ from stageb.guidance.questions import Asking
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
 from stageb.guidance.schedule import Round
+from stageb.guidance.types import Answers, Guidance, Record
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import log_level, loggers
@@ -60,22 +63,53 @@ def epochs(world: World, run: Run, ranks: Ranks) -> None:
             for batch in run.schedule.val(epoch, mission):
                 roll_out(world, run, ranks, batch)
     for mission in run.schedule.missions:
-        world.lead(run.choose, mission)
+        world.lead(choose, run, mission)
         for batch in run.schedule.after(mission):
             roll_out(world, run, ranks, batch)
 
 
 def roll_out(world: World, run: Run, ranks: Ranks, batch: Round) -> None:
     """One round: every rank answers its share of the tickets under rank 0's guidance; rank 0 selects and commits."""
-    guidance = world.lead(run.guidance_for, batch)
+    guidance = world.lead(guidance_for, run, batch)
     if guidance:
         answers = ranks.roll_out(batch, guidance, run.within)
-        world.lead(run.select, batch, answers)
+        world.lead(select, run, batch, answers)
+
+
+def guidance_for(run: Run, batch: Round) -> Guidance | None:
+    """The guidance to roll a round out under; None where it was done before, or need not be."""
+    if batch.place <= run.state.done:
+        return None
+    if why := progression.why_skip(batch, run.state, run.config):
+        run.skip(batch, why)
+        return None
+    return run.state.missions[batch.mission].guidance
+
+
+def select(run: Run, batch: Round, answers: Sequence[Answers]) -> None:
+    """Select a verdict for each ticket of a round, and record it."""
+    run.look_at_first(answers)
+    mission, agreement = run.state.missions[batch.mission], run.config.manual_review.min_verdict_agreement
+    records = [
+        Record(
+            ticket=ticket,
+            epoch=batch.epoch,
+            round=batch.number,
+            guidance_step=mission.guidance.step,
+            answers=given,
+            selection=selection.select(ticket, given, agreement, run.inputs.rule),
+        )
+        for ticket, given in zip((run.inputs.tickets[i] for i in batch.tickets), answers, strict=True)
+    ]
+    if batch.kind == "distill":
+        run.record_distilled(batch, records, progression.after_distilling(mission, records, run.config))
+    else:
+        run.record_round(batch, records, progression.after_round(mission, batch, records))
 
 
 def learn(run: Run, name: str, size: int) -> Asking[None]:
     """Reflect on a mission's bundles of ``size`` tickets, one after the other; apply and commit what the gate accepts."""
-    while run.is_due(name, size):
+    while progression.is_due(run.state, name, size, run.config):
         before, tools = run.state.missions[name], run.tools(name)
         run.progress.says(f"{name}: what is judged wrong?")
         mission, bundle = yield from learning.study(before, tools)
@@ -96,8 +130,14 @@ def prune(run: Run, name: str) -> Asking[None]:
 
 def close(run: Run, epoch: int, name: str) -> Asking[None]:
     """The end of a mission's epoch: learn from what is left, seek a rule that earns nothing, count idle epochs."""
-    if not run.is_closed(epoch, name):
+    if run.schedule.close(epoch, name) > run.state.done:
         yield from learn(run, name, 1)
-        if run.may_prune(name):
+        if progression.may_prune(run.state, name, run.config):
             yield from prune(run, name)
-        run.close(epoch, name)
+        run.record_epoch(epoch, progression.after_epoch(run.state.missions[name]))
+
+
+def choose(run: Run, name: str) -> None:
+    """The final guidance of a mission; an audit has none to choose."""
+    if run.schedule.choice(name) > run.state.done and not run.config.jump_reflection:
+        run.record_choice(progression.after_choice(run.state.missions[name]))

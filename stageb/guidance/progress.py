@@ -117,9 +117,7 @@ class Progress:
 
     def _spent_before(self, inputs: Inputs) -> None:
         """What is left of ``gate.alpha`` where guidance has spent some of it on these tickets."""
-        if self._config.gate == "none":
-            return
-        whole = dealt(self._config.gate, len(inputs.guidance))
+        whole = dealt(self._config.gating, len(inputs.guidance))
         for name, left in inputs.budget.items():
             if left != whole:
                 share = left.chance / whole.chance
@@ -135,15 +133,15 @@ class Progress:
         config = self._config
         cost = self._schedule.forecast()
         lines = [f"At most {cost.rollouts:,} rollouts and {cost.reflections:,} reflections on {cost.bundles:,} bundles"]
-        if config.gate != "none" and config.gate.choose:
-            lines[0] += f"; {config.gate.choose} decides what is accepted: nothing is promised of it"
-        elif config.gate != "none" and cost.bundles:
+        if config.gating.choose:
+            lines[0] += f"; {config.gating.choose} decides what is accepted: nothing is promised of it"
+        elif cost.judged:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
             for name, splits in inputs.splits.items():
                 level = next_level(max(inputs.budget[name].edits), STRONG)
                 train, groups = len(splits.train), len({inputs.tickets[i].group for i in splits.tested})
-                pool = min(config.gate.pool_size, groups * (FOLDS - 1) // FOLDS)
+                pool = min(config.gating.pool_size, groups * (FOLDS - 1) // FOLDS)
                 needed = smallest(level, pool)
                 if needed > 0.25:
                     lines.append(

@@ -122,7 +122,7 @@ class Ranks:
     @property
     def judges_by(self) -> str:
         """How the gate judges a ticket: "probability" or "answer". Probabilities would be of verdicts without a thought."""
-        asked = self.config.gate.judge_by if self.config.gate != "none" else "answer"
+        asked = self.config.gating.judge_by
         able = isinstance(self._model, Scorer)
         if asked == "probability" and not able:
             remedy = f"engine {self.config.model.engine} cannot tell probabilities; set it to answer, or to auto"

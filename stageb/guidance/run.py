@@ -1,7 +1,7 @@
-"""What rank 0 does with what the ranks bring: select, record, reflect, gate, choose; and after each of these, commit.
+"""The recorder of a run: it holds the state, writes the journal, speaks, and commits after every step.
 
-A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``). It holds the state, writes the
-journal and speaks; what it decides it has decided by the functions of ``learning.py`` and ``selection.py``.
+A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``). It decides nothing: where each
+step leaves the run, ``progression.py`` and ``learning.py`` tell.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stageb.guidance import learning, summary
+from stageb.guidance import summary
 from stageb.guidance.answers import FEWEST, check_readable
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files import artifacts
@@ -22,13 +22,13 @@ from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Bundle, Learnt, Tools
 from stageb.guidance.progress import Edits, Progress
+from stageb.guidance.progression import UNCHANGED, budget_reached, learns_ahead
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.report import write
 from stageb.guidance.schedule import Place, Round, Schedule
-from stageb.guidance.selection import latest_of_the_best, select
+from stageb.guidance.selection import latest_of_the_best
 from stageb.guidance.state import (
-    Choice,
     MissionState,
     Spent,
     State,
@@ -38,13 +38,12 @@ from stageb.guidance.state import (
     mission_to_plain,
     to_plain,
 )
-from stageb.guidance.types import Answers, Candidate, Guidance, Record
+from stageb.guidance.types import Answers, Candidate, Record
 from stageb.job import launching
 from stageb.runs import run
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
 
-UNCHANGED = "unchanged"
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 
 
@@ -120,151 +119,72 @@ class Run(run.Run):
             missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
         self.state = from_plain(committed, missions)
 
-    def _commit(self, state: State) -> None:
-        """Make ``state`` the one to go on from: its head, and of the missions those that changed."""
-        before = self.state.missions if self.journal.number else {}
-        changed = {name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.get(name)}
-        self.state = self._ended(state)
-        self.journal.commit(to_plain(self.state), changed)
-        self._set_resume()
-        now = time.monotonic()
-        self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])
-        self._since = now
-
-    def _set_resume(self) -> None:
-        launching.set_resume("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")
-
-    # Rounds
-
-    def guidance_for(self, batch: Round) -> Guidance | None:
-        """The guidance to roll ``batch`` out under; None where it was done before, or is of no use any more."""
-        if batch.place <= self.state.done:
-            return None
-        mission = self.state.missions[batch.mission]
-        why = self._of_no_use(batch, mission)
-        if not why:
-            return mission.guidance
-        if why == UNCHANGED and batch.last:
-            step, tally = mission.judged[batch.split]
-            artifacts.write_metrics(self.journal, batch, step, tally)
-            self._log(batch, tally.row(), "")
-        self.progress.passes(batch, why)
-        self.state = replace(self.state, done=batch.place)  # with the next commit: to pass again costs nothing
-        return None
-
-    def _of_no_use(self, batch: Round, mission: MissionState) -> str:
-        """Why a round need not be rolled out; empty where it must."""
-        if batch.kind == "distill":
-            return "enough" if mission.distilled >= self.config.distill.size else ""
-        if batch.learns:
-            return "" if self.learns(batch.mission) else f"learning ended: {self.state.ended or 'early_stop.patience'}"
-        step, _ = mission.judged.get(batch.split, (None, None))
-        # Under the same guidance the streams are the same: nothing would come out differently.
-        return UNCHANGED if batch.epoch > 0 and step == mission.guidance.step else ""
+    # What the steps of the loop ask, and leave
 
     def within(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
         self.progress.within(tickets)
 
-    def select(self, batch: Round, answers: list[Answers]) -> None:
-        """Select a verdict for each ticket of a round, record all of it, commit."""
-        mission = self.state.missions[batch.mission]
-        agreement, rule = self.config.manual_review.min_verdict_agreement, self.inputs.rule
-        tickets = [self.inputs.tickets[i] for i in batch.tickets]
-        records = [
-            Record(ticket, batch.epoch, batch.number, mission.guidance.step, given, select(ticket, given, agreement, rule))
-            for ticket, given in zip(tickets, answers, strict=True)
-        ]
-        candidates = [candidate for given in answers for candidate in given.candidates]
-        if self.state.spent.rollouts < FEWEST:
-            self._look_at_first(candidates)
-        tokens = sum(given.prompt_tokens for given in answers if given.candidates) + sum(each.tokens for each in candidates)
-        mission = (
-            self._distilled(batch, mission, records) if batch.kind == "distill" else self._judged(batch, mission, records)
-        )
-        spent = self.state.spent.plus(rollouts=len(candidates), tokens=tokens)
-        self._commit(replace(self.state.with_mission(mission), spent=spent, done=batch.place))
+    def look_at_first(self, answers: Sequence[Answers]) -> None:
+        """Whether the model answers in a way that a run can learn by, as its first answers tell.
 
-    def _look_at_first(self, candidates: Sequence[Candidate]) -> None:
-        """Whether the model answers in a way that a run can learn by. Raises ``UnreadableError`` where it does not."""
+        Raises ``UnreadableError`` where it does not.
+        """
+        if self.state.spent.rollouts >= FEWEST:
+            return
+        candidates = [candidate for given in answers for candidate in given.candidates]
         self._first += candidates
         most, words = self.config.runner.max_unreadable, self.ranks.words
         check_readable(self._first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
             self.progress.tells("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
 
-    def _judged(self, batch: Round, mission: MissionState, records: list[Record]) -> MissionState:
-        """The mission after a round; one of train waits to be reflected on."""
+    def tools(self, name: str) -> Tools:
+        """What learning works with, of one mission."""
+        config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
+        if name not in self._pools:
+            self._pools[name] = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
+        look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
+        return Tools(config, tickets, splits, self._pools[name], count_tokens, look, self.inputs.choose)
+
+    def skip(self, batch: Round, why: str) -> None:
+        """Pass over a round that needs no rollout; with the next commit, since to pass over it again costs nothing."""
+        mission = self.state.missions[batch.mission]
+        if why == UNCHANGED and batch.last:
+            self._write_metrics(batch, *mission.judged[batch.split])
+        self.progress.passes(batch, why)
+        self.state = replace(self.state, done=batch.place)
+
+    def record_round(self, batch: Round, records: Sequence[Record], mission: MissionState) -> None:
+        """Write down, show and commit a round; ``mission`` is where that leaves the mission, as below."""
         artifacts.write_round(self.journal, batch, records, audit=self.config.jump_reflection)
-        tally = Tally() if batch.number == 0 else mission.tally
-        for record in records:
-            tally = tally.plus(record.ticket, record.answers, record.selection)
-        mission = replace(
-            mission, tally=tally, pending=mission.pending + tuple(records) if batch.learns else mission.pending
-        )
-        self._log(batch, self.progress.round(batch, tally, mission.guidance.step), "round/")
+        step = mission.guidance.step
+        self._log(batch, self.progress.round(batch, mission.tally, step), "round/")
         if batch.last:
-            artifacts.write_metrics(self.journal, batch, mission.guidance.step, tally)
-            self._log(batch, tally.row(), "")
-            mission = replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)})
-            if batch.split == "val":
-                mission = replace(mission, choices=(*mission.choices, Choice(mission.guidance, tally.right, tally.n)))
-        return mission
+            self._write_metrics(batch, step, mission.tally)
+        self._move(mission, batch.place, self.state.spent.on(records))
 
-    def _log(self, batch: Round, figures: Mapping[str, Any], kind: str) -> None:
-        """Show figures of a round, or of a whole split, to the loggers, over the rounds of the run."""
-        named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
-        self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
-
-    def _distilled(self, batch: Round, mission: MissionState, records: list[Record]) -> MissionState:
-        """The mission after right answers of a round were written as training data."""
-        wanted = self.config.distill.size - mission.distilled
-        right = [record for record in records if record.selection.label_match][:wanted]
+    def record_distilled(self, batch: Round, records: Sequence[Record], mission: MissionState) -> None:
+        """Write down the right answers of a round as training data, as many as are wanted, and commit."""
+        before = self.state.missions[batch.mission].distilled
+        right = [record for record in records if record.selection.label_match][: mission.distilled - before]
         artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
-        self.progress.passes(batch, f"{mission.distilled + len(right)} right answers")
-        return replace(mission, distilled=mission.distilled + len(right))
+        self.progress.passes(batch, f"{mission.distilled} right answers")
+        self._move(mission, batch.place, self.state.spent.on(records))
 
-    # Learning
+    def record_epoch(self, epoch: int, mission: MissionState) -> None:
+        """Commit the end of a mission's epoch."""
+        self._move(mission, self.schedule.close(epoch, mission.guidance.mission))
 
-    def is_due(self, name: str, size: int) -> bool:
-        """Whether a mission that learns has a bundle of ``size`` tickets to reflect on."""
-        return learning.due(self.state.missions[name], size) and self.learns(name)
-
-    def may_prune(self, name: str) -> bool:
-        """Whether a mission that learns may have rules that earn nothing."""
-        return self.learns(name) and learning.may_prune(self.state.missions[name], self.config)
-
-    def is_closed(self, epoch: int, name: str) -> bool:
-        """Whether a mission's epoch had its end before."""
-        return self.schedule.close(epoch, name) <= self.state.done
-
-    def close(self, epoch: int, name: str) -> None:
-        """End a mission's epoch, which was idle where no edit was accepted."""
-        mission = self.state.missions[name]
-        idle = 0 if mission.changed else mission.idle_epochs + 1
-        mission = replace(mission, changed=False, idle_epochs=idle, pending=(), again=False)
-        self._commit(replace(self.state.with_mission(mission), done=self.schedule.close(epoch, name)))
-
-    def choose(self, name: str) -> None:
-        """The final guidance of a mission, by val alone."""
-        place = self.schedule.choice(name)
-        mission = self.state.missions[name]
-        if place <= self.state.done or self.config.jump_reflection:
-            return
+    def record_choice(self, mission: MissionState) -> None:
+        """Write down and commit which of the guidances that epochs ended with is final."""
+        name, guidance = mission.guidance.mission, mission.guidance
         if mission.choices:
-            chosen = latest_of_the_best(mission.choices)
-            artifacts.write_choice(self.journal, name, mission.choices, chosen)
-            if chosen.guidance.step != mission.guidance.step:
-                self.progress.tells(f"{name}: back to guidance step {chosen.guidance.step}, which does better on val")
-                guidance = replace(chosen.guidance, spent=mission.guidance.spent)  # nobody gets that back
-                artifacts.write_guidance(self.journal, guidance, self.config.guidance.retention)
-                mission = replace(mission, guidance=guidance)
-        self._commit(replace(self.state.with_mission(mission), done=place))
-
-    def learns(self, name: str) -> bool:
-        """Whether a mission goes on learning: no budget has ended that, and it has not been idle for too long."""
-        patience = self.config.early_stop.patience
-        return not self.state.ended and (patience is None or self.state.missions[name].idle_epochs < patience)
+            artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices))
+        if guidance.step != self.state.missions[name].guidance.step:
+            self.progress.tells(f"{name}: back to guidance step {guidance.step}, which does better on val")
+            artifacts.write_guidance(self.journal, guidance, self.config.guidance.retention)
+        self._move(mission, self.schedule.choice(name))
 
     def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: Learnt, mission: MissionState) -> None:
         """Write down, show and commit what a bundle has taught; ``mission`` is where that leaves the mission."""
@@ -281,37 +201,41 @@ class Run(run.Run):
 
     def _settled(self, row: artifacts.Row, mission: MissionState, learnt: Learnt, spent: Spent) -> None:
         """Write down, show and commit what became of edits."""
-        name, gated = mission.guidance.mission, self.config.gate != "none"
-        before = self.state.missions[name]
-        row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission, learnt, gated)}
+        name, before = mission.guidance.mission, self.state.missions[mission.guidance.mission]
+        row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
         artifacts.write_reflection(self.journal, name, row)
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.learnt(name, row, before.guidance, mission.guidance)
-        spent = spent.plus(judged=learnt.judged, tokens=learnt.tokens)
-        self._commit(replace(self.state.with_mission(mission), spent=spent))
+        self._move(mission, self.state.done, spent.plus(judged=learnt.judged, tokens=learnt.tokens))
 
-    def tools(self, name: str) -> Tools:
-        """What learning works with, of one mission."""
-        config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
-        if name not in self._pools:
-            most = config.gate.pool_size if config.gate != "none" else 0
-            self._pools[name] = Pool(whole_groups(splits.tested, tickets), most)
-        look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
-        return Tools(config, tickets, splits, self._pools[name], count_tokens, look, self.inputs.choose)
+    def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
+        """Write down and show the figures of a whole split."""
+        artifacts.write_metrics(self.journal, batch, step, tally)
+        self._log(batch, tally.row(), "")
 
-    def _ended(self, state: State) -> State:
-        """The state, marked where learning has reached the end of a budget."""
-        budget, spent = self.config.budget, state.spent
-        limits = {
-            "budget.rollouts": (spent.rollouts + spent.judged, budget.rollouts),
-            "budget.tokens": (spent.tokens, budget.tokens),
-            "budget.seconds": (time.monotonic() - self._began, budget.seconds),
-        }
-        over = (name for name, (used, limit) in limits.items() if limit is not None and used >= limit)
-        return state if state.ended or not self._learning_ahead(state.done) else replace(state, ended=next(over, ""))
+    def _log(self, batch: Round, figures: Mapping[str, Any], kind: str) -> None:
+        """Show figures of a round, or of a whole split, to the loggers, over the rounds of the run."""
+        named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
+        self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
 
-    def _learning_ahead(self, done: Place) -> bool:
-        """Whether anything that learns comes after ``done``: elsewhere a budget ends nothing."""
-        last = self.schedule.epochs[-1] if self.schedule.epochs else 0
-        return bool(last) and done < self.schedule.close(last, self.schedule.missions[-1])
+    def _move(self, mission: MissionState, done: Place, spent: Spent | None = None) -> None:
+        """Commit that all up to ``done`` is over, and where that leaves a mission."""
+        self._commit(replace(self.state.with_mission(mission), spent=spent or self.state.spent, done=done))
+
+    def _commit(self, state: State) -> None:
+        """Make ``state`` the one to go on from: its head, and of the missions those that changed."""
+        before = self.state.missions if self.journal.number else {}
+        changed = {name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.get(name)}
+        if not state.ended and learns_ahead(state, self.schedule):
+            seconds = time.monotonic() - self._began
+            state = replace(state, ended=budget_reached(state.spent, seconds, self.config.budget))
+        self.state = state
+        self.journal.commit(to_plain(self.state), changed)
+        self._set_resume()
+        now = time.monotonic()
+        self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])
+        self._since = now
+
+    def _set_resume(self) -> None:
+        launching.set_resume("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")

@@ -170,8 +170,8 @@ class Forecast:
 def _gate_cost(config: LoopConfig, train: int) -> int:
     """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two tests; and each train
     ticket under the present guidance."""
-    gate, proposals = config.gate, config.reflection.num_proposals
-    if gate == "none":
+    gate, proposals = config.gating, config.reflection.num_proposals
+    if not config.has_gate:
         return 0
     running, cost = proposals, proposals * config.reflection.max_cases
     for _ in range(LAPS):

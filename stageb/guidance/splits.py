@@ -72,7 +72,7 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
     """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and a third of ``train`` at
     most; none where there is no gate."""
     order = shuffled(by["train"], stream(split_seed(config), "gate", mission))
-    wanted = min(config.gate.race_size, len(order) // 3) if config.gate != "none" else 0
+    wanted = min(config.gating.race_size, len(order) // 3)
     apart = _apart([tickets[i] for i in order], wanted)
     return Splits(
         train=tuple(by["train"]),

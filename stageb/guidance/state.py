@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -92,6 +92,13 @@ class Spent:
     def plus(self, rollouts: int = 0, judged: int = 0, reflections: int = 0, tokens: int = 0) -> Spent:
         """The sum."""
         return Spent(self.rollouts + rollouts, self.judged + judged, self.reflections + reflections, self.tokens + tokens)
+
+    def on(self, records: Sequence[Record]) -> Spent:
+        """With the rollouts that brought ``records``."""
+        answers = [record.answers for record in records]
+        candidates = [candidate for given in answers for candidate in given.candidates]
+        read = sum(given.prompt_tokens for given in answers if given.candidates)
+        return self.plus(rollouts=len(candidates), tokens=read + sum(candidate.tokens for candidate in candidates))
 
 
 @dataclass(frozen=True, slots=True)

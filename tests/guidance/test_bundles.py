@@ -15,12 +15,13 @@ from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, Spl
 from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Tried, decide
 from stageb.guidance.gate.exact import ExactTest
 from stageb.guidance.gate.pool import Pool, whole_groups
-from stageb.guidance.learning import Bundle, Tools, due, reflect_on, settle, study, try_edits
+from stageb.guidance.learning import Bundle, Tools, reflect_on, settle, study, try_edits
+from stageb.guidance.progression import is_due
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.questions import Asking, JudgeTickets, Question, SampleAnswers, answer_all
 from stageb.guidance.reflection.reflect import case_of
 from stageb.guidance.splits import split_tickets
-from stageb.guidance.state import MissionState, mission_from_plain, mission_to_plain
+from stageb.guidance.state import MissionState, State, mission_from_plain, mission_to_plain
 from stageb.guidance.types import FOLDS, Answers, Budget, Guidance, Judgement, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
@@ -43,8 +44,7 @@ class Mission:
 
     def tools(self) -> Tools:
         splits = split_tickets(self.tickets, self.config)["m"]
-        gate = self.config.gate
-        pool = Pool(whole_groups(splits.tested, self.tickets), gate.pool_size if gate != "none" else 0)
+        pool = Pool(whole_groups(splits.tested, self.tickets), self.config.gating.pool_size)
         return Tools(self.config, self.tickets, splits, pool, self.count_tokens, 16)
 
     def merit(self, guidance: Guidance, i: int) -> float:
@@ -174,7 +174,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         after = settle(mission, learnt, tools)
         assert after.again == (learnt.decision.winner is not None) == (after.guidance.rules != mission.guidance.rules)
         assert after.seen == ({} if after.again else mission.seen)
-        assert due(after, 1000) == after.again
+        assert is_due(State({"m": after}), "m", 1000, tools.config) == after.again
         if after.again:  # it may have been tried in vain before, and what that told is forgotten
             for key in [key for key in world.asked if key[0] == rule_lines(after.guidance)]:
                 world.asked[key] = int(tickets[key[1]].key in after.merits)
@@ -273,11 +273,11 @@ def test_what_taught_something_is_followed_by_another_fold_without_another_rollo
     world = made_up(Random("again"), batch_size=5)
     tools = world.tools()
     mission = replace(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied[:3]), again=True, bundles=1)
-    assert due(mission, 5)
+    assert is_due(State({"m": mission}), "m", 5, tools.config)
     after, bundle = world.answer(study(mission, tools))
     assert after.pending == mission.pending
     assert not after.again
-    assert not due(after, 5)
+    assert not is_due(State({"m": after}), "m", 5, tools.config)
     fold = set(tools.pool.fold(1))
     assert {tools.splits.by_key[case.ticket.key] for case in bundle.judged} <= fold
 

@@ -20,10 +20,13 @@ from stageb.guidance.config import (
     SamplerConfig,
     SplitConfig,
 )
+from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.gate.decide import decide
-from stageb.guidance.loop import epochs
+from stageb.guidance.loop import epochs, guidance_for
+from stageb.guidance.prompts import words_of
 from stageb.guidance.schedule import NOWHERE, Forecast, Place, Round, Schedule
 from stageb.guidance.splits import SPLITS, missions_of, split_tickets
+from stageb.guidance.state import MissionState, State
 from stageb.guidance.types import Split, Ticket
 
 CONFIG = LoopConfig(stage_a_paths=["t.jsonl"], runner=RunnerConfig(epochs=2))
@@ -48,31 +51,22 @@ class Walk:
     """In a run's place in the loop: notes what the loop comes to, and rolls nothing out."""
 
     schedule: Schedule
+    config: LoopConfig
+    state: State
     places: list[Place] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)  # by mission, a letter for each thing done
 
-    config: LoopConfig = CONFIG
-
-    def guidance_for(self, batch: Round) -> None:
+    def skip(self, batch: Round) -> None:
         self.rounds.append(batch)
         letters = {"train": "r", "val": "v", "test": "t"}
         self._note(batch.place, batch.mission, "d" if batch.kind == "distill" else letters[batch.split])
 
-    def is_due(self, mission: str, size: int) -> bool:
-        return False
+    def record_epoch(self, epoch: int, mission: MissionState) -> None:
+        self._note(self.schedule.close(epoch, mission.guidance.mission), mission.guidance.mission, "c")
 
-    def is_closed(self, epoch: int, mission: str) -> bool:
-        return False
-
-    def may_prune(self, mission: str) -> bool:
-        return False
-
-    def close(self, epoch: int, mission: str) -> None:
-        self._note(self.schedule.close(epoch, mission), mission, "c")
-
-    def choose(self, mission: str) -> None:
-        self._note(self.schedule.choice(mission), mission, "o")
+    def record_choice(self, mission: MissionState) -> None:
+        self._note(self.schedule.choice(mission.guidance.mission), mission.guidance.mission, "o")
 
     def _note(self, place: Place, mission: str, letter: str) -> None:
         self.places.append(place)
@@ -83,12 +77,14 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
     """The loop itself, walked from its beginning to its end."""
 
     def lead(act: Callable[..., Any], *args: Any) -> Any:
-        return act(*args)
+        return walk.skip(args[1]) if act is guidance_for else act(*args)
 
     def consult(answer: object, act: Callable[..., Iterator[object]], *args: Any) -> None:
         assert list(act(*args)) == []  # nothing is due, so nothing is asked
 
-    walk = Walk(Schedule(split_tickets(world, config), config, size))
+    splits = split_tickets(world, config)
+    state = State({name: MissionState(neutral(name, words_of(config.prompt))) for name in splits})
+    walk = Walk(Schedule(splits, config, size), config, state)
     epochs(SimpleNamespace(lead=lead, consult=consult), walk, SimpleNamespace(answer=None))  # type: ignore[arg-type]
     return walk
 

@@ -205,7 +205,7 @@ def _lengths(config: LoopConfig, inputs: Inputs, model: Outline) -> list[int]:
 def _unfit(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> list[BadLine]:
     """What the model cannot do."""
     faults = []
-    if config.gate != "none" and config.gate.judge_by == "probability" and model.scores is False:
+    if config.gating.judge_by == "probability" and model.scores is False:
         what = f"engine {config.model.engine} cannot tell probabilities"
         faults.append(BadLine("gate.judge_by", 0, what, "set it to answer, or to auto"))
     answer = max(decode.max_new_tokens for decode in config.sampler.grid)

@@ -1,0 +1,98 @@
+"""Where a run stands after each of its steps, as functions of where it stood before: what is due, and what comes of it.
+
+``learning.py`` does the same for bundles. Nothing here writes a file, speaks or looks at a clock: ``run.py`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from stageb.guidance.config import BudgetConfig, LoopConfig
+from stageb.guidance.schedule import Round, Schedule
+from stageb.guidance.selection import latest_of_the_best
+from stageb.guidance.state import Choice, MissionState, Spent, State, Tally
+from stageb.guidance.types import Record
+
+UNCHANGED = "unchanged"
+FEWEST_TO_PRUNE = 2  # rules beside the headline
+
+
+def may_learn(state: State, name: str, config: LoopConfig) -> bool:
+    """Whether a mission goes on learning: no budget has ended that, and it has not been idle for too long."""
+    patience = config.early_stop.patience
+    return not state.ended and (patience is None or state.missions[name].idle_epochs < patience)
+
+
+def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
+    """Whether a mission that learns has a bundle to reflect on: ``size`` records, or what an accepted edit left to learn."""
+    mission = state.missions[name]
+    return (mission.again or len(mission.pending) >= size) and may_learn(state, name, config)
+
+
+def may_prune(state: State, name: str, config: LoopConfig) -> bool:
+    """Whether a mission that learns has rules to spare, and its guidance has changed since none could be."""
+    mission = state.missions[name]
+    is_new = mission.pruned_step != mission.guidance.step and len(mission.guidance.rules) - 1 >= FEWEST_TO_PRUNE
+    return config.has_gate and is_new and may_learn(state, name, config)
+
+
+def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
+    """Why a round need not be rolled out; empty where it must."""
+    mission = state.missions[batch.mission]
+    if batch.kind == "distill":
+        return "enough" if mission.distilled >= config.distill.size else ""
+    if batch.learns:
+        return "" if may_learn(state, batch.mission, config) else f"learning ended: {state.ended or 'early_stop.patience'}"
+    step, _ = mission.judged.get(batch.split, (None, None))
+    # Under the same guidance the streams are the same: nothing would come out differently.
+    return UNCHANGED if batch.epoch > 0 and step == mission.guidance.step else ""
+
+
+def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) -> MissionState:
+    """The mission with the records of a round counted; those of one that learns wait to be reflected on."""
+    tally = Tally() if batch.number == 0 else mission.tally
+    for record in records:
+        tally = tally.plus(record.ticket, record.answers, record.selection)
+    pending = mission.pending + tuple(records) if batch.learns else mission.pending
+    mission = replace(mission, tally=tally, pending=pending)
+    if not batch.last:
+        return mission
+    choices = (*mission.choices, Choice(mission.guidance, tally.right, tally.n)) if batch.split == "val" else mission.choices
+    return replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)}, choices=choices)
+
+
+def after_distilling(mission: MissionState, records: Sequence[Record], config: LoopConfig) -> MissionState:
+    """The mission with the right answers of a round written as training data, as many as are wanted."""
+    right = sum(record.selection.label_match for record in records)
+    return replace(mission, distilled=min(config.distill.size, mission.distilled + right))
+
+
+def after_epoch(mission: MissionState) -> MissionState:
+    """The mission at the end of an epoch, which was idle where no edit was accepted."""
+    idle = 0 if mission.changed else mission.idle_epochs + 1
+    return replace(mission, changed=False, idle_epochs=idle, pending=(), again=False)
+
+
+def after_choice(mission: MissionState) -> MissionState:
+    """The mission with its final guidance, by val alone."""
+    chosen = latest_of_the_best(mission.choices).guidance if mission.choices else mission.guidance
+    if chosen.step == mission.guidance.step:
+        return mission
+    return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))  # nobody gets back what was spent
+
+
+def budget_reached(spent: Spent, seconds: float, budget: BudgetConfig) -> str:
+    """The key of the first limit that a run has reached; empty while there is none."""
+    limits = {
+        "budget.rollouts": (spent.rollouts + spent.judged, budget.rollouts),
+        "budget.tokens": (spent.tokens, budget.tokens),
+        "budget.seconds": (seconds, budget.seconds),
+    }
+    return next((name for name, (used, limit) in limits.items() if limit is not None and used >= limit), "")
+
+
+def learns_ahead(state: State, schedule: Schedule) -> bool:
+    """Whether anything that learns is still to come: elsewhere a budget ends nothing."""
+    last = schedule.epochs[-1] if schedule.epochs else 0
+    return bool(last) and state.done < schedule.close(last, schedule.missions[-1])
