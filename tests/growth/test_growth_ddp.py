@@ -27,6 +27,11 @@ PLAN = hosts.plan(HostConfig(width=8, blend="gated"), Form((6,), 3))
 ACTIVE, ALPHAS = torch.tensor([[0, 1, -1], [-1, 2, 1]]), torch.tensor([[0.0, 0.5, 0.0], [0.0, 1.0, 0.3]])
 
 
+IN_FORKS = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="autograd's threads, which a GPU brings, do not live on in forks of this process"
+)
+
+
 def fit_set() -> Split:
     """For two members."""
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0)).double()
@@ -103,6 +108,7 @@ def test_replicas_are_equal_to_the_bit_through_a_hundred_lifecycle_operations(wo
         assert len({digests[part] for digests in held}) > len(held) / 2  # all of it is trained
 
 
+@IN_FORKS
 def test_ranks_together_train_and_judge_as_one_alone_does_each_on_its_part() -> None:
     def act(world: World) -> tuple[list[int], list[Any]]:
         sizes: list[int] = []
@@ -131,6 +137,7 @@ def test_ranks_together_train_and_judge_as_one_alone_does_each_on_its_part() -> 
             assert max(abs(one - other).max() for one, other in zip(alone, together, strict=True)) < 1e-10
 
 
+@IN_FORKS
 def test_a_rank_that_parted_is_named_with_the_part_in_which_it_did() -> None:
     def act(world: World) -> list[str]:
         said = []

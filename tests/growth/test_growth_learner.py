@@ -16,7 +16,7 @@ from stageb.config import PpoConfig
 from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
 from stageb.growth.controllers import Learnt
-from stageb.growth.learner import Learner, Played
+from stageb.growth.learner import Learner, Played, _whole
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
@@ -216,3 +216,10 @@ def test_the_policy_learns_where_it_is_put() -> None:
     losses.total.backward()
     assert {each.grad.device.type for each in policy.actor.parameters() if each.grad is not None} == {"meta"}
     assert ppo.noted(losses, losses.total.detach()).device.type == "meta"
+
+
+def test_what_the_last_step_brings_reaches_the_first() -> None:
+    rewards, values = torch.zeros(4, 2), torch.zeros(4, 2)
+    rewards[-1] = torch.tensor([1.0, -2.0])
+    advantages = ppo.gae(_whole(rewards, values), gamma=0.5, gae_lambda=1.0)
+    assert advantages.tolist() == [[0.5**back, -2 * 0.5**back] for back in (3, 2, 1, 0)]
