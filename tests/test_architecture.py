@@ -54,6 +54,7 @@ THIRD_PARTY = {
     "stageb/draws": {"torch"},
     "stageb/training/cuda_graphs": {"torch"},
     "stageb/training/ppo": {"torch"},
+    "stageb/training/step": {"torch"},
     "stageb/training/muon": {"torch"},
     "stageb/training/replicas": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},

@@ -20,9 +20,11 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
-from stageb.growth.step import Batch, Step
 from stageb.training import ppo
 from stageb.training.nonfinite import IN_A_ROW, LeftOut
+from stageb.training.ppo import Batch
+from stageb.training.schedules import entropy_weight, learning_rate
+from stageb.training.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class Learner:
         self.config, self.device = config, device
         self.policy = Policy(config.policy.hidden, len(config.host.blueprints), config.seed).to(device)
         self.normaliser = Normaliser(SIZE)
-        self.step = Step(self.policy, config.ppo, device)
+        adam = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
+        self.step = Step(self.policy, adam, config.ppo, Tensor.backward)
         self._left_out = LeftOut("a smaller ppo.learning_rate")
 
     def learn(self, played: Played, update: int, done: float) -> ppo.Figures:
@@ -68,28 +71,22 @@ class Learner:
         """
         config = self.config.ppo
         remembered = memory.over(played.observations)
-        seen = (self.normaliser(played.observations), remembered, played.legal)
-        flat = (self._there(seen[0]), self._there(seen[1]), self._there(seen[2]))
-        actions = self._there(played.actions)
+        steps = (self.normaliser(played.observations), remembered, played.legal, played.actions)
+        inputs = tuple(self._there(each) for each in steps)
         with torch.no_grad():
-            log_probs, _, values = self.policy(flat, actions)
+            log_probs, _, values = self.policy(*inputs)
         trajectory = _whole(played.rewards, values.cpu().view_as(played.rewards))
         advantages = ppo.gae(trajectory, config.gamma, config.gae_lambda)
         mean, deviation, explained = ppo.moments(ppo.sums(trajectory, advantages))
         returns = self._there(advantages + trajectory.values)
         normal = self._there(ppo.normalised(advantages, mean, deviation))
-        whole = Batch(flat, actions, log_probs, normal, returns)
-        rate = between(config.learning_rate, config.learning_rate_end, done)
-        self.step.go_by(rate, between(config.entropy_weight, config.entropy_weight_end, done))
-        losses: list[Tensor] = []
-        passes = 0
-        for epoch in range(config.epochs):
-            steps = [self.step.take(batch) for batch in self._minibatches(whole, (update, epoch))]
-            losses, passes = losses + steps, passes + 1
-            if config.target_kl is not None and float(ppo.means(torch.stack(steps))[ppo.APPROX_KL]) > config.target_kl:
-                break
+        whole = Batch(inputs, log_probs, normal, returns)
+        self.step.go_by(learning_rate(config, done), entropy_weight(config, done))
+        taken, passes = ppo.take_passes(
+            config, lambda number: self.step.take_all(self._minibatches(whole, (update, number))), lambda mine: mine
+        )
         self.normaliser.take(played.observations)
-        return self._figures(torch.stack(losses).cpu(), float(explained), passes)
+        return self._figures(taken.cpu(), float(explained), passes)
 
     def state(self) -> dict[str, Any]:
         """All that it goes on from: copies of tensors, by name."""
@@ -116,17 +113,9 @@ class Learner:
     def _minibatches(self, whole: Batch, names: tuple[int, int]) -> Iterator[Batch]:
         """The steps of the round in parts of nearly one size, in an order that ``names`` name: the update and the pass."""
         key = draws.signed(seeds.stream(self.config.seed, "growth", "minibatches", *names))
-        count = len(whole.actions)
-        order = draws.bits(torch.full((count,), key), torch.arange(count)).argsort()
+        order = draws.bits(torch.full((len(whole),), key), torch.arange(len(whole))).argsort()
         for some in order.to(self.device).chunk(self.config.policy.minibatches):
-            observations, remembered, legal = (each[some] for each in whole.seen)
-            rest = (whole.actions, whole.log_probs, whole.advantages, whole.returns)
-            yield Batch((observations, remembered, legal), *(each[some] for each in rest))
-
-
-def between(first: float, last: float, done: float) -> float:
-    """Linear from ``first``, at 0, to ``last``, at 1."""
-    return first + (last - first) * done
+            yield whole.rows(some)
 
 
 def _whole(rewards: Tensor, values: Tensor) -> Trajectory:

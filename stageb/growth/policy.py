@@ -65,20 +65,20 @@ class Policy(nn.Module):
         self.value = nn.Linear(hidden, 1)
         self._draw_weights(torch.Generator().manual_seed(seeds.stream(seed, "growth", "weights") >> 1))
 
-    def forward(self, seen: tuple[Tensor, Tensor, Tensor], actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, observations: Tensor, memory: Tensor, legal: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What PPO learns from: log-probabilities of actions, int64 (N, 3), entropies and values, each float32 (N,).
 
-        ``seen`` is what was known: normalised observations (N, 80), memory (N, 3, 5, 2) and masks (N, 4, 3). An action is
-        its operation, slot and blueprint, 0 for what it does not name.
+        What was known are normalised observations (N, 80), memory (N, 3, 5, 2) and masks (N, 4, 3). An action is its
+        operation, slot and blueprint, 0 for what it does not name.
         """
-        op, slot, blueprint = self.log_probs(*seen)
+        op, slot, blueprint = self.log_probs(observations, memory, legal)
         chosen, at, which = actions.unbind(1)
         rows = torch.arange(len(actions), device=actions.device)
         names_slot, germinates = chosen != Op.WAIT, chosen == Op.GERMINATE
         of_slot = slot[rows, (chosen - 1).clamp(min=0), at]
         of_blueprint = blueprint[rows, at, which]
         log_probs = op[rows, chosen] + torch.where(names_slot, of_slot, 0.0) + torch.where(germinates, of_blueprint, 0.0)
-        return log_probs, _entropies(op, slot, blueprint), self.values(seen[0], seen[1])
+        return log_probs, _entropies(op, slot, blueprint), self.values(observations, memory)
 
     def log_probs(self, observations: Tensor, memory: Tensor, legal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of operations (N, 4), of slots given one that names a slot (N, 3, 3), of blueprints given the slot (N, 3, n).
@@ -104,7 +104,7 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def decide(self, seen: tuple[Tensor, Tensor, Tensor], keys: Sequence[int] | None) -> list[Action]:
-        """An action for each row of what is ``seen``, as in ``forward``: drawn by the streams that ``keys`` are, one each,
+        """An action for each row of what is ``seen``, as in ``log_probs``: drawn by the streams that ``keys`` are, one each,
         or without keys the most probable operation, slot and blueprint."""
         of_op, of_slot, of_blueprint = self.log_probs(*seen)
         rows = torch.arange(len(of_op))

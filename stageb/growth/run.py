@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from stageb.growth import progress, rows
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, snapshot_of
-from stageb.growth.learner import Learner, Played, between
+from stageb.growth.learner import Learner, Played
 from stageb.growth.ranks import Round
 from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
@@ -26,6 +26,7 @@ from stageb.runs.logs import View
 from stageb.runs.progress import Plan, finished_already
 from stageb.runs.run import METRICS, LearningRun
 from stageb.training.ppo import Figures
+from stageb.training.schedules import entropy_weight, learning_rate
 
 EPISODES = "episodes.jsonl"
 CHECKPOINT = "checkpoint.pt"
@@ -114,8 +115,8 @@ class Run(LearningRun):
             "flops_so_far": rounded(self._so_far["flops"]),
             "host_skipped_so_far": self._so_far["skipped"],
             **rows.of_learning(asdict(self._figures) if self._figures else None),
-            "learning_rate": rounded(between(ppo.learning_rate, ppo.learning_rate_end, done)) if self.learner else None,
-            "entropy_weight": rounded(between(ppo.entropy_weight, ppo.entropy_weight_end, done)) if self.learner else None,
+            "learning_rate": rounded(learning_rate(ppo, done)) if self.learner else None,
+            "entropy_weight": rounded(entropy_weight(ppo, done)) if self.learner else None,
             "eval/episodes": len(tested.ended) if tested else 0,
             **rows.averages(tested.ended if tested else (), "eval/"),
         }

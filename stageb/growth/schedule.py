@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stageb.growth.config import GrowthConfig
+from stageb.training.schedules import is_due, share_done
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Schedule:
 
     def done(self, update: int) -> float:
         """How much of the run lies before an update, from 0 at the first to 1 at the last: what annealing goes by."""
-        return update / max(1, self.updates - 1)
+        return share_done(update, self.updates)
 
     def shares(self, world_size: int) -> list[int]:
         """How many environments of an update each rank trains: block i is rank ``i % world_size``'s; with ddp all are."""
@@ -34,12 +35,11 @@ class Schedule:
 
     def commits(self, update: int) -> bool:
         """Whether a commit follows an update."""
-        return (update + 1) % self.config.growth.commit_every == 0 or update + 1 == self.updates
+        return is_due(update, self.config.growth.commit_every, self.updates)
 
     def evaluates(self, update: int) -> bool:
         """Whether an evaluation follows an update."""
-        every = self.config.evaluation.every
-        return update + 1 == self.updates or (every > 0 and (update + 1) % every == 0)
+        return is_due(update, self.config.evaluation.every, self.updates)
 
 
 def cut(numbers: range, block: int) -> list[range]:

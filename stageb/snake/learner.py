@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from stageb import draws, seeds
-from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.snake.schedule import Schedule
-from stageb.snake.step import Step
-from stageb.snake.types import Batch, Rollout
+from stageb.snake.types import Rollout
 from stageb.training import ppo
 from stageb.training.nonfinite import TOLD, LeftOut
+from stageb.training.ppo import Batch
+from stageb.training.step import Step
 
 
 class Learner:
@@ -41,24 +41,15 @@ class Learner:
         mean, deviation, explained = ppo.moments(self.world.sum(total))
         returns, advantages = advantages + rollout.values, ppo.normalised(advantages, mean, deviation)
         self.step.go_by(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
-        seen: list[Tensor] = []
-        epochs = 0
-        for epoch in range(self.config.epochs):
-            steps = self._pass(self._minibatches(rollout, advantages, returns, (update, epoch)), update)
-            seen += steps
-            epochs += 1
-            if self._parted_enough(steps):
-                break
-        return self._figures(torch.stack(seen), explained, epochs, update)
+        whole = batch_of(rollout, advantages, returns)
 
-    def _pass(self, batches: Iterator[Batch], update: int) -> list[Tensor]:
-        """A step of the optimiser for each of ``batches``."""
-        steps = []
-        with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, when it lays out gradients
-            for batch in batches:
-                steps.append(self.step.take(batch))
-                heartbeat.tick()
-        return steps
+        def take(epoch: int) -> Tensor:
+            batches = self._minibatches(whole, len(advantages), (update, epoch))
+            with self.world.together(f"gradients of update {update}"):  # DDP meets in forward too, as it lays them out
+                return self.step.take_all(batches)
+
+        steps, epochs = ppo.take_passes(self.config, take, self._mean)
+        return self._figures(steps, explained, epochs, update)
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
         """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
@@ -70,14 +61,12 @@ class Learner:
             self._left_out.count(each, f"update {update}: {TOLD}")
         return ppo.Figures.of(read[: len(means)], variance, finite.count(False), epochs)
 
-    def _minibatches(self, rollout: Rollout, advantages: Tensor, returns: Tensor, names: tuple[int, int]) -> Iterator[Batch]:
-        """The minibatches of one pass, which ``names`` name: the update and the epoch."""
-        steps, games = rollout.actions.shape
-        places = self._order(steps, names) * games + torch.arange(games, device=rollout.actions.device)
-        columns = [rollout.grids, rollout.actions, rollout.log_probs, advantages, returns]
-        flat = [column.flatten(0, 1) for column in columns]
+    def _minibatches(self, whole: Batch, steps: int, names: tuple[int, int]) -> Iterator[Batch]:
+        """The minibatches of one pass over so many ``steps`` of every game; ``names`` are the update's and the pass's."""
+        games = len(self._numbers)
+        places = self._order(steps, names) * games + torch.arange(games, device=self._numbers.device)
         for some in places.chunk(self.schedule.minibatches):
-            yield Batch(*(column[some.flatten()] for column in flat))
+            yield whole.rows(some.flatten())
 
     def _order(self, steps: int, names: tuple[int, int]) -> Tensor:
         """The order in which a pass takes the steps of every game: int64 (steps, games)."""
@@ -85,12 +74,13 @@ class Learner:
         keys = draws.bits(torch.full_like(self._numbers, key), self._numbers)
         return draws.bits(keys[None], torch.arange(steps, device=keys.device)[:, None]).argsort(0)
 
-    def _parted_enough(self, seen: Sequence[Tensor]) -> bool:
-        """Whether the new policy is far enough from the old one, over all ranks, to make no further pass."""
-        if self.config.target_kl is None:
-            return False
-        return float(self._mean(ppo.means(torch.stack([*seen])))[ppo.APPROX_KL]) > self.config.target_kl
-
     def _mean(self, mine: Tensor) -> Tensor:
         """The mean over all games, of this rank's means."""
         return self.world.sum(mine * self.schedule.weight(self.world.rank)) / self.world.world_size
+
+
+def batch_of(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:
+    """All steps of a rollout; ``advantages`` and ``returns`` are float32 (T, N)."""
+    columns = (rollout.grids, rollout.actions, rollout.log_probs, advantages, returns)
+    grids, actions, log_probs, advantages, returns = (column.flatten(0, 1) for column in columns)
+    return Batch((grids, actions), log_probs, advantages, returns)

@@ -22,10 +22,11 @@ from stageb.snake.game import Game
 from stageb.snake.learner import Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import MOST_GAMES, Schedule, games_for
-from stageb.snake.step import Step
 from stageb.snake.types import Played, Rollout
 from stageb.training import allocator, ppo, replicas
+from stageb.training.ppo import Batch
 from stageb.training.replicas import digest_of
+from stageb.training.step import WARM_UP_DDP, Step
 
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
@@ -64,7 +65,10 @@ class Ranks:
             self.agent.compile()
         with world.together("setup"):
             model, self.optimizer = world.fabric.setup(self.agent, optimizer)
-        self.step = Step(world, config.ppo, model, self.optimizer, schedule.weight(world.rank))
+        weight = schedule.weight(world.rank)
+        self.step = Step(
+            model, self.optimizer, config.ppo, lambda loss: world.fabric.backward(loss * weight), warm_up=WARM_UP_DDP
+        )
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         if config.runner.compile:
@@ -76,11 +80,18 @@ class Ranks:
         """Go on from a checkpoint; None: from the beginning."""
         if checkpoint:
             self.agent.load_state_dict(checkpoint["agent"])
-            self.optimizer.load_state_dict(checkpoint["optimizer"])
+            self.step.load(checkpoint["optimizer"])
             share = self.schedule.share(self.world.rank)
             self.game.load({name: each[share.start : share.stop] for name, each in checkpoint["games"].items()})
         with self.world.together("warming up"):
-            self.step.prepare(self.schedule.batch(self.world.rank), self.config.game.cells)
+            self.step.prepare(self._blank())
+
+    def _blank(self) -> Batch:
+        """A minibatch of this rank's that says nothing."""
+        size, device = self.schedule.batch(self.world.rank), self.world.device
+        numbers, actions = torch.zeros(size, device=device), torch.zeros(size, dtype=torch.int64, device=device)
+        grids = torch.zeros((size, self.config.game.cells), dtype=torch.uint8, device=device)
+        return Batch((grids, actions), numbers, numbers, numbers)
 
     def roll_out(self, update: int) -> Rollout:
         """Play the steps before an update, this rank's games."""

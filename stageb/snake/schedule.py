@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from stageb.config import require
 from stageb.snake.config import SnakeConfig
+from stageb.training import schedules
+from stageb.training.schedules import is_due
 
 MOST_GAMES = {"cpu": 256, "cuda": 16_384}  # of ``auto``: more are hardly faster, and learn less from as many steps
 BYTES_PER_CELL = 64  # of memory that a step of a game takes in a rollout and while it is learnt from, roughly
@@ -66,31 +68,27 @@ class Schedule:
 
     def learning_rate(self, update: int) -> float:
         """At an update, from 0."""
-        return self._between(update, self.config.ppo.learning_rate, self.config.ppo.learning_rate_end)
+        return schedules.learning_rate(self.config.ppo, schedules.share_done(update, self.updates))
 
     def entropy_weight(self, update: int) -> float:
         """At an update, from 0."""
-        return self._between(update, self.config.ppo.entropy_weight, self.config.ppo.entropy_weight_end)
+        return schedules.entropy_weight(self.config.ppo, schedules.share_done(update, self.updates))
 
     def commits(self, update: int) -> bool:
         """Whether a commit follows an update."""
-        return (update + 1) % self.config.runner.commit_every == 0 or update + 1 == self.updates
+        return is_due(update, self.config.runner.commit_every, self.updates)
 
     def logs(self, update: int) -> bool:
         """Whether a row is written after an update; always where a commit follows, so that no sum outlives one."""
-        return (update + 1) % self.config.runner.log_every == 0 or self.commits(update)
+        return is_due(update, self.config.runner.log_every, self.updates) or self.commits(update)
 
     def evaluates(self, update: int) -> bool:
         """Whether an evaluation follows an update."""
-        every = self.config.evaluation.every
-        return update + 1 == self.updates or (every > 0 and (update + 1) % every == 0)
+        return is_due(update, self.config.evaluation.every, self.updates)
 
     def compares(self, update: int) -> bool:
         """Whether replicas are compared after an update."""
-        return (update + 1) % self.config.runner.divergence_every == 0 or update + 1 == self.updates
-
-    def _between(self, update: int, first: float, last: float) -> float:
-        return first + (last - first) * update / max(1, self.updates - 1)
+        return is_due(update, self.config.runner.divergence_every, self.updates)
 
 
 def games_for(memory: int, config: SnakeConfig, kind: str) -> int:

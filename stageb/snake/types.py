@@ -33,17 +33,6 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What one step of the optimiser learns from, on one rank: B steps of games."""
-
-    grids: Tensor  # uint8 (B, cells)
-    actions: Tensor  # int64 (B,)
-    log_probs: Tensor  # float32 (B,): when they were taken
-    advantages: Tensor  # float32 (B,): normalised
-    returns: Tensor  # float32 (B,): what values should be
-
-
-@dataclass(frozen=True, slots=True)
 class Played:
     """Sums over games that ended."""
 

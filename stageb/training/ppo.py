@@ -12,7 +12,7 @@ A game that was cut off did not end: its advantage bootstraps from the value of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol, Self
 
@@ -48,20 +48,26 @@ class Steps(Protocol):
         """Bool (T, N): it was cut off here, and did not end."""
 
 
-class Batch(Protocol):
-    """What one step of the optimiser learns from, B steps; what was observed and done in them, the loop knows."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step of the optimiser learns from, on one rank: B steps of episodes."""
 
-    @property
-    def log_probs(self) -> Tensor:
-        """Float32 (B,): of what was done, when it was done."""
+    inputs: tuple[Tensor, ...]  # what the agent is asked about, B rows each: what was observed, and last what was done
+    log_probs: Tensor  # float32 (B,): of what was done, when it was done
+    advantages: Tensor  # float32 (B,): normalised
+    returns: Tensor  # float32 (B,): what values should be
 
-    @property
-    def advantages(self) -> Tensor:
-        """Float32 (B,): normalised."""
+    def __len__(self) -> int:
+        return len(self.log_probs)
 
-    @property
-    def returns(self) -> Tensor:
-        """Float32 (B,): what values should be."""
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of it."""
+        return (*self.inputs, self.log_probs, self.advantages, self.returns)
+
+    def rows(self, places: Tensor | slice) -> Batch:
+        """Some of the steps."""
+        *inputs, log_probs, advantages, returns = (each[places] for each in self.tensors())
+        return Batch(tuple(inputs), log_probs, advantages, returns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,20 @@ def ppo_loss(
         clip_frac = ((ratio - 1).abs() > config.clip).float().mean()
     total = policy + config.value_weight * value - entropy_weight * entropy
     return Losses(total, policy, value, entropy, approx_kl, clip_frac)
+
+
+def take_passes(config: PpoConfig, take: Callable[[int], Tensor], mean: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
+    """Passes over a rollout until ``config.target_kl`` is reached: their steps, ``noted``, (S, 6), and how many they are.
+
+    ``take`` takes the steps of one pass, by its number; ``mean`` gives the mean over ranks of what ``means`` gave on this
+    one.
+    """
+    taken: list[Tensor] = []
+    for number in range(config.epochs):
+        taken.append(take(number))
+        if config.target_kl is not None and float(mean(means(taken[-1]))[APPROX_KL]) > config.target_kl:
+            break
+    return torch.cat(taken), len(taken)
 
 
 def noted(losses: Losses, norm: Tensor) -> Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from stageb import seeds
+from stageb.training.schedules import is_due, warmed_cosine
 from stageb.two_channel.config import Channel, TwoChannelConfig
 
 
@@ -51,12 +51,9 @@ class Schedule:
         return self._begins(step) / self.samples
 
     def learning_rate(self, step: int) -> float:
-        """Grows from 0, then falls along half a cosine (Loshchilov & Hutter 2017, without restarts)."""
-        schedule = self.config.schedule
-        warm = min(1.0, (step + 1) / (schedule.warmup_steps + 1))
-        gone = max(0, step - schedule.warmup_steps) / max(1, self.steps - 1 - schedule.warmup_steps)
-        share = (1 + math.cos(math.pi * min(1.0, gone))) / 2
-        return warm * (schedule.learning_rate_end + (schedule.learning_rate - schedule.learning_rate_end) * share)
+        """Grows from 0, then falls along half a cosine."""
+        config = self.config.schedule
+        return warmed_cosine(config.learning_rate, config.learning_rate_end, step, self.steps, config.warmup_steps)
 
     def key(self, step: int, sample: str) -> int:
         """The random stream of the answer to ``sample`` in a step."""
@@ -68,12 +65,11 @@ class Schedule:
 
     def commits(self, step: int) -> bool:
         """Whether a commit follows a step."""
-        return (step + 1) % self.config.schedule.commit_every == 0 or step + 1 == self.steps
+        return is_due(step, self.config.schedule.commit_every, self.steps)
 
     def evaluates(self, step: int) -> bool:
         """Whether an evaluation follows a step."""
-        every = self.config.evaluation.every
-        return step + 1 == self.steps or (every > 0 and (step + 1) % every == 0)
+        return is_due(step, self.config.evaluation.every, self.steps)
 
     @property
     def _sizes(self) -> dict[Channel, int]:

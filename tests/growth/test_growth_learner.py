@@ -20,11 +20,10 @@ from stageb.growth.learner import Learner, Played, _whole
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
-from stageb.growth.step import Batch
 from stageb.growth.types import SlotView, Stage, View
 from stageb.training import ppo
 from stageb.training.nonfinite import NonFiniteError
-from stageb.training.ppo import Figures
+from stageb.training.ppo import Batch, Figures
 
 CONFIG = GrowthConfig(
     host=HostConfig(epochs=14, blueprints=["norm", "mlp"]),
@@ -130,7 +129,7 @@ def test_every_pass_of_every_update_has_minibatches_of_its_own() -> None:
     learner, count = Learner(CONFIG), 64
     numbers = torch.arange(float(count))
     nothing = torch.zeros(count, 1)
-    whole = Batch((nothing, nothing, nothing), nothing, numbers, numbers, numbers)
+    whole = Batch((nothing, nothing, nothing, nothing), numbers, numbers, numbers)
     passes = [[some.log_probs.tolist() for some in learner._minibatches(whole, names)] for names in ((0, 0), (0, 1), (1, 0))]
     orders = [[number for some in minibatches for number in some] for minibatches in passes]
     assert all(sorted(order) == numbers.tolist() for order in orders)
@@ -210,8 +209,8 @@ def test_the_policy_learns_where_it_is_put() -> None:
     with torch.device("meta"):
         seen = (torch.empty(20, 80), torch.empty(20, 3, 5, 2), torch.ones(20, 4, 3, dtype=torch.bool))
         actions = torch.zeros(20, 3, dtype=torch.int64)
-    log_probs, entropies, values = policy(seen, actions)
-    batch = Batch(seen, actions, *(each.detach() for each in (log_probs, values, values)))
+    log_probs, entropies, values = policy(*seen, actions)
+    batch = Batch((*seen, actions), *(each.detach() for each in (log_probs, values, values)))
     losses = ppo.ppo_loss((log_probs, entropies, values), batch, CONFIG.ppo, 0.01)
     losses.total.backward()
     assert {each.grad.device.type for each in policy.actor.parameters() if each.grad is not None} == {"meta"}

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from stageb.job.world import World
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
+from stageb.snake.learner import batch_of
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
-from stageb.snake.types import Batch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 GPUS = torch.cuda.device_count()
@@ -43,12 +43,12 @@ def test_a_recorded_step_is_the_step_itself(precision: str) -> None:
         ranks = Ranks(config, Schedule.of(config, 1, GAMES), world)
         ranks.take_up(None)
         ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
-        assert ranks.step._replay is not None
-        if not recorded:
-            ranks.step._replay = None
+        assert ranks.step.records
+        ranks.step.records = recorded
         rollout, losses = ranks.roll_out(0), []
-        for number, batch in enumerate(ranks.learner._minibatches(rollout, rollout.rewards, rollout.values, (0, 0))):
-            spoilt: Batch = replace(batch, returns=batch.returns * torch.nan) if number == 2 else batch
+        whole = batch_of(rollout, rollout.rewards, rollout.values)
+        for number, batch in enumerate(ranks.learner._minibatches(whole, len(rollout.rewards), (0, 0))):
+            spoilt = replace(batch, returns=batch.returns * torch.nan) if number == 2 else batch
             losses.append(ranks.step.take(spoilt))
         weights = torch.cat([each.detach().flatten() for each in ranks.agent.parameters()])
         return weights, torch.stack(losses)

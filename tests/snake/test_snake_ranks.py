@@ -14,11 +14,13 @@ from stageb.config import PpoConfig
 from stageb.job.world import World
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, RunnerConfig, SnakeConfig
+from stageb.snake.learner import batch_of
 from stageb.snake.ranks import Ranks
 from stageb.snake.schedule import Schedule
-from stageb.snake.types import Batch, Rollout
+from stageb.snake.types import Rollout
 from stageb.training import ppo
 from stageb.training.nonfinite import NonFiniteError
+from stageb.training.ppo import Batch
 from stageb.training.replicas import DivergedError
 
 GAMES = 12
@@ -45,14 +47,15 @@ def test_the_gradient_of_two_ranks_is_that_of_one_on_both_their_batches() -> Non
     grids = torch.randint(0, 4, (32, 25), generator=chance, dtype=torch.uint8)
     grids[:, 7] = 4  # a head
     columns = [torch.randn(32, generator=chance) for _ in range(3)]
-    batch = Batch(grids, torch.randint(0, 4, (32,), generator=chance), columns[0] * 0.1 - 1.4, *columns[1:])
+    actions = torch.randint(0, 4, (32,), generator=chance)
+    batch = Batch((grids, actions), columns[0] * 0.1 - 1.4, *columns[1:])
 
     def act(world: World) -> list[float]:
         ranks = ranks_of(world)
         count = 32 // world.world_size
         mine = slice(world.rank * count, (world.rank + 1) * count)
-        part = Batch(*(getattr(batch, name)[mine] for name in Batch.__slots__))
-        losses = ppo.ppo_loss(ranks.step.model(part.grids, part.actions), part, CONFIG.ppo, 0.01)
+        part = batch.rows(mine)
+        losses = ppo.ppo_loss(ranks.step.model(*part.inputs), part, CONFIG.ppo, 0.01)
         world.fabric.backward(losses.total)
         gradient: list[float] = torch.cat([each.grad.flatten() for each in ranks.agent.parameters()]).tolist()  # type: ignore[union-attr]
         return gradient
@@ -100,10 +103,10 @@ def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size()
         names = torch.arange(8)[:, None] * GAMES + torch.tensor(ranks.schedule.share(world.rank))
         nothing = names.float()
         rollout = Rollout(names[..., None].to(torch.uint8), names, nothing, nothing, nothing, nothing, names > 0, names > 0)
-        batches = list(ranks.learner._minibatches(rollout, nothing, nothing, (3, 1)))
+        batches = list(ranks.learner._minibatches(batch_of(rollout, nothing, nothing), 8, (3, 1)))
         for batch in batches:
-            assert torch.equal(batch.actions, batch.returns.long())
-        return [batch.actions.tolist() for batch in batches]
+            assert torch.equal(batch.inputs[1], batch.returns.long())
+        return [batch.inputs[1].tolist() for batch in batches]
 
     whole, two, three, five = ([*zip(*on_ranks(size, act), strict=True)] for size in (1, 2, 3, 5))
     for parts in zip(whole, two, three, five, strict=True):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from stageb.config import PpoConfig
-from stageb.snake.types import Batch, Rollout
+from stageb.snake.types import Rollout
 from stageb.training import ppo
+from stageb.training.ppo import Batch
 
 
 def rollout_of(steps: int, games: int, seed: int) -> Rollout:
@@ -91,7 +92,7 @@ def evaluated(log_odds: Tensor, actions: Tensor) -> tuple[Tensor, Tensor, Tensor
 def test_two_steps_of_an_update_come_to_what_is_worked_out_by_hand() -> None:
     config = PpoConfig(clip=0.2, value_weight=0.5)
     actions, advantages = torch.tensor([1, 0]), torch.tensor([1.0, -1.0])
-    batch = Batch(torch.zeros(2, 1), actions, torch.full((2,), math.log(0.5)), advantages, torch.tensor([2.0, 0.0]))
+    batch = Batch((torch.zeros(2, 1), actions), torch.full((2,), math.log(0.5)), advantages, torch.tensor([2.0, 0.0]))
     log_odds = torch.zeros((), requires_grad=True)
     first = ppo.ppo_loss(evaluated(log_odds, actions), batch, config, 0.0)
     [gradient] = torch.autograd.grad(first.total, log_odds)
@@ -116,7 +117,7 @@ def test_two_steps_of_an_update_come_to_what_is_worked_out_by_hand() -> None:
 def test_the_clip_never_stops_a_step_back() -> None:
     config = PpoConfig(clip=0.2)
     actions = torch.tensor([1])
-    batch = Batch(torch.zeros(1, 1), actions, torch.tensor([math.log(0.5)]), torch.tensor([-1.0]), torch.zeros(1))
+    batch = Batch((torch.zeros(1, 1), actions), torch.tensor([math.log(0.5)]), torch.tensor([-1.0]), torch.zeros(1))
     far = torch.tensor(0.6, requires_grad=True)
     [gradient] = torch.autograd.grad(ppo.ppo_loss(evaluated(far, actions), batch, config, 0.0).total, far)
     assert float(gradient) > 0
@@ -124,7 +125,7 @@ def test_the_clip_never_stops_a_step_back() -> None:
 
 def test_entropy_is_a_bonus() -> None:
     actions = torch.tensor([1])
-    batch = Batch(torch.zeros(1, 1), actions, torch.tensor([math.log(0.5)]), torch.zeros(1), torch.zeros(1))
+    batch = Batch((torch.zeros(1, 1), actions), torch.tensor([math.log(0.5)]), torch.zeros(1), torch.zeros(1))
     loss = ppo.ppo_loss(evaluated(torch.zeros(()), actions), batch, PpoConfig(), 0.1)
     assert loss.total.item() == pytest.approx(-0.1 * math.log(2))
 
