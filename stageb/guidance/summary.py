@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -15,16 +14,13 @@ from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
+from stageb.runs.summary import make_console, make_table
 from stageb.store.journal import Journal
-
-WIDTH = 120  # of the summary where it goes to a file
 
 
 def show(journal: Journal, config: LoopConfig, state: State) -> None:
     """Print the summary on standard output."""
-    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = WIDTH
+    console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     console.print(table(journal, config, guidance))
     counts = {mission: accepted(journal, learnt) for mission, learnt in guidance.items()}
@@ -52,11 +48,7 @@ def table(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
     after; of an audit, as found."""
     learnt = not config.jump_reflection
     title = "before learning -> after (95 % interval)" if learnt else "audit (95 % interval)"
-    drawn = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in ("mission", "split"):
-        drawn.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32)
-    for name in ("tickets", "accuracy", "wrong pass", "wrong fail", "review"):
-        drawn.add_column(name, justify="right", no_wrap=True)
+    drawn = make_table(title, ["mission", "split"], ["tickets", "accuracy", "wrong pass", "wrong fail", "review"])
     for mission in guidance:
         rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
         for split in ("val", "test") if learnt else SPLITS:

@@ -26,7 +26,7 @@ ROOM = 14.0  # for a mission and its split, in letters as wide as they are high
 POINTS = 500  # that one chart draws, at the most
 BINS = 10  # of agreement, at the most
 SPLIT_STYLES = {"val": ("o", "-", -0.07), "test": ("s", "--", 0.07), "train": ("^", ":", 0.0)}
-INK, SOFT, GRID, PAPER = (COLOURS[name] for name in ("ink", "soft", "grid", "paper"))
+INK, SOFT, PAPER = (COLOURS[name] for name in ("ink", "soft", "paper"))
 
 
 @dataclass(frozen=True, slots=True)

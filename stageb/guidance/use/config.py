@@ -15,91 +15,79 @@ GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 
 
 @dataclass(frozen=True)
-class PredictConfig:
-    """Judging tickets under guidance that was learnt."""
+class UseConfig:
+    """What both commands take."""
 
     guidance: str = ""
     """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler, selection and manual_review are the
     run's too, unless they are given."""
+    tickets: str | list[str] = ""
+    """Ticket files, JSON Lines or CSV; to predict, labels need not be there."""
+    output: str = ""
+    """What gets a line per ticket, in the tickets' order."""
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+    probability: bool = True
+    """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
+    round_size: int | None = None
+    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
+    times sampler.micro_batch_size."""
+    max_unreadable: float = 0.5
+    """The share of the first round's answers that may be unreadable; more of them end it before a row is written."""
+    seed: int = 17
+    """Names every random stream."""
+    prompt: PromptConfig = field(default_factory=PromptConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampler: SamplerConfig = field(default_factory=SamplerConfig)
+    selection: str = "majority"
+    """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
+    manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
+    fabric: FabricConfig = field(default_factory=FabricConfig)
+
+    def __post_init__(self) -> None:
+        require(bool(self.guidance), "guidance", self.guidance, "name a run's folder, such as out/run, or a guidance.json")
+        files = ticket_files(self)
+        require(bool(files) and all(files), "tickets", self.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+        size = self.round_size
+        require(size is None or size >= 1, "round_size", size, "at least 1, or null")
+        share = self.max_unreadable
+        require(0 <= share <= 1, "max_unreadable", share, "a share between 0 and 1")
+
+
+@dataclass(frozen=True)
+class PredictConfig(UseConfig):
+    """Judging tickets under guidance that was learnt."""
+
     tickets: str | list[str] = ""
     """Ticket files, JSON Lines or CSV; labels need not be there."""
     output: str = "predictions.jsonl"
     """The file that gets a line per ticket, in the tickets' order."""
-    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
-    probability: bool = True
-    """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
-    round_size: int | None = None
-    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
-    times sampler.micro_batch_size."""
-    max_unreadable: float = 0.5
-    """The share of the first round's answers that may be unreadable; more of them end it before a row is written."""
-    seed: int = 17
-    """Names every random stream."""
-    prompt: PromptConfig = field(default_factory=PromptConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    sampler: SamplerConfig = field(default_factory=SamplerConfig)
-    selection: str = "majority"
-    """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
-    manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
-    fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def __post_init__(self) -> None:
-        check_use(self)
+        super().__post_init__()
         require(bool(self.output) and not self.output.endswith("/"), "output", self.output, "name a file")
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
+class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
-    guidance: str = ""
-    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler, selection and manual_review are the
-    run's too, unless they are given."""
-    compare: str | None = None
-    """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
     tickets: str | list[str] = ""
     """Ticket files, JSON Lines or CSV, with labels."""
     output: str = "evaluation"
     """The folder that gets evaluation.json, wrong.jsonl and predictions.jsonl."""
-    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
-    probability: bool = True
-    """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
-    round_size: int | None = None
-    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
-    times sampler.micro_batch_size."""
-    max_unreadable: float = 0.5
-    """The share of the first round's answers that may be unreadable; more of them end it before a row is written."""
-    seed: int = 17
-    """Names every random stream."""
-    prompt: PromptConfig = field(default_factory=PromptConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    sampler: SamplerConfig = field(default_factory=SamplerConfig)
-    selection: str = "majority"
-    """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
-    manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
-    fabric: FabricConfig = field(default_factory=FabricConfig)
+    compare: str | None = None
+    """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
 
     def __post_init__(self) -> None:
-        check_use(self)
+        super().__post_init__()
         require(bool(self.output), "output", self.output, "name a folder")
 
 
-def check_use(config: PredictConfig | EvaluateConfig) -> None:
-    """Raise ``ConfigError`` for what both commands need."""
-    require(bool(config.guidance), "guidance", config.guidance, "name a run's folder, such as out/run, or a guidance.json")
-    files = ticket_files(config)
-    require(bool(files) and all(files), "tickets", config.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
-    size = config.round_size
-    require(size is None or size >= 1, "round_size", size, "at least 1, or null")
-    share = config.max_unreadable
-    require(0 <= share <= 1, "max_unreadable", share, "a share between 0 and 1")
-
-
-def round_size(config: PredictConfig | EvaluateConfig) -> int:
+def round_size(config: UseConfig) -> int:
     """Tickets of a round."""
     return config.round_size or GROUPS * config.sampler.micro_batch_size
 
 
-def ticket_files(config: PredictConfig | EvaluateConfig) -> list[str]:
+def ticket_files(config: UseConfig) -> list[str]:
     """The ticket files by name."""
     return [config.tickets] if isinstance(config.tickets, str) else config.tickets

@@ -14,7 +14,7 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.ranks import Group, grouped, load, map_tickets
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
-from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size
+from stageb.guidance.use.config import UseConfig, round_size
 from stageb.guidance.use.rows import probabilities
 from stageb.guidance.use.source import TicketLine, by_mission
 from stageb.job.world import Json, World
@@ -26,7 +26,7 @@ Judged = tuple[Answers, float | None]
 class Judging:
     """The ranks of a job that judges tickets."""
 
-    def __init__(self, config: PredictConfig | EvaluateConfig, world: World) -> None:
+    def __init__(self, config: UseConfig, world: World) -> None:
         self.config = config
         self._world = world
         self._engine: Engine | None = None

@@ -21,7 +21,7 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import Rule, rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.config import EvaluateConfig, PredictConfig, round_size, ticket_files
+from stageb.guidance.use.config import EvaluateConfig, PredictConfig, UseConfig, round_size, ticket_files
 from stageb.guidance.use.judging import Judged, Judging
 from stageb.guidance.use.learnt import digests, learnt
 from stageb.guidance.use.rounds import Rounds
@@ -106,7 +106,7 @@ def judge_all(
 
 def _begin(
     rounds: Rounds[TicketLine],
-    config: PredictConfig | EvaluateConfig,
+    config: UseConfig,
     guidance: Mapping[str, Guidance],
     missions: Collection[str],
     fresh: bool,
@@ -125,7 +125,7 @@ def _begin(
 
 def _commit(
     rounds: Rounds[TicketLine],
-    config: PredictConfig | EvaluateConfig,
+    config: UseConfig,
     guidance: Mapping[str, Guidance],
     rule: Rule,
     lines: Sequence[TicketLine],
@@ -147,7 +147,7 @@ def _commit(
     rounds.commit(made, {**rounds.state, "counts": counted(rounds.state["counts"], made)})
 
 
-def fingerprint(config: PredictConfig | EvaluateConfig, guidance: Mapping[str, Guidance], digest: str) -> dict[str, Any]:
+def fingerprint(config: UseConfig, guidance: Mapping[str, Guidance], digest: str) -> dict[str, Any]:
     """What rows depend on, flat: keys, the tickets' bytes, the guidance."""
     plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
     plain |= {"ticket files": ticket_files(config), "the tickets": digest}

@@ -9,7 +9,7 @@ from stageb.guidance.files.images import with_images
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.files.tickets import Entry, claim
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
-from stageb.guidance.use.config import EvaluateConfig, PredictConfig, ticket_files
+from stageb.guidance.use.config import EvaluateConfig, UseConfig, ticket_files
 from stageb.untrusted.json_lines import FaultError
 
 
@@ -23,7 +23,7 @@ class TicketLine:
     label: Verdict | None  # where the file tells
 
 
-def stream_tickets(config: PredictConfig | EvaluateConfig) -> TicketStream[TicketLine]:
+def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
     """The tickets that a config names. To evaluate, each needs a label."""
     labelled = isinstance(config, EvaluateConfig)
 

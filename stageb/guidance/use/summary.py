@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from stageb.errors import shown
 from stageb.guidance.use.rows import Counts
-
-WIDTH = 120  # where it goes to a file
+from stageb.runs.summary import make_console, make_table
 
 
 def show_counts(path: Path, counts: Counts) -> None:
     """How tickets were answered, by mission."""
-    console, drawn = _console(), _table("", ["mission"], ["tickets", "pass", "fail", "no verdict", "review"])
+    console, drawn = make_console(), make_table("", ["mission"], ["tickets", "pass", "fail", "no verdict", "review"])
     for mission, of in counts.items():
         verdicts = [of["pass"], of["fail"], of["none"]]
         drawn.add_row(Text(mission), *(f"{each:,}" for each in (sum(verdicts), *verdicts, of["review"])))
@@ -28,9 +25,9 @@ def show_counts(path: Path, counts: Counts) -> None:
 
 def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """How good guidance is, and how much better than another; ``wrong`` are the first tickets that were judged wrong."""
-    console = _console()
+    console = make_console()
     names = ["accuracy", "wrong pass", "wrong fail", "no verdict", "review"]
-    drawn = _table("accuracy (95 % interval)", ["guidance", "mission"], ["tickets", *names])
+    drawn = make_table("accuracy (95 % interval)", ["guidance", "mission"], ["tickets", *names])
     for name in ("guidance", "compare"):
         of = evaluation["figures"].get(name, {"missions": {}})
         for mission, figures in of["missions"].items():
@@ -68,19 +65,3 @@ def _cells(figures: Mapping[str, Any]) -> list[str]:
     low, high = figures["acc_interval"]
     counts = [figures["fp"], figures["fn"], figures["unanswered"], figures["n"] - figures["without_review"]["n"]]
     return [f"{figures['n']:,}", f"{figures['acc']:.1%} ({low:.1%}-{high:.1%})", *(f"{each:,}" for each in counts)]
-
-
-def _table(title: str, names: Sequence[str], figures: Sequence[str]) -> Table:
-    drawn = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        drawn.add_column(name, no_wrap=True, overflow="ellipsis", max_width=32)
-    for name in figures:
-        drawn.add_column(name, justify="right", no_wrap=True)
-    return drawn
-
-
-def _console() -> Console:
-    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    return console
