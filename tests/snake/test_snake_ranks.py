@@ -176,7 +176,7 @@ def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
         ranks = ranks_of(world)
         rollout = ranks.roll_out(0)
         advantages = rollout.rewards.clone()
-        good, bad, *_ = ranks.learner._minibatches(rollout, advantages, advantages, (0, 0))
+        good, bad, *_ = ranks.learner._minibatches(batch_of(rollout, advantages, advantages), 8, (0, 0))
         ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
         ranks.step.take(good)
         before = weights(ranks)
