@@ -1033,14 +1033,14 @@ def command(line: str) -> None:
     from stageb.cli.parsing import parse_run, parse_tool
     from stageb.cli.registry import tools
     from stageb.guidance.report import page, write
-    from stageb.guidance.use.learnt import learnt
+    from stageb.guidance.use.guidance import load_guidance
 
     name, *words = line.split()
     if name == "read":  # what a report reads, without the page, which takes longest
         config = parse_run(Path(words[0])).config
         if isinstance(config, LoopConfig):
             with mock.patch.object(page, "page", lambda read: ""):
-                write.write(Path(words[0]), config, Path("out.html"))
+                write.write_report(Path(words[0]), config, Path("out.html"))
     elif name in ("predict", "evaluate"):
         config, _, _ = parse_tool(name, tools()[name], [*words, "--tickets=tickets.jsonl"])
         given = dict(word.removeprefix("--").split("=", 1) for word in words)
@@ -1049,7 +1049,7 @@ def command(line: str) -> None:
             value, default = getattr(config.model, key[6:]), given.get(key, getattr(usual, key[6:]))
             assert value == default or trust.AUTHORITY[key] == trust.CHECKPOINT, key
         assert config.selection == "majority"
-        for guidance in learnt(config.guidance, config.prompt).values():
+        for guidance in load_guidance(config.guidance, config.prompt).values():
             check_guidance(guidance)
     else:
         Path("shared.json").unlink(missing_ok=True)

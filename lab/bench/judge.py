@@ -23,7 +23,7 @@ from stageb.engines.protocol import Engine
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.types import UNKNOWN, Guidance, Rule, Ticket
 from stageb.guidance.use.config import PredictConfig
-from stageb.guidance.use.judging import Judging
+from stageb.guidance.use.judging import JudgingRanks
 from stageb.guidance.use.source import TicketLine
 from stageb.job.world import World, run
 
@@ -62,7 +62,7 @@ def measure(world: World, workload: Workload, given: Namespace) -> int:
             grid=[DecodeConfig(temperature=workload.temperature, max_new_tokens=workload.new_tokens)],
         ),
     )
-    prompts, judging, seconds = prompts_of(workload), Judging(config, world), []
+    prompts, judging, seconds = prompts_of(workload), JudgingRanks(config, world), []
     guidance = {MISSION: Guidance(MISSION, 0, (Rule("G0", prompts[0].system),), 1)}
     lines = [
         TicketLine("", n, Ticket(MISSION, f"g-{n}", UNKNOWN, (("image_1", prompt.user),)), None)

@@ -61,14 +61,14 @@ LOOPS = {
                 run="stageb.guidance.use.predict:main",
                 config="stageb.guidance.use.config:PredictConfig",
                 fresh=True,
-                beneath="stageb.guidance.use.learnt:of_run",
+                beneath="stageb.guidance.use.guidance:inherit_keys",
             ),
             "evaluate": Tool(
                 summary="Say how good guidance is on labelled tickets; or with a run's folder, what that run has learnt.",
                 run="stageb.guidance.use.evaluate:main",
                 config="stageb.guidance.use.config:EvaluateConfig",
                 fresh=True,
-                beneath="stageb.guidance.use.learnt:of_run",
+                beneath="stageb.guidance.use.guidance:inherit_keys",
             ),
             "summarize": Tool(
                 summary="Have a model that can see write the summaries of tickets' images.",

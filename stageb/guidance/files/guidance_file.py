@@ -190,9 +190,9 @@ def _at_step(path: Path, guidance: Guidance, step: int) -> Guidance:
 def past(path: Path, mission: str) -> dict[int, Guidance]:
     """What the history of a shared file (``history_file.py``) holds of a mission, by step."""
     kept = dict[int, Guidance]()
-    for row in history_file.rows(path):
+    for row in history_file.read_history(path):
         if row["mission"] == mission:
-            found = from_json(row["guidance"], str(history_file.path_of(path)))
+            found = from_json(row["guidance"], str(history_file.history_path(path)))
             kept |= {known.step: known for known in found.values() if known.mission == mission}
     return kept
 

@@ -20,17 +20,17 @@ from stageb.untrusted import strict_json
 FIELDS = {"mission": str, "step": int, "action": str, "source": str, "at": str, "by": str, "guidance": dict}
 
 
-def path_of(path: Path) -> Path:
+def history_path(path: Path) -> Path:
     """Where the history of the guidance file at ``path`` lies."""
     return path.with_name(f"{path.stem}.history.jsonl")
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_history(path: Path) -> Iterator[dict[str, Any]]:
     """The changes of the guidance file at ``path``, oldest first; none where nothing was ever put there by a command.
 
     A row that a crash cut off is left out. Raises ``BadInputError`` where another program wrote something else.
     """
-    history = path_of(path)
+    history = history_path(path)
     try:
         data = history.read_bytes() if history.is_file() else b""
     except OSError as error:
@@ -49,18 +49,18 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         raise BadInputError("rows of history", [BadLine(str(history), line, what, "take it out, or mend it")])
 
 
-def add(path: Path, row: Mapping[str, Any]) -> None:
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
     """One more change, on the disk when this returns. Raises ``OSError``."""
-    history = path_of(path)
+    history = history_path(path)
     disk.write_at(history, disk.json_lines([row]), disk.end_of_rows(history))
     disk.sync(history)
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def hold_history(path: Path) -> Iterator[None]:
     """While no other process changes the guidance file at ``path``. Waits for one that does. Raises ``OSError``."""
     disk.make_folder(path.parent)
-    lock = disk.hold(path_of(path), wait=True)
+    lock = disk.hold(history_path(path), wait=True)
     try:
         yield
     finally:

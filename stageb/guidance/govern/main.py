@@ -16,7 +16,7 @@ from stageb.errors import InputError, shown
 from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.govern import screens, shared
-from stageb.guidance.govern.provenance import remembering
+from stageb.guidance.govern.provenance import add_provenance
 from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
 from stageb.runs.run import is_finished
@@ -33,7 +33,7 @@ number, "G4. Fail if ..."; "G0. ..." is the headline, neutral where there is non
 
 def main(words: Sequence[str]) -> int:
     """Do what the words after ``stageb guidance`` ask for; the exit code. Raises ``InputError``."""
-    asked = parser().parse_args(words)
+    asked = make_parser().parse_args(words)
     try:
         code: int = asked.run(asked)
         sys.stdout.flush()
@@ -43,7 +43,7 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The words of the command."""
     made = WordParser(
         prog="stageb guidance",
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
         return added
 
     shows = command("show", "Every rule, and where it comes from.", show, "source")
-    shows.add_argument("--step", type=_step, metavar="N", help="as it was at this step; the same as SOURCE@N")
+    shows.add_argument("--step", type=_parse_step, metavar="N", help="as it was at this step; the same as SOURCE@N")
     shows.add_argument("--all-tickets", action="store_true", help="name all tickets that a rule was learnt from, not five")
     exits = "Exits with 0 where all rules are equal, with 1 where some differ, with 2 where one cannot be read."
     command("diff", "What differs between two, rule by rule.", diff, "a", "b", more=f"{MARKS}\n\n{exits}")
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
     )
     rolls = command("rollback", "Put a mission's guidance in a shared file back to an earlier step.", roll_back, "file")
     rolls.add_argument(
-        "--to", required=True, type=_step, metavar="STEP", help="the step; stageb guidance history FILE lists them"
+        "--to", required=True, type=_parse_step, metavar="STEP", help="the step; stageb guidance history FILE lists them"
     )
     for each in (shows, exports):
         each.add_argument(
@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _step(text: str) -> int:
+def _parse_step(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: a step is a whole number, 0 or more")
     return int(text)
@@ -114,13 +114,13 @@ def show(asked: Any) -> int:
     """Print every rule, and where it comes from."""
     source = asked.source if asked.step is None else f"{asked.source}@{asked.step}"
     for number, guidance in enumerate(_read(source, asked).values()):
-        _print([*([""] if number else []), *screens.rules(guidance, source, asked.all_tickets)])
+        _print([*([""] if number else []), *screens.describe_rules(guidance, source, asked.all_tickets)])
     return 0
 
 
 def diff(asked: Any) -> int:
     """Print what differs; 1 where anything does."""
-    found = list(screens.differences(*(read_guidance(source, asked.mission) for source in (asked.a, asked.b))))
+    found = list(screens.describe_differences(*(read_guidance(source, asked.mission) for source in (asked.a, asked.b))))
     _print(found)
     return 1 if found else 0
 
@@ -128,7 +128,7 @@ def diff(asked: Any) -> int:
 def history(asked: Any) -> int:
     """Print every step."""
     path, _ = split_step(asked.source)
-    of = screens.history_of_run if path.is_dir() else screens.history_of_file
+    of = screens.describe_run if path.is_dir() else screens.describe_file
     for number, guidance in enumerate(read_guidance(path, asked.mission).values()):
         _print([*([""] if number else []), *of(path, guidance.mission, guidance)])
     return 0
@@ -137,7 +137,7 @@ def history(asked: Any) -> int:
 def export(asked: Any) -> int:
     """Print the prompt of one mission."""
     found = _read(asked.source, asked)
-    prompt = rollout_prompt(Ticket("", "", "pass", ()), _one(found, asked.source), _words(asked))
+    prompt = rollout_prompt(Ticket("", "", "pass", ()), _get_only(found, asked.source), _choose_words(asked))
     if asked.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
         print(json.dumps(turns, ensure_ascii=False, indent=2))
@@ -148,33 +148,33 @@ def export(asked: Any) -> int:
 
 def promote(asked: Any) -> int:
     """Copy missions' guidance into a shared file, each after its difference was shown and agreed to."""
-    path, (run, _) = shared.target(asked.to), split_step(asked.source)
+    path, (run, _) = shared.check_target(asked.to), split_step(asked.source)
     if run.is_dir() and not is_finished(run):
         print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
     done = True
     for guidance in read_guidance(asked.source, asked.mission).values():
-        kept = remembering(guidance, run) if run.is_dir() else guidance
+        kept = add_provenance(guidance, run) if run.is_dir() else guidance
         source = shown(f"{asked.source} (step {guidance.step})")
-        done &= _change(asked, path, shared.Change("promoted from", source, kept, new=True))
+        done &= _change(asked, path, shared.GuidanceChange("promoted from", source, kept, new=True))
     return 0 if done else 1
 
 
 def roll_back(asked: Any) -> int:
     """Put an earlier step of a mission back in its place."""
-    path = shared.target(asked.file)
-    mission = _one(read_guidance(path, asked.mission), asked.file).mission
+    path = shared.check_target(asked.file)
+    mission = _get_only(read_guidance(path, asked.mission), asked.file).mission
     guidance = read_guidance(f"{path}@{asked.to}", mission)[mission]
-    return 0 if _change(asked, path, shared.Change("rolled back", "", guidance, new=False)) else 1
+    return 0 if _change(asked, path, shared.GuidanceChange("rolled back", "", guidance, new=False)) else 1
 
 
-def _change(asked: Any, path: Path, change: shared.Change) -> bool:
+def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
     """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be asked."""
     name, changed = change.guidance.mission, False
 
     def agreed(before: Guidance | None, after: Guidance) -> bool:
         nonlocal changed
         changed = True
-        _print([f"{shown(str(path))}:", *screens.differences({name: before} if before else {}, {name: after})])
+        _print([f"{shown(str(path))}:", *screens.describe_differences({name: before} if before else {}, {name: after})])
         if asked.yes:
             return True
         if not sys.stdin.isatty():
@@ -195,7 +195,7 @@ def _read(source: str, asked: Any) -> dict[str, Guidance]:
     return read_guidance(source, asked.mission, WORDS[asked.language or "en"])
 
 
-def _one(found: dict[str, Guidance], source: str) -> Guidance:
+def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
     if len(found) > 1:
         names = shown(", ".join(map(repr, found)), 400)
         raise InputError(shown(f"{source} holds several missions; choose one by --mission: {names}"))
@@ -203,7 +203,7 @@ def _one(found: dict[str, Guidance], source: str) -> Guidance:
     return guidance
 
 
-def _words(asked: Any) -> Words:
+def _choose_words(asked: Any) -> Words:
     """The words of a prompt: of the language given, or of the run's config."""
     path, _ = split_step(asked.source)
     if asked.language or not path.is_dir():

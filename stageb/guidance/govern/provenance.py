@@ -16,7 +16,7 @@ LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run th
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class EditRecord:
     """An edit that a run applied."""
 
     name: str  # R1, R2, ... for reflections, P3, ... for searches for idle rules
@@ -30,12 +30,12 @@ class Edit:
         return {"run": run, "step": self.step, "epoch": self.epoch, "gate": self.gate}
 
 
-def edits(run: Path, mission: str) -> list[Edit]:
+def read_edits(run: Path, mission: str) -> list[EditRecord]:
     """The edits that a run applied to a mission's guidance, in order.
 
     Raises ``BadInputError`` where another program changed the rows.
     """
-    files, file = RunFolder(run), f"{_place(run, mission)}/{REFLECTION}"
+    files, file = RunFolder(run), f"{_find_folder(run, mission)}/{REFLECTION}"
     found = []
     for line, row in files.whole_rows(file, '"applied": true'):
         if row.get("applied") is not True:
@@ -46,13 +46,13 @@ def edits(run: Path, mission: str) -> list[Edit]:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise files.changed(file, line, f"no row of a reflection ({type(error).__name__})") from None
         test = each.accepted_edit.test if each.accepted_edit else None
-        found.append(Edit(each.reflection_id, each.epoch, each.step_after, operations, test))
+        found.append(EditRecord(each.reflection_id, each.epoch, each.step_after, operations, test))
     return found
 
 
-def on_val(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
+def read_val_metrics(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
     """The first figures on val of every step that was judged there."""
-    files, file = RunFolder(run), f"{_place(run, mission)}/metrics.jsonl"
+    files, file = RunFolder(run), f"{_find_folder(run, mission)}/metrics.jsonl"
     judged: dict[int, Mapping[str, Any]] = {}
     for line, row in files.whole_rows(file, '"split": "val"'):
         if not isinstance(row.get("guidance_step"), int) or not isinstance(row.get("n"), int):
@@ -61,27 +61,27 @@ def on_val(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
     return judged
 
 
-def _place(run: Path, mission: str) -> str:
+def _find_folder(run: Path, mission: str) -> str:
     """The mission's folder in the run's."""
     return files_of_run(run)[mission].parent.name
 
 
-def edit_of(rule: Rule, made: list[Edit]) -> Edit | None:
+def find_edit(rule: Rule, made: list[EditRecord]) -> EditRecord | None:
     """The edit that gave a rule its text; None where none of these did, but an earlier run, or a person."""
 
-    def gave(edit: Edit) -> bool:
+    def gave(edit: EditRecord) -> bool:
         texts = [(op.text, list(op.evidence)) for op in edit.operations]
         return edit.name == rule.metadata.get("reflection_id") and (rule.text, rule.metadata.get("sources")) in texts
 
     return next((edit for edit in reversed(made) if gave(edit)), None)
 
 
-def remembering(guidance: Guidance, run: Path) -> Guidance:
+def add_provenance(guidance: Guidance, run: Path) -> Guidance:
     """The guidance, each of its rules with what the files of ``run`` say of how it was learnt."""
-    made = edits(run, guidance.mission)
+    made = read_edits(run, guidance.mission)
 
     def learnt(rule: Rule) -> Rule:
-        edit = edit_of(rule, made)
+        edit = find_edit(rule, made)
         if edit is None or LEARNT in rule.metadata:
             return rule
         return replace(rule, metadata={**rule.metadata, LEARNT: edit.plain(run.name)})

@@ -10,24 +10,24 @@ from stageb.errors import shown
 from stageb.guidance.files import history_file
 from stageb.guidance.files.guidance_file import past, split_step
 from stageb.guidance.govern.compare import describe_changes
-from stageb.guidance.govern.provenance import LEARNT, Edit, edit_of, edits, on_val
+from stageb.guidance.govern.provenance import LEARNT, EditRecord, find_edit, read_edits, read_val_metrics
 from stageb.guidance.types import Guidance, Operation, Rule
 
 TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
 DONE = {"add": "added", "update": "updated", "merge": "merged", "remove": "removed"}
 
 
-def rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterator[str]:
+def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterator[str]:
     """The rules of a mission, each with where it comes from."""
     path, _ = split_step(source)
-    made = edits(path, guidance.mission) if path.is_dir() else []
+    made = read_edits(path, guidance.mission) if path.is_dir() else []
     yield f"{shown(guidance.mission)}, step {guidance.step}:"
     for rule in guidance.rules:
         yield f"  {rule.key}. {shown(rule.text)}"
-        yield from (f"      {line}" for line in _provenance(rule, edit_of(rule, made), all_tickets))
+        yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), all_tickets))
 
 
-def _provenance(rule: Rule, edit: Edit | None, all_tickets: bool) -> Iterator[str]:
+def _describe_provenance(rule: Rule, edit: EditRecord | None, all_tickets: bool) -> Iterator[str]:
     """How a rule came to its text. What its metadata holds, anybody may have written there."""
     data = rule.metadata
     if not data:
@@ -49,12 +49,12 @@ def _provenance(rule: Rule, edit: Edit | None, all_tickets: bool) -> Iterator[st
     if isinstance(sources, list) and sources:
         named = [shown(str(key), 120) for key in (sources if all_tickets else sources[:TICKETS])]
         more = len(sources) - len(named)
-        yield f"learnt from {_count(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
+        yield f"learnt from {_count_noun(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
     if isinstance(told.get("gate"), Mapping):
-        yield f"gate: {_gate(told['gate'])}"
+        yield f"gate: {_describe_test(told['gate'])}"
 
 
-def _gate(test: Mapping[str, Any]) -> str:
+def _describe_test(test: Mapping[str, Any]) -> str:
     """The figures of a test, in a line."""
     figures = {name: value for name, value in test.items() if isinstance(value, int | float)}
     said = [f"mean gain {figures['mean_gain']:+.1%}"] if "mean_gain" in figures else []
@@ -64,7 +64,7 @@ def _gate(test: Mapping[str, Any]) -> str:
     return " ".join(said)
 
 
-def differences(before: Mapping[str, Guidance], after: Mapping[str, Guidance]) -> Iterator[str]:
+def describe_differences(before: Mapping[str, Guidance], after: Mapping[str, Guidance]) -> Iterator[str]:
     """What is not the same in two sets of guidance, mission by mission; nothing where all rules are."""
     for mission in dict.fromkeys([*before, *after]):
         old, new = before.get(mission), after.get(mission)
@@ -74,45 +74,45 @@ def differences(before: Mapping[str, Guidance], after: Mapping[str, Guidance]) -
             yield from map(shown, found)
 
 
-def history_of_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
+def describe_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
     """Every step of a run's mission: what made it, how it was proven, how it did on val."""
-    made, judged = {edit.step: edit for edit in edits(folder, mission)}, on_val(folder, mission)
+    made, judged = {edit.step: edit for edit in read_edits(folder, mission)}, read_val_metrics(folder, mission)
     yield f"{shown(mission)}, step {now.step} in use:"
     for step in sorted({*made, *judged, now.step, *([min(made) - 1] if made else [])}):
         edit, mark = made.get(step), "*" if step == now.step else " "
         epoch = f", epoch {edit.epoch}" if edit and edit.epoch is not None else ""
         yield f"{mark} step {step}: {shown(edit.name, 60) + epoch if edit else 'given'}"
         for operation in edit.operations if edit else ():
-            yield f"      {_operation(operation)}"
+            yield f"      {_describe_operation(operation)}"
         if edit and edit.gate is not None:
-            yield f"      gate: {_gate(edit.gate)}"
+            yield f"      gate: {_describe_test(edit.gate)}"
         if step in judged:
-            yield f"      val: {_accuracy(judged[step])}"
+            yield f"      val: {_describe_accuracy(judged[step])}"
 
 
-def history_of_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
+def describe_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
     """Every change of a mission's guidance in a file that commands have changed."""
     kept, before = past(path, mission), dict[str, Guidance]()
-    made = [row for row in history_file.rows(path) if row["mission"] == mission]
+    made = [row for row in history_file.read_history(path) if row["mission"] == mission]
     in_use = max((number for number, row in enumerate(made) if kept[row["step"]] == now), default=None)
     yield f"{shown(mission)}, step {now.step} in use:"
     for number, row in enumerate(made):
         version, mark = kept[row["step"]], "*" if number == in_use else " "
         yield f"{mark} step {row['step']}: {shown(row['action'], 60)} {shown(row['source'], 200)}".rstrip()
         yield f"      {shown(row['at'], 40)}, {shown(row['by'], 60)}"
-        yield from (f"    {line}" for line in list(differences(before, {mission: version}))[1:])
+        yield from (f"    {line}" for line in list(describe_differences(before, {mission: version}))[1:])
         before = {mission: version}
     if in_use is None:
         yield f"* step {now.step}: {'edited by hand since' if made else 'as it is; no command has changed it'}"
 
 
-def _operation(operation: Operation) -> str:
+def _describe_operation(operation: Operation) -> str:
     """An operation, in a line."""
     what = [operation.op, operation.key or ", ".join(map(str, operation.merged_from))]
     return shown(" ".join(map(str, filter(None, what))) + (f": {operation.text}" if operation.text else ""))
 
 
-def _accuracy(row: Mapping[str, Any]) -> str:
+def _describe_accuracy(row: Mapping[str, Any]) -> str:
     accuracy, interval = row.get("acc"), row.get("acc_interval")
     if not isinstance(accuracy, float | int):
         return f"{row['n']} tickets"
@@ -122,5 +122,5 @@ def _accuracy(row: Mapping[str, Any]) -> str:
     return f"{accuracy:.1%} of {row['n']} tickets{within}"
 
 
-def _count(number: int, what: str) -> str:
+def _count_noun(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"

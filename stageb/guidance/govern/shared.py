@@ -22,12 +22,12 @@ from stageb.guidance.files.guidance_file import load_seed, past, to_json
 from stageb.guidance.types import Guidance
 from stageb.store import disk
 
-Agreed = Callable[[Guidance | None, Guidance], bool]
+Confirm = Callable[[Guidance | None, Guidance], bool]
 """Whether what is in use (None: nothing) may become what is proposed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GuidanceChange:
     """What to do with one mission's guidance in a shared file."""
 
     action: str  # for the history: "promoted from", "rolled back"
@@ -36,7 +36,7 @@ class Change:
     new: bool  # whether it is a step that the file has never held, and so is numbered by it
 
 
-def target(name: str) -> Path:
+def check_target(name: str) -> Path:
     """The file to change. Raises ``InputError`` for one that no command may change."""
     try:
         path = Path(name).resolve()  # what a link points to is replaced, and not the link
@@ -51,14 +51,14 @@ def target(name: str) -> Path:
     return path
 
 
-def apply(path: Path, change: Change, agreed: Agreed) -> Guidance | None:
+def apply(path: Path, change: GuidanceChange, agreed: Confirm) -> Guidance | None:
     """Make ``change``, if it is ``agreed`` to; the guidance then in use, None where it is not.
 
     ``agreed`` is not asked where the rules are in use already, and no more was spent on them: then nothing is changed.
     Raises ``InputError`` where the file, or its history, cannot be read, ``JournalError`` where the disk refuses.
     """
     while True:
-        before = _present(path).get(change.guidance.mission)
+        before = _load(path).get(change.guidance.mission)
         if before is not None:  # what was spent on tickets stays spent, whatever takes the place of what it taught
             spent = before.spent.most(change.guidance.spent)
             change = replace(change, guidance=replace(change.guidance, spent=spent))
@@ -68,14 +68,14 @@ def apply(path: Path, change: Change, agreed: Agreed) -> Guidance | None:
                 and (change.new or before == change.guidance)
             ):
                 return before
-        if not agreed(before, _versions(path, before, change)[-1]):
+        if not agreed(before, _number_versions(path, before, change)[-1]):
             return None
-        with _reporting(path), history_file.held(path):
-            if _present(path).get(change.guidance.mission) == before:
+        with _report_errors(path), history_file.hold_history(path):
+            if _load(path).get(change.guidance.mission) == before:
                 return _write(path, before, change)
 
 
-def _versions(path: Path, before: Guidance | None, change: Change) -> list[Guidance]:
+def _number_versions(path: Path, before: Guidance | None, change: GuidanceChange) -> list[Guidance]:
     """What is to be noted: what is in use, where nothing has noted it yet, and what comes. No step is given twice."""
     kept = past(path, change.guidance.mission)
     found = [before] if before is not None and before not in kept.values() else []
@@ -87,15 +87,13 @@ def _versions(path: Path, before: Guidance | None, change: Change) -> list[Guida
     return [*found, after]
 
 
-def _write(path: Path, before: Guidance | None, change: Change) -> Guidance:
+def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guidance:
     """Note what is to be noted, then put what comes in its place. The file is held."""
-    *found, after = _versions(path, before, change)
+    *found, after = _number_versions(path, before, change)
     for guidance in found:
         _note(path, "found there", "", guidance)
     _note(path, change.action, change.source, after)
-    content = {
-        name: body for each in {**_present(path), after.mission: after}.values() for name, body in to_json(each).items()
-    }
+    content = {name: body for each in {**_load(path), after.mission: after}.values() for name, body in to_json(each).items()}
     data = disk.encoded(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     mode = path.stat().st_mode if path.exists() else None
 
@@ -115,15 +113,15 @@ def _note(path: Path, action: str, source: str, guidance: Guidance) -> None:
         by = f"user {os.getuid()}"
     at = datetime.now(UTC).isoformat(timespec="seconds")
     row = {"mission": guidance.mission, "step": guidance.step, "action": action, "source": source, "at": at, "by": shown(by)}
-    history_file.add(path, {**row, "guidance": to_json(guidance)})
+    history_file.append_row(path, {**row, "guidance": to_json(guidance)})
 
 
-def _present(path: Path) -> dict[str, Guidance]:
+def _load(path: Path) -> dict[str, Guidance]:
     return load_seed(path) if path.exists() else {}
 
 
 @contextmanager
-def _reporting(path: Path) -> Iterator[None]:
+def _report_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -89,20 +89,20 @@ class Attempts:
         return [each for each in self.tried if each.outcome not in (ACCEPTED, UNTESTED)]
 
 
-def furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
+def keep_furthest(some: Sequence[Attempt], most: int) -> list[Attempt]:
     """At most so many, in their order: those that came furthest, of equals those that gained most."""
     ranked = sorted(some, key=lambda each: (OUTCOMES.index(each.outcome), -(each.gain or 0.0), each.place))
     kept = set(map(id, ranked[:most]))
     return [each for each in some if id(each) in kept]
 
 
-def attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
+def list_attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
     """What rows of reflection.jsonl say."""
     tried: list[Attempt] = []
     idle: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     for place, row in enumerate(rows, 1):
-        mine = _of_row(place, row)
+        mine = _parse_attempts(place, row)
         tried += mine
         refused.update(each.reason for proposal in row.proposals for each in proposal.refused)
         if not mine:
@@ -113,7 +113,7 @@ def attempts(rows: Sequence[ReflectionRow | PruningRow]) -> Attempts:
     return Attempts(len(rows), tuple(tried), idle, refused, earned, budget)
 
 
-def _of_row(place: int, row: LearningRow) -> list[Attempt]:
+def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
     name, step = row.reflection_id, row.step_before
     if row.gate is None:
         if row.applied is None:

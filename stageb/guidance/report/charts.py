@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from stageb.guidance.report.attempts import Attempt, Attempts, furthest
-from stageb.guidance.report.judged import Agreed
-from stageb.guidance.report.svg import COLOURS, svg
-from stageb.guidance.report.words import plain
+from stageb.guidance.report.attempts import Attempt, Attempts, keep_furthest
+from stageb.guidance.report.svg import COLOURS, render_svg
+from stageb.guidance.report.verdicts import AgreementLevel
+from stageb.guidance.report.words import escape_unseen
 
 WIDTH = 360
 LETTER = 11  # units
@@ -49,13 +49,13 @@ class Pair:
     after: Point
 
 
-def pairs(rows: Sequence[Pair], name: str) -> str:
+def draw_pairs(rows: Sequence[Pair], name: str) -> str:
     """Accuracy before and after, a line for each mission and split."""
     several = len({row.split for row in rows}) > 1
-    labels = [_label(row, several) for row in rows]
-    left = 12 + max(map(_wide, labels)) * LETTER
+    labels = [_make_label(row, several) for row in rows]
+    left = 12 + max(map(_measure_width, labels)) * LETTER
     height = (26 if len(rows) <= 12 else 19) * len(rows) + 48
-    figure, axes = _figure(height, left, top=24, bottom=24)
+    figure, axes = _make_figure(height, left, top=24, bottom=24)
     for place, row in enumerate(rows):
         colour = COLOURS[row.split]
         axes.plot([row.after.low, row.after.high], [place, place], color=colour, linewidth=5, alpha=0.35)
@@ -75,24 +75,24 @@ def pairs(rows: Sequence[Pair], name: str) -> str:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    axes.xaxis.set_major_formatter(FuncFormatter(_percent))
+    axes.xaxis.set_major_formatter(FuncFormatter(_format_percent))
     started = any(row.before for row in rows)
     if started:
         axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
     axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, with 95 % interval")
-    _legend(axes, 2)
+    _add_legend(axes, 2)
     told = (
-        f"{plain(row.mission)}, {row.split}: "
+        f"{escape_unseen(row.mission)}, {row.split}: "
         + (f"{row.before.accuracy:.1%} before, " if row.before else "")
         + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%})"
         for row in rows
     )
-    return svg(figure, name, "Accuracy by mission and split", "; ".join(told))
+    return render_svg(figure, name, "Accuracy by mission and split", "; ".join(told))
 
 
-def epochs(lines: dict[str, list[Point]], name: str) -> str:
+def draw_epochs(lines: dict[str, list[Point]], name: str) -> str:
     """Accuracy with intervals over epochs, a line for each split."""
-    figure, axes = _figure(210)
+    figure, axes = _make_figure(210)
     for split, points in lines.items():
         marker, line, shift = SPLIT_STYLES[split]
         heights = [point.accuracy for point in points]
@@ -105,18 +105,18 @@ def epochs(lines: dict[str, list[Point]], name: str) -> str:
     axes.set_xlim(-0.4, max(1, last) + 0.4)
     axes.set_ylim(max(0.0, min(point.low for point in known) // 0.1 / 10 - 0.02), 1.02)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(FuncFormatter(_percent))
-    _whole_numbers(axes)
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_percent))
+    _tick_whole_numbers(axes)
     axes.set_xlabel("epoch (0: before learning)", fontsize=LETTER)
-    _legend(axes, 3)
+    _add_legend(axes, 3)
     told = (f"{split}: " + ", ".join(f"epoch {p.epoch} {p.accuracy:.1%}" for p in points) for split, points in lines.items())
-    return svg(figure, name, "Accuracy by epoch and split", "; ".join(told))
+    return render_svg(figure, name, "Accuracy by epoch and split", "; ".join(told))
 
 
-def time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
+def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -> str:
     """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
     no gain is known, as without a gate, the rules alone."""
-    shown = furthest([each for each in attempts.tried if each.gain is not None], POINTS)
+    shown = keep_furthest([each for each in attempts.tried if each.gain is not None], POINTS)
     edits = [each for each in shown if not each.removes]
     kinds: list[tuple[str, str, str, list[Attempt]]] = [
         ("raced", ".", "seen", [each for each in edits if not each.test]),
@@ -127,23 +127,23 @@ def time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: str) -
     gains = any(some for *_, some in kinds)
     height = 300 if gains else 118
     figure = Figure(figsize=(WIDTH / 72, height / 72))
-    below = _axes(figure, (46, 40, WIDTH - 62, 56))
+    below = _add_axes(figure, (46, 40, WIDTH - 62, 56))
     if gains:
-        _gains(_axes(figure, (46, 116, WIDTH - 62, 148)), kinds, attempts.reflections)
+        _draw_gains(_add_axes(figure, (46, 116, WIDTH - 62, 148)), kinds, attempts.reflections)
         figure.text(4 / WIDTH, 287 / height, "gain per ticket", fontsize=LETTER, color=INK)
     counts = [count for _, count in rules]
     below.step([place for place, _ in rules], counts, where="post", color=INK, linewidth=1.5)
     below.set_ylim(-0.3, max(counts) * 1.15 + 0.7)
     below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
     below.set_xlim(0, attempts.reflections + 1)
-    _whole_numbers(below)
+    _tick_whole_numbers(below)
     below.set_xlabel("reflection", fontsize=LETTER)
     figure.text(4 / WIDTH, 101 / height, "rules beside G0", fontsize=LETTER, color=INK)
     told = ", ".join(f"{count} {outcome}" for outcome, count in attempts.outcomes) or "none"
-    return svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
+    return render_svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
 
 
-def _gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], reflections: int) -> None:
+def _draw_gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], reflections: int) -> None:
     """The upper half of the time line: ``kinds`` are (label, marker, colour, edits)."""
     for label, marker, colour, some in kinds:
         if some:
@@ -153,18 +153,18 @@ def _gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]], ref
             edge = COLOURS[colour] if small else PAPER
             axes.plot(places, gains, marker, label=label, color=COLOURS[colour], markeredgecolor=edge, **style)
     axes.axhline(0, color=SOFT, linewidth=1)
-    axes.yaxis.set_major_formatter(FuncFormatter(_signed))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_signed))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.tick_params(labelbottom=False)
     axes.set_xlim(0, reflections + 1)
-    _whole_numbers(axes)
-    _legend(axes, 4)
+    _tick_whole_numbers(axes)
+    _add_legend(axes, 4)
 
 
-def agreement(levels: Sequence[Agreed], name: str) -> str:
+def draw_agreement(levels: Sequence[AgreementLevel], name: str) -> str:
     """How many tickets so many answers agreed on, and how many of these were right."""
-    bars = _binned(levels)
-    figure, axes = _figure(190)
+    bars = _bin_levels(levels)
+    figure, axes = _make_figure(190)
     right, wrong = [each.right for _, each in bars], [each.wrong for _, each in bars]
     places = range(len(bars))
     axes.bar(places, right, color=COLOURS["right"], width=0.7, label="right")
@@ -175,37 +175,37 @@ def agreement(levels: Sequence[Agreed], name: str) -> str:
     axes.grid(axis="x", visible=False)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.set_xlabel("answers that agree with the verdict", fontsize=LETTER)
-    _legend(axes, 2)
+    _add_legend(axes, 2)
     told = (f"{label} agree: {each.right} right, {each.wrong} wrong" for label, each in bars)
-    return svg(figure, name, "Tickets by agreement", "; ".join(told))
+    return render_svg(figure, name, "Tickets by agreement", "; ".join(told))
 
 
-def clock(seconds: Sequence[float], name: str) -> str:
+def draw_clock(seconds: Sequence[float], name: str) -> str:
     """The time that passed, commit by commit."""
     passed, unit = [0.0], 60.0 if sum(seconds) >= 180 else 1.0
     for each in seconds:
         passed.append(passed[-1] + each / unit)
     stride = max(1, len(passed) // POINTS)
     kept = sorted({*range(0, len(passed), stride), len(passed) - 1})
-    figure, axes = _figure(170)
+    figure, axes = _make_figure(170)
     axes.plot(kept, [passed[i] for i in kept], color=INK, linewidth=1.5)
     axes.set_xlim(0, len(seconds))
     axes.set_ylim(0, max(passed[-1] * 1.05, 1e-3))
-    _whole_numbers(axes)
+    _tick_whole_numbers(axes)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.set_xlabel("commit", fontsize=LETTER)
     named = "minutes" if unit == 60 else "seconds"
     figure.text(4 / WIDTH, 156 / 170, named, fontsize=LETTER, color=INK)
-    return svg(figure, name, "Time by commit", f"{passed[-1]:.1f} {named} in {len(seconds)} commits")
+    return render_svg(figure, name, "Time by commit", f"{passed[-1]:.1f} {named} in {len(seconds)} commits")
 
 
-def _figure(height: float, left: float = 46, top: float = 28, bottom: float = 38) -> tuple[Figure, Axes]:
+def _make_figure(height: float, left: float = 46, top: float = 28, bottom: float = 38) -> tuple[Figure, Axes]:
     """A figure of one chart."""
     figure = Figure(figsize=(WIDTH / 72, height / 72))
-    return figure, _axes(figure, (left, bottom, WIDTH - left - 16, height - bottom - top))
+    return figure, _add_axes(figure, (left, bottom, WIDTH - left - 16, height - bottom - top))
 
 
-def _axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
+def _add_axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
     """Axes at (left, bottom, width, height), in units."""
     width, height = (size * 72 for size in figure.get_size_inches())
     axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
@@ -213,7 +213,7 @@ def _axes(figure: Figure, box: tuple[float, float, float, float]) -> Axes:
     return axes
 
 
-def _legend(axes: Axes, columns: int) -> None:
+def _add_legend(axes: Axes, columns: int) -> None:
     """Above the chart, on the right."""
     axes.legend(
         loc="lower right",
@@ -227,41 +227,41 @@ def _legend(axes: Axes, columns: int) -> None:
     )
 
 
-def _whole_numbers(axes: Axes) -> None:
+def _tick_whole_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
 
-def _percent(value: float, _: object = None) -> str:
+def _format_percent(value: float, _: object = None) -> str:
     return f"{value:.0%}"
 
 
-def _signed(value: float, _: object = None) -> str:
+def _format_signed(value: float, _: object = None) -> str:
     return f"{value * 100:+.0f}%" if value else "0"
 
 
-def _binned(levels: Sequence[Agreed]) -> list[tuple[str, Agreed]]:
+def _bin_levels(levels: Sequence[AgreementLevel]) -> list[tuple[str, AgreementLevel]]:
     """The levels by name; where there are too many, ten of them."""
     if len(levels) <= BINS:
         return [(f"{each.agreement:.0%}", each) for each in levels]
-    bins: dict[int, Agreed] = {}
+    bins: dict[int, AgreementLevel] = {}
     for each in levels:
         place = min(BINS - 1, int(each.agreement * BINS))
-        known = bins.get(place, Agreed(place / BINS, 0, 0))
-        bins[place] = Agreed(place / BINS, known.right + each.right, known.wrong + each.wrong)
+        known = bins.get(place, AgreementLevel(place / BINS, 0, 0))
+        bins[place] = AgreementLevel(place / BINS, known.right + each.right, known.wrong + each.wrong)
     return [(f"{place * BINS}+", bins[place]) for place in sorted(bins)]
 
 
-def _label(row: Pair, several: bool) -> str:
+def _make_label(row: Pair, several: bool) -> str:
     """The mission's name, as far as there is room for it, and the split where there are several."""
     split = f" {row.split}" if several else ""
-    room, name = ROOM - _wide(split), ""
-    for letter in plain(row.mission):
-        if _wide(f"{name}{letter}…") > room:
+    room, name = ROOM - _measure_width(split), ""
+    for letter in escape_unseen(row.mission):
+        if _measure_width(f"{name}{letter}…") > room:
             return f"{name.rstrip()}…{split}"
         name += letter
     return f"{name}{split}"
 
 
-def _wide(text: str) -> float:
+def _measure_width(text: str) -> float:
     """How wide a text is, at the most, in letters of the size that it is set in: matplotlib's font lacks many."""
     return sum(1.0 if east_asian_width(letter) in "WF" else 0.62 for letter in text)

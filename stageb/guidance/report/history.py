@@ -12,7 +12,7 @@ from stageb.guidance.types import Guidance, Operation, Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GuidanceStep:
     """A guidance, and how it came about."""
 
     guidance: Guidance
@@ -43,12 +43,12 @@ class Lineage:
         return value if isinstance(value, str) else ""
 
 
-def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[Step, ...]:
+def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, ...]:
     """Every guidance of a run: ``first``, and one more for each row of reflection.jsonl that applied an edit.
 
     Raises ``ValueError`` where a row names rules that the guidance does not have.
     """
-    steps = [Step(first)]
+    steps = [GuidanceStep(first)]
     for place, row in enumerate(rows, 1):
         if row.applied is not None:
             before = steps[-1].guidance
@@ -58,11 +58,13 @@ def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[Step, ...]:
                 for key in (edit.traded if edit else ())
             ]
             after = apply(before, [*row.operations_of(row.applied), *traded], row.reflection_id)
-            steps.append(Step(after, place, row.reflection_id, compare_rules(before, after)))
+            steps.append(GuidanceStep(after, place, row.reflection_id, compare_rules(before, after)))
     return tuple(steps)
 
 
-def lineages(steps: Sequence[Step], final: int, earned: Sequence[tuple[int, Mapping[str, float]]]) -> list[Lineage]:
+def trace_rules(
+    steps: Sequence[GuidanceStep], final: int, earned: Sequence[tuple[int, Mapping[str, float]]]
+) -> list[Lineage]:
     """The rules of step ``final``. ``earned`` are (guidance step, rule -> what it earns), in the order they were measured;
     one counts for a rule that has the same text since."""
     found, last = [], steps[final].guidance.step

@@ -19,12 +19,12 @@ from jinja2 import TemplateError as TemplateError  # of rows that lack what a te
 
 import stageb
 from stageb.guidance.report import charts
-from stageb.guidance.report.attempts import furthest
+from stageb.guidance.report.attempts import keep_furthest
 from stageb.guidance.report.charts import Pair, Point
-from stageb.guidance.report.history import Lineage, lineages
-from stageb.guidance.report.read import Mission, Run
-from stageb.guidance.report.svg import drawing
-from stageb.guidance.report.words import cut, percent, plain, span
+from stageb.guidance.report.history import Lineage, trace_rules
+from stageb.guidance.report.read import MissionReport, RunReport
+from stageb.guidance.report.svg import use_settings
+from stageb.guidance.report.words import escape_unseen, format_percent, format_span, shorten
 from stageb.guidance.splits import SPLITS
 from stageb.runs.folder import Row
 
@@ -63,7 +63,7 @@ class Section:
     """A mission, ready to be shown."""
 
     number: int
-    mission: Mission
+    mission: MissionReport
     pairs: list[tuple[Row | None, Row]]  # of metrics.jsonl: before and after, by split
     rules: list[Lineage]
     charts: Mapping[str, str]
@@ -74,10 +74,10 @@ class Section:
         return sum(not each.removes for each in self.mission.attempts.accepted)
 
 
-def page(run: Run) -> str:
+def render_page(run: RunReport) -> str:
     """The HTML of a run."""
-    sections = [_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
-    overview = _overview(run, sections)
+    sections = [_make_section(number, mission, run) for number, mission in enumerate(run.missions, 1)]
+    overview = _draw_overview(run, sections)
     style = (TEMPLATES / "report.css").read_text("utf-8")
     html = ""
     for share in SHARES:
@@ -92,57 +92,57 @@ def page(run: Run) -> str:
             "style": style,
             "digest": base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         }
-        html = _environment(limits, run).get_template("report.html").render(given)
+        html = _make_environment(limits, run).get_template("report.html").render(given)
         if len(html.encode("utf-8", "replace")) <= MOST_BYTES:
             break
     return html
 
 
-def _section(number: int, mission: Mission, run: Run) -> Section:
-    rules = lineages(mission.steps, mission.final, mission.attempts.earned)
+def _make_section(number: int, mission: MissionReport, run: RunReport) -> Section:
+    rules = trace_rules(mission.steps, mission.final, mission.attempts.earned)
     drawn: dict[str, str] = {}
     if number <= DETAILED:
-        with drawing():
-            drawn = dict(_drawn(number, mission, run.audit))
-    return Section(number, mission, _before_and_after(mission, run), rules, drawn)
+        with use_settings():
+            drawn = dict(_draw_charts(number, mission, run.audit))
+    return Section(number, mission, _pair_metrics(mission, run), rules, drawn)
 
 
-def _drawn(number: int, mission: Mission, audit: bool) -> Iterable[tuple[str, str]]:
+def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[tuple[str, str]]:
     """The charts of a mission that have something to show."""
     lines: dict[str, list[Point]] = {
-        split: _points(row for row in mission.metrics if row["split"] == split) for split in SPLITS
+        split: _make_points(row for row in mission.metrics if row["split"] == split) for split in SPLITS
     }
     lines = {split: points for split, points in lines.items() if points}
     if lines and not audit:
-        yield "epochs", charts.epochs(lines, f"m{number}-epochs")
+        yield "epochs", charts.draw_epochs(lines, f"m{number}-epochs")
     if mission.attempts.tried:
         counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
         ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
-        yield "edits", charts.time_line(mission.attempts, ends, f"m{number}-edits")
+        yield "edits", charts.draw_time_line(mission.attempts, ends, f"m{number}-edits")
     if mission.judged.agreed:
-        yield "agreement", charts.agreement(mission.judged.agreed, f"m{number}-agreement")
+        yield "agreement", charts.draw_agreement(mission.judged.agreed, f"m{number}-agreement")
 
 
-def _overview(run: Run, sections: list[Section]) -> dict[str, str]:
+def _draw_overview(run: RunReport, sections: list[Section]) -> dict[str, str]:
     splits = SPLITS if len(sections) <= FEW else ("test",)
-    with drawing():
+    with use_settings():
         rows = []
         for section in sections[:DETAILED]:
             mine = [(before, after) for before, after in section.pairs if after["split"] in splits] or section.pairs[-1:]
             for before, after in mine:
-                start = next(iter(_points([before] if before else [])), None)
-                rows += [Pair(section.mission.name, after["split"], start, point) for point in _points([after])]
-        drawn = {"pairs": charts.pairs(rows, "pairs")} if rows else {}
+                start = next(iter(_make_points([before] if before else [])), None)
+                rows += [Pair(section.mission.name, after["split"], start, point) for point in _make_points([after])]
+        drawn = {"pairs": charts.draw_pairs(rows, "pairs")} if rows else {}
         if sum(run.seconds) > 0:
-            drawn["clock"] = charts.clock(run.seconds, "clock")
+            drawn["clock"] = charts.draw_clock(run.seconds, "clock")
     return drawn
 
 
-def _points(rows: Iterable[Row]) -> list[Point]:
+def _make_points(rows: Iterable[Row]) -> list[Point]:
     return [Point(row["epoch"], row["acc"], *row["acc_interval"]) for row in rows if row["n"]]
 
 
-def _before_and_after(mission: Mission, run: Run) -> list[tuple[Row | None, Row]]:
+def _pair_metrics(mission: MissionReport, run: RunReport) -> list[tuple[Row | None, Row]]:
     """For each split the first row and the one of the guidance in force, where there are such; of an audit, the only one."""
     found: list[tuple[Row | None, Row]] = []
     step = mission.steps[mission.final].guidance.step
@@ -154,7 +154,7 @@ def _before_and_after(mission: Mission, run: Run) -> list[tuple[Row | None, Row]
     return found
 
 
-def _environment(limits: Limits, run: Run) -> jinja2.Environment:
+def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -164,27 +164,27 @@ def _environment(limits: Limits, run: Run) -> jinja2.Environment:
     )
 
     def said(text: str) -> str:
-        return cut(text, limits.letters)
+        return shorten(text, limits.letters)
 
-    def ticket(mission: Mission, key: str) -> Any:
+    def ticket(mission: MissionReport, key: str) -> Any:
         return run.tickets.get((mission.name, key))
 
     def words(name: str) -> str:
         return name.replace("_", " ")
 
     environment.filters |= {
-        "percent": percent,
-        "plain": plain,
-        "cut": cut,
+        "percent": format_percent,
+        "plain": escape_unseen,
+        "cut": shorten,
         "said": said,
         "words": words,
-        "span": span,
-        "furthest": furthest,
+        "span": format_span,
+        "furthest": keep_furthest,
     }
-    environment.globals |= {"ticket": ticket, "candidate_text": candidate_text}
+    environment.globals |= {"ticket": ticket, "candidate_text": show_candidate}
     return environment
 
 
-def candidate_text(candidate: Row) -> str:
+def show_candidate(candidate: Row) -> str:
     """What a candidate said: its reason, or all of it where it could not be read."""
     return str(candidate["reason"] if candidate["format_ok"] else candidate["text"]) or "(nothing)"

@@ -18,29 +18,29 @@ from stageb.guidance.files import tickets as ticket_files
 from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import from_json
 from stageb.guidance.files.reflection_file import REFLECTION, parse_row
-from stageb.guidance.report.attempts import Attempts, attempts
-from stageb.guidance.report.history import Step, replay
-from stageb.guidance.report.judged import Judged, judged
+from stageb.guidance.report.attempts import Attempts, list_attempts
+from stageb.guidance.report.history import GuidanceStep, replay
+from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
 from stageb.guidance.types import Ticket
 from stageb.runs.folder import Row, RunFolder
 
 
 @dataclass(frozen=True, slots=True)
-class Mission:
+class MissionReport:
     """One mission's part of a run."""
 
     name: str
     folder: str  # in the run's
     metrics: tuple[Row, ...]  # rows of metrics.jsonl
-    steps: tuple[Step, ...]  # the guidance as it grew; the first is what the mission started with
+    steps: tuple[GuidanceStep, ...]  # the guidance as it grew; the first is what the mission started with
     final: int  # which of the steps is in force: the one that val chose, the last one while none is chosen
     chosen: bool  # whether val has chosen
     attempts: Attempts  # edits, accepted and not
-    judged: Judged  # how tickets were judged
+    judged: TicketVerdicts  # how tickets were judged
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunReport:
     """A run, as far as its last commit."""
 
     folder: Path
@@ -51,7 +51,7 @@ class Run:
     spent: Mapping[str, int]  # rollouts, judged, reflections, tokens
     seconds: tuple[float, ...]  # between commits, all parts of an interrupted run together
     machine: Row  # run.json
-    missions: tuple[Mission, ...]
+    missions: tuple[MissionReport, ...]
     tickets: Mapping[tuple[str, str], Ticket]  # by mission and ticket_key; empty where they cannot be read any more
     no_tickets: str  # why; empty where they can
 
@@ -61,7 +61,9 @@ class Run:
         return self.config.jump_reflection
 
 
-def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None, named: Sequence[str] = ()) -> Run:
+def read_run(
+    folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None = None, named: Sequence[str] = ()
+) -> RunReport:
     """The run in ``folder``. ``tickets`` are those that it read; None: they are read again, if they still are the
     same, from the files ``named`` by the user, if any are.
 
@@ -74,8 +76,8 @@ def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None 
     state, shaping = files.commit["state"], files.commit["config"]
     why = ""
     if tickets is None:
-        tickets, why = _same_tickets(folder, config, str(shaping.get("tickets")), named)
-    return Run(
+        tickets, why = _read_same_tickets(folder, config, str(shaping.get("tickets")), named)
+    return RunReport(
         folder=folder,
         config=config,
         commits=files.commit["number"],
@@ -84,13 +86,13 @@ def read_run(folder: Path, config: LoopConfig, tickets: Sequence[Ticket] | None 
         spent=state["spent"],
         seconds=tuple(row["seconds"] for row in files.notes("timings.jsonl")),
         machine=files.machine(),
-        missions=tuple(_mission(files, first) for first in shaping["first_guidance"]),
+        missions=tuple(_read_mission(files, first) for first in shaping["first_guidance"]),
         tickets={(ticket.mission, ticket.key): ticket for ticket in tickets},
         no_tickets=why,
     )
 
 
-def _mission(files: RunFolder, first: Mapping[str, Any]) -> Mission:
+def _read_mission(files: RunFolder, first: Mapping[str, Any]) -> MissionReport:
     [(name, start)] = from_json(first, "commit.json").items()
     place = folder_of(name)
 
@@ -101,19 +103,19 @@ def _mission(files: RunFolder, first: Mapping[str, Any]) -> Mission:
     steps = replay(start, reflections)
     chosen = next((row["guidance_step"] for row in rows("choice.jsonl") if row["chosen"]), None)
     final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
-    return Mission(
+    return MissionReport(
         name=name,
         folder=place,
         metrics=tuple(rows("metrics.jsonl")),
         steps=steps,
         final=final,
         chosen=chosen is not None,
-        attempts=attempts(reflections),
-        judged=judged(rows("selections.jsonl"), rows("trajectories.jsonl"), steps[final].guidance.step),
+        attempts=list_attempts(reflections),
+        judged=count_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), steps[final].guidance.step),
     )
 
 
-def _same_tickets(folder: Path, config: LoopConfig, digest: str, named: Sequence[str]) -> tuple[Sequence[Ticket], str]:
+def _read_same_tickets(folder: Path, config: LoopConfig, digest: str, named: Sequence[str]) -> tuple[Sequence[Ticket], str]:
     """The run's tickets, if its files still hold what the run read; otherwise none, and why.
 
     A config that somebody else wrote names no files but those in or below the folder of the run, or the one that the user is

@@ -52,8 +52,8 @@ _KEPT = frozenset(
 
 
 @contextmanager
-def drawing() -> Iterator[None]:
-    """Within, matplotlib draws as ``svg`` expects it."""
+def use_settings() -> Iterator[None]:
+    """Within, matplotlib draws as ``render_svg`` expects it."""
     import logging
     import warnings
 
@@ -70,7 +70,7 @@ def drawing() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def svg(figure: Figure, name: str, title: str, description: str) -> str:
+def render_svg(figure: Figure, name: str, title: str, description: str) -> str:
     """``figure`` as an ``<svg>`` element for HTML; ``name`` sets its identifiers apart. Both texts are for people who do
     not see it."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -79,8 +79,8 @@ def svg(figure: Figure, name: str, title: str, description: str) -> str:
     written = io.BytesIO()
     figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(written.getvalue())
-    names = {reference: f"{name}-{number}" for number, reference in zip(count(), _references(root))}
-    drawn = _shape(root, names)
+    names = {reference: f"{name}-{number}" for number, reference in zip(count(), _find_references(root))}
+    drawn = _strip_element(root, names)
     for tag, text in (("desc", description), ("title", title)):
         told = ElementTree.Element(tag, {"id": f"{name}-{tag}"})
         told.text = text
@@ -94,17 +94,17 @@ def svg(figure: Figure, name: str, title: str, description: str) -> str:
     return ElementTree.tostring(drawn, encoding="unicode")
 
 
-def _references(root: ElementTree.Element) -> list[str]:
+def _find_references(root: ElementTree.Element) -> list[str]:
     """What elements refer to, in order."""
     values = (value for element in root.iter() for value in element.attrib.values())
     return list(dict.fromkeys(name for value in values for name in _REFERENCE.findall(value) if f"#{name}" not in _CLASSES))
 
 
-def _shape(element: ElementTree.Element, names: dict[str, str]) -> ElementTree.Element:
+def _strip_element(element: ElementTree.Element, names: dict[str, str]) -> ElementTree.Element:
     """The element without namespaces, styles, metadata and identifiers that nothing refers to."""
     made = ElementTree.Element(element.tag.removeprefix(f"{{{SVG}}}"))
     classes = []
-    for key, value in [*element.attrib.items(), *_declarations(element.attrib.get("style", ""))]:
+    for key, value in [*element.attrib.items(), *_parse_style(element.attrib.get("style", ""))]:
         if key in ("fill", "stroke") and value.startswith("#"):
             classes.append(f"{key[0]}-{_CLASSES[value]}")
         elif key == f"{{{XLINK}}}href":
@@ -112,14 +112,14 @@ def _shape(element: ElementTree.Element, names: dict[str, str]) -> ElementTree.E
         elif key == "id" and value in names:
             made.set("id", names[value])
         elif key in _KEPT and not value.startswith("rotate(-0 "):
-            made.set(key, _short(_REFERENCE.sub(lambda match: f"#{names[match[1]]}", value)))
+            made.set(key, _shorten_numbers(_REFERENCE.sub(lambda match: f"#{names[match[1]]}", value)))
     if classes:
         made.set("class", " ".join(classes))
     made.text = element.text if made.tag == "text" else None
     for child in element:
         tag = child.tag.removeprefix(f"{{{SVG}}}")
         if tag not in ("metadata", "style") and not tag.startswith("{"):
-            shape = _shape(child, names)
+            shape = _strip_element(child, names)
             if shape.tag == "g" and not shape.attrib:
                 made.extend(shape)
             elif len(shape) or shape.tag not in ("g", "defs"):
@@ -127,13 +127,13 @@ def _shape(element: ElementTree.Element, names: dict[str, str]) -> ElementTree.E
     return made
 
 
-def _declarations(style: str) -> Iterator[tuple[str, str]]:
+def _parse_style(style: str) -> Iterator[tuple[str, str]]:
     """The declarations of a style."""
     for declaration in style.split(";"):
         name, _, value = declaration.partition(":")
         yield name.strip(), value.strip()
 
 
-def _short(value: str) -> str:
+def _shorten_numbers(value: str) -> str:
     """Numbers at a tenth of a unit: as fine as a screen shows, and half the bytes."""
     return " ".join(_NUMBER.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), value).split())

@@ -25,12 +25,12 @@ def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=more)
     given = parser.parse_args(arguments)
     output = given.output or folder / REPORT
-    write(folder, config, output, files=given.tickets)
+    write_report(folder, config, output, files=given.tickets)
     print(f"Report: {output}")
     return 0
 
 
-def write(
+def write_report(
     folder: Path, config: LoopConfig, output: Path, tickets: Sequence[Ticket] | None = None, files: Sequence[str] = ()
 ) -> None:
     """Write the report of the run in ``folder`` to ``output``, as a whole or not at all.
@@ -44,7 +44,7 @@ def write(
     from stageb.guidance.report.read import read_run
 
     try:
-        html = page.page(read_run(folder, config, tickets, files))
+        html = page.render_page(read_run(folder, config, tickets, files))
     except (*UNLIKE_A_RUN, page.TemplateError) as error:
         what = f"{folder}: a file does not hold what a run writes ({shown(repr(error), 300)}); {REMEDY}"
         raise JournalError(shown(what)) from error
@@ -57,7 +57,7 @@ def at_the_end(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> s
     run is done whatever becomes of its report."""
     output = folder / REPORT
     try:
-        write(folder, config, output, tickets)
+        write_report(folder, config, output, tickets)
     except Exception as error:  # whatever it is
         why = shown(f"{type(error).__name__}: {error}", 300)
         return f"Report: none was written ({why}); once that is mended: stageb report {folder}"

@@ -56,8 +56,8 @@ def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
     pictures.pillow()
 
     def on_rank(world: World) -> int:
-        tickets = stream_images(config.tickets, asked(config))
-        rounds, looking = Rounds(Path(config.output), tickets, config.round_size), Looking(config, world)
+        tickets = stream_images(config.tickets, choose_prompt(config))
+        rounds, looking = Rounds(Path(config.output), tickets, config.round_size), SummarizingRanks(config, world)
         with closing(rounds):
             world.lead(_begin, rounds, config, fresh)
             while lines := world.lead(rounds.hand_out):
@@ -81,12 +81,12 @@ def _commit(rounds: Rounds[ImageLine], lines: Sequence[ImageLine], summaries: Se
     """Commit the lines of a round, their summaries filled in."""
     made, left = [], iter(summaries)
     for line in lines:
-        said = {**line.summaries, **{number: next(left) for number in missing(line)}}
+        said = {**line.summaries, **{number: next(left) for number in find_missing(line)}}
         made.append({**line.row, "per_image": {f"image_{number}": said[number] for number in sorted(said)}})
     rounds.commit(made, rounds.state)
 
 
-class Looking:
+class SummarizingRanks:
     """The ranks of a job that summarizes: each holds the model, and looks at its share of a round's images."""
 
     def __init__(self, config: SummarizeConfig, world: World) -> None:
@@ -97,7 +97,7 @@ class Looking:
     def summaries(self, lines: Sequence[ImageLine]) -> list[str]:
         """A summary of each image of ``lines`` that has none, in order: on rank 0, none elsewhere. The model is loaded
         first if it was not needed before."""
-        asked, size = requests(lines, self._config), self._config.micro_batch_size
+        asked, size = make_requests(lines, self._config), self._config.micro_batch_size
         groups = [asked[start : start + size] for start in range(0, len(asked), size)]
         if groups and self._engine is None:
             self._engine = load(self._config.model, self._world, use_images=True)
@@ -109,24 +109,24 @@ class Looking:
         return [one_line(each.text, LONGEST) or nothing for (each,) in self._engine.generate(group)]
 
 
-def requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
+def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
     """What is asked of the model for each image of ``lines`` that has no summary, in order."""
     decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
-    system, prompt = WORDS[config.language].system, asked(config)
+    system, prompt = WORDS[config.language].system, choose_prompt(config)
     found = []
     for line in lines:
         user = prompt.replace(MISSION, str(line.row.get("mission", "")))
-        for number in missing(line):
+        for number in find_missing(line):
             key = stream(config.seed, "summarize", str(line.row.get("group_id", "")), number)
             found.append(Request(Prompt(system, user, (line.images[number],)), decode_by, (key,)))
     return found
 
 
-def asked(config: SummarizeConfig) -> str:
+def choose_prompt(config: SummarizeConfig) -> str:
     """What the model is asked for each image."""
     return config.prompt or WORDS[config.language].prompt
 
 
-def missing(line: ImageLine) -> list[int]:
+def find_missing(line: ImageLine) -> list[int]:
     """The numbers of a line's images that have no summary yet."""
     return [number for number in line.images if number not in line.summaries]

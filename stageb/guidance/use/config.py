@@ -45,7 +45,7 @@ class UseConfig:
 
     def __post_init__(self) -> None:
         require(bool(self.guidance), "guidance", self.guidance, "name a run's folder, such as out/run, or a guidance.json")
-        files = ticket_files(self)
+        files = list_ticket_files(self)
         require(bool(files) and all(files), "tickets", self.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
         size = self.round_size
         require(size is None or size >= 1, "round_size", size, "at least 1, or null")
@@ -83,11 +83,11 @@ class EvaluateConfig(UseConfig):
         require(bool(self.output), "output", self.output, "name a folder")
 
 
-def round_size(config: UseConfig) -> int:
+def tickets_per_round(config: UseConfig) -> int:
     """Tickets of a round."""
     return config.round_size or GROUPS * config.sampler.micro_batch_size
 
 
-def ticket_files(config: UseConfig) -> list[str]:
+def list_ticket_files(config: UseConfig) -> list[str]:
     """The ticket files by name."""
     return [config.tickets] if isinstance(config.tickets, str) else config.tickets

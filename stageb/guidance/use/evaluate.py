@@ -17,10 +17,10 @@ from stageb.cli.parsing import from_keywords
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.config import EvaluateConfig, round_size, ticket_files
-from stageb.guidance.use.figures import ALL, Paired, counted, is_right
-from stageb.guidance.use.judging import Judging
-from stageb.guidance.use.learnt import digests, learnt
+from stageb.guidance.use.config import EvaluateConfig, list_ticket_files, tickets_per_round
+from stageb.guidance.use.figures import ALL, PairedComparison, count_verdicts, is_right
+from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
+from stageb.guidance.use.judging import JudgingRanks
 from stageb.guidance.use.predict import judge_all
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.source import TicketLine, stream_tickets
@@ -35,7 +35,7 @@ EVALUATION, WRONG, CHANGED = "evaluation.json", "wrong.jsonl", "changed.jsonl"
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class Evaluation:
     """What came of ``evaluate``."""
 
     folder: Path  # of its files
@@ -46,7 +46,7 @@ class Evaluated:
         return read_rows(self.folder / WRONG)
 
 
-def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Evaluated:
+def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Evaluation:
     """Say how good guidance is on labelled tickets, as ``stageb evaluate`` does.
 
     ``keys`` are those of that command: ``compare="out/second"``, ``output="evaluation"``, ``sampler={...}``, ...; ``config``
@@ -56,7 +56,7 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
     config: EvaluateConfig = from_keywords("evaluate", registry.tools()["evaluate"], given)
     _run(config, fresh)
     folder = Path(config.output)
-    return Evaluated(folder, json.loads((folder / EVALUATION).read_text(encoding="utf-8")))
+    return Evaluation(folder, json.loads((folder / EVALUATION).read_text(encoding="utf-8")))
 
 
 def main(config: EvaluateConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -70,20 +70,20 @@ Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
 
 
 def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
-    guidances = {PREDICTIONS: learnt(config.guidance, config.prompt)}
+    guidances = {PREDICTIONS: load_guidance(config.guidance, config.prompt)}
     if config.compare is not None:
-        guidances[COMPARED] = learnt(config.compare, config.prompt, "compare")
+        guidances[COMPARED] = load_guidance(config.compare, config.prompt, "compare")
 
     def on_rank(world: World) -> int:
-        world.agree("the guidance", repr([digests(guidance) for guidance in guidances.values()]))
+        world.agree("the guidance", repr([fingerprint_guidance(guidance) for guidance in guidances.values()]))
         tickets = stream_tickets(config)
         missions = set.intersection(*(set(guidance) for guidance in guidances.values()))
-        judging, folder = Judging(config, world), Path(config.output)
+        judging, folder = JudgingRanks(config, world), Path(config.output)
         for file, guidance in guidances.items():
-            rounds = Rounds(folder / file, tickets, round_size(config))
+            rounds = Rounds(folder / file, tickets, tickets_per_round(config))
             judge_all(world, judging, rounds, guidance, missions, fresh)
         if world.is_global_zero:
-            evaluation = _write(config, tickets, guidances)
+            evaluation = _write_evaluation(config, tickets, guidances)
             if show:
                 show(evaluation, list(islice(read_rows(folder / WRONG), ON_SCREEN)), folder)
         return 0
@@ -91,24 +91,28 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     return worlds.run(config.fabric, on_rank)
 
 
-def _write(
+def _write_evaluation(
     config: EvaluateConfig, tickets: TicketStream[TicketLine], guidances: Mapping[str, Mapping[str, Guidance]]
 ) -> dict[str, Any]:
     """Write what the rows come to; the content of evaluation.json. Raises ``JournalError`` where the disk refuses."""
     folder = Path(config.output)
-    evaluation: dict[str, Any] = {"guidance": config.guidance, "compare": config.compare, "tickets": ticket_files(config)}
+    evaluation: dict[str, Any] = {
+        "guidance": config.guidance,
+        "compare": config.compare,
+        "tickets": list_ticket_files(config),
+    }
     evaluation["figures"] = {
-        name: _figures(folder / file, guidance)
+        name: _count_file(folder / file, guidance)
         for name, (file, guidance) in zip(("guidance", "compare"), guidances.items(), strict=False)
     }
     with disk.reporting(folder):
-        _write_rows(folder / WRONG, _wrong(folder, tickets))
+        _write_rows(folder / WRONG, _find_wrong(folder, tickets))
         if config.compare is not None:
-            paired = Paired()
-            for one, other in _pairs(folder):
+            paired = PairedComparison()
+            for one, other in _pair_rows(folder):
                 paired.add(one, other)
-            evaluation["difference"] = _by_mission(paired.figures())
-            _write_rows(folder / CHANGED, _changed(folder))
+            evaluation["difference"] = _split_by_mission(paired.figures())
+            _write_rows(folder / CHANGED, _find_flipped(folder))
         compared = [COMPARED, CHANGED] if config.compare is not None else []
         evaluation["files"] = [EVALUATION, WRONG, PREDICTIONS, *compared]
         text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
@@ -116,40 +120,42 @@ def _write(
     return evaluation
 
 
-def _figures(path: Path, guidance: Mapping[str, Guidance]) -> dict[str, Any]:
+def _count_file(path: Path, guidance: Mapping[str, Guidance]) -> dict[str, Any]:
     """The figures of one guidance, each mission's with its step."""
-    taught = {mission: frozenset(_sources(each)) for mission, each in guidance.items()}
-    figures = _by_mission({mission: count.figures() for mission, count in counted(read_rows(path), taught).items()})
+    taught = {mission: frozenset(_taught_by(each)) for mission, each in guidance.items()}
+    figures = _split_by_mission(
+        {mission: count.figures() for mission, count in count_verdicts(read_rows(path), taught).items()}
+    )
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step
     return figures
 
 
-def _sources(guidance: Guidance) -> Iterator[str]:
+def _taught_by(guidance: Guidance) -> Iterator[str]:
     """The keys of the tickets that the rules say they were learnt from. What a user wrote may be anything."""
     for rule in guidance.rules:
         sources = rule.metadata.get("sources")
         yield from (key for key in (sources if isinstance(sources, list) else []) if isinstance(key, str))
 
 
-def _by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:
+def _split_by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {"all": figures[ALL], "missions": {mission: of for mission, of in figures.items() if mission != ALL}}
 
 
-def _pairs(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _pair_rows(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     return zip(read_rows(folder / PREDICTIONS), read_rows(folder / COMPARED), strict=True)
 
 
-def _wrong(folder: Path, tickets: TicketStream[TicketLine]) -> Iterator[dict[str, Any]]:
+def _find_wrong(folder: Path, tickets: TicketStream[TicketLine]) -> Iterator[dict[str, Any]]:
     """Rows of tickets that were judged wrong, with what they say."""
     for row, line in zip(read_rows(folder / PREDICTIONS), tickets.items(), strict=True):
         if not is_right(row):
             yield {**row, "per_image": dict(line.ticket.per_image)}
 
 
-def _changed(folder: Path) -> Iterator[dict[str, Any]]:
+def _find_flipped(folder: Path) -> Iterator[dict[str, Any]]:
     """Rows of tickets that one guidance judges rightly and the other one wrong."""
-    for one, other in _pairs(folder):
+    for one, other in _pair_rows(folder):
         if is_right(one) != is_right(other):
             yield {**one, "compared_verdict": other["verdict"], "compared_reason": other["reason"]}
 

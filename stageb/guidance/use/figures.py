@@ -17,7 +17,7 @@ Z = 1.959964  # of a 95 % interval
 
 
 @dataclass
-class Count:
+class Confusion:
     """Labelled tickets, by what was answered."""
 
     answered: dict[str, dict[str, int]] = field(
@@ -31,18 +31,18 @@ class Count:
     def figures(self) -> dict[str, Any]:
         """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
         return {
-            **_accuracy(self.answered),
-            "without_review": _accuracy(self.kept),
+            **_measure(self.answered),
+            "without_review": _measure(self.kept),
             "confusion": self.answered,
             "taught": self.taught,
         }
 
 
-def counted(rows: Iterable[Row], taught: Mapping[str, frozenset[str]]) -> dict[str, Count]:
+def count_verdicts(rows: Iterable[Row], taught: Mapping[str, frozenset[str]]) -> dict[str, Confusion]:
     """The tickets of each mission, and of all. ``taught`` holds, by mission, the tickets that its rules were learnt from."""
-    counts = {ALL: Count()}
+    counts = {ALL: Confusion()}
     for row in rows:
-        for count in (counts[ALL], counts.setdefault(row["mission"], Count())):
+        for count in (counts[ALL], counts.setdefault(row["mission"], Confusion())):
             verdict = row["verdict"] or "none"
             count.answered[row["label"]][verdict] += 1
             count.kept[row["label"]][verdict] += not row["review"]
@@ -56,7 +56,7 @@ def is_right(row: Row) -> bool:
 
 
 @dataclass
-class Paired:
+class PairedComparison:
     """The same tickets judged twice. A group counts once: its gain is the mean over its tickets, each of which gains 1 where
     it is right under the first guidance alone, and -1 where under the second alone."""
 
@@ -74,10 +74,10 @@ class Paired:
         for (mission, _), (gained, tickets) in self.gains.items():
             for gains in (by_mission[ALL], by_mission.setdefault(mission, [])):
                 gains.append(gained / tickets)
-        return {mission: compared(gains) for mission, gains in by_mission.items()}
+        return {mission: compare_gains(gains) for mission, gains in by_mission.items()}
 
 
-def compared(gains: list[float]) -> dict[str, Any]:
+def compare_gains(gains: list[float]) -> dict[str, Any]:
     """Two guidances on as many groups as there are ``gains``, each in [-1, 1], one at least.
 
     ``p`` is McNemar's exact test (1947), two-sided: the chance that groups won and lost part as far, either way, if each
@@ -98,7 +98,7 @@ def compared(gains: list[float]) -> dict[str, Any]:
     }
 
 
-def _accuracy(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+def _measure(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     n, right = sum(sum(each.values()) for each in answered.values()), answered["pass"]["pass"] + answered["fail"]["fail"]
     return {
         "acc": share(right, n),

@@ -14,28 +14,28 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.ranks import Group, grouped, load, map_tickets
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
-from stageb.guidance.use.config import UseConfig, round_size
-from stageb.guidance.use.rows import probabilities
-from stageb.guidance.use.source import TicketLine, by_mission
+from stageb.guidance.use.config import UseConfig, tickets_per_round
+from stageb.guidance.use.rows import weigh_verdicts
+from stageb.guidance.use.source import TicketLine, group_by_mission
 from stageb.job.world import Json, World
 
-Judged = tuple[Answers, float | None]
+TicketAnswers = tuple[Answers, float | None]
 """A ticket's answers, and how probable a pass is."""
 
 
-class Judging:
+class JudgingRanks:
     """The ranks of a job that judges tickets."""
 
     def __init__(self, config: UseConfig, world: World) -> None:
         self.config = config
         self._world = world
         self._engine: Engine | None = None
-        size = round_size(config)
+        size = tickets_per_round(config)
         self._group_size = rollout.group_size(size, size, config.sampler.micro_batch_size)
 
     def judge(
         self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance], on_tickets: Callable[[int], None]
-    ) -> list[Judged]:
+    ) -> list[TicketAnswers]:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
         self._engine = self._engine or load(self.config.model, self._world, self.config.sampler.use_images)
@@ -49,7 +49,7 @@ class Judging:
         tickets = [line.ticket for line in lines]
         return [
             group
-            for mission, positions in by_mission(lines).items()
+            for mission, positions in group_by_mission(lines).items()
             for group in grouped(tickets, positions, guidance[mission], self._group_size)
         ]
 
@@ -59,5 +59,5 @@ class Judging:
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
         weighed: list[float | None] = [None] * len(tickets)
         if config.probability and isinstance(self._engine, Scorer):
-            weighed = probabilities(tickets, answers, guidance, self._engine, words)
+            weighed = weigh_verdicts(tickets, answers, guidance, self._engine, words)
         return [[answers_to_plain(each), probability] for each, probability in zip(answers, weighed, strict=True)]

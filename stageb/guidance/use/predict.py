@@ -21,11 +21,11 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import Rule, rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.config import EvaluateConfig, PredictConfig, UseConfig, round_size, ticket_files
-from stageb.guidance.use.judging import Judged, Judging
-from stageb.guidance.use.learnt import digests, learnt
+from stageb.guidance.use.config import EvaluateConfig, PredictConfig, UseConfig, list_ticket_files, tickets_per_round
+from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
+from stageb.guidance.use.judging import JudgingRanks, TicketAnswers
 from stageb.guidance.use.rounds import Rounds
-from stageb.guidance.use.rows import Counts, counted, row
+from stageb.guidance.use.rows import Counts, add_counts, make_row
 from stageb.guidance.use.source import TicketLine, make_check, stream_tickets
 from stageb.job import world as worlds
 from stageb.job.world import World
@@ -37,7 +37,7 @@ NOT_SHAPING = ("guidance", "compare", "tickets", "output", "max_unreadable", "fa
 
 
 @dataclass(frozen=True)
-class Predicted:
+class Predictions:
     """What came of ``predict``: iterate over it for the rows, one at a time."""
 
     path: Path  # of the rows
@@ -47,7 +47,7 @@ class Predicted:
         return read_rows(self.path)
 
 
-def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Predicted:
+def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **keys: Any) -> Predictions:
     """Judge tickets under guidance, as ``stageb predict`` does.
 
     ``keys`` are those of that command: ``output="out.jsonl"``, ``sampler={"samples_per_decode": 1}``, ...; ``config`` may
@@ -57,14 +57,14 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: PredictConfig = from_keywords("predict", registry.tools()["predict"], given)
     _run(config, fresh)
-    return predicted(Path(config.output))
+    return read_predictions(Path(config.output))
 
 
-def predicted(path: Path) -> Predicted:
+def read_predictions(path: Path) -> Predictions:
     """What lies in a file of rows."""
     content = read_commit(path)
     assert content is not None  # it was just written
-    return Predicted(path, content["state"]["counts"])
+    return Predictions(path, content["state"]["counts"])
 
 
 def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
@@ -73,12 +73,12 @@ def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
 
 
 def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
-    guidance = learnt(config.guidance, config.prompt)
+    guidance = load_guidance(config.guidance, config.prompt)
 
     def on_rank(world: World) -> int:
-        world.agree("the guidance", repr(digests(guidance)))
-        rounds = Rounds(Path(config.output), stream_tickets(config), round_size(config))
-        judge_all(world, Judging(config, world), rounds, guidance, guidance, fresh)
+        world.agree("the guidance", repr(fingerprint_guidance(guidance)))
+        rounds = Rounds(Path(config.output), stream_tickets(config), tickets_per_round(config))
+        judge_all(world, JudgingRanks(config, world), rounds, guidance, guidance, fresh)
         if world.is_global_zero and show:
             show(rounds.path, rounds.state["counts"])
         return 0
@@ -88,7 +88,7 @@ def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None
 
 def judge_all(
     world: World,
-    judging: Judging,
+    judging: JudgingRanks,
     rounds: Rounds[TicketLine],
     guidance: Mapping[str, Guidance],
     missions: Collection[str],
@@ -120,7 +120,7 @@ def _begin(
         check = make_check(missions, once=isinstance(config, EvaluateConfig))
         return {"tickets": tickets.survey(check), "counts": {}}
 
-    rounds.begin(survey, lambda: fingerprint(config, guidance, tickets.digest()), fresh)
+    rounds.begin(survey, lambda: take_fingerprint(config, guidance, tickets.digest()), fresh)
 
 
 def _commit(
@@ -129,7 +129,7 @@ def _commit(
     guidance: Mapping[str, Guidance],
     rule: Rule,
     lines: Sequence[TicketLine],
-    judged: Sequence[Judged],
+    judged: Sequence[TicketAnswers],
 ) -> None:
     """Select a verdict for every ticket of a round, and commit their rows.
 
@@ -141,14 +141,14 @@ def _commit(
         check_readable(said, most, words, "max_unreadable", "few tickets would get a verdict")
     agreement = config.manual_review.min_verdict_agreement
     made = [
-        row(line, answers, passes, guidance[line.ticket.mission].step, agreement, rule)
+        make_row(line, answers, passes, guidance[line.ticket.mission].step, agreement, rule)
         for line, (answers, passes) in zip(lines, judged, strict=True)
     ]
-    rounds.commit(made, {**rounds.state, "counts": counted(rounds.state["counts"], made)})
+    rounds.commit(made, {**rounds.state, "counts": add_counts(rounds.state["counts"], made)})
 
 
-def fingerprint(config: UseConfig, guidance: Mapping[str, Guidance], digest: str) -> dict[str, Any]:
+def take_fingerprint(config: UseConfig, guidance: Mapping[str, Guidance], digest: str) -> dict[str, Any]:
     """What rows depend on, flat: keys, the tickets' bytes, the guidance."""
     plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
-    plain |= {"ticket files": ticket_files(config), "the tickets": digest}
-    return plain | {f"guidance of {mission}": said for mission, said in digests(guidance).items()}
+    plain |= {"ticket files": list_ticket_files(config), "the tickets": digest}
+    return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(guidance).items()}

@@ -18,7 +18,7 @@ Counts = dict[str, dict[str, int]]
 """By mission: how many tickets were answered pass, fail, or not at all ("none"), and how many a person should see."""
 
 
-def row(
+def make_row(
     line: TicketLine,
     answers: Answers,
     passes: float | None,
@@ -50,7 +50,7 @@ def row(
     }
 
 
-def probabilities(
+def weigh_verdicts(
     tickets: Sequence[Ticket], answers: Sequence[Answers], guidance: Guidance, engine: Scorer, words: Words
 ) -> list[float | None]:
     """How probable a pass is for each ticket, at temperature 1, beside a fail; None of one that was set aside."""
@@ -62,7 +62,7 @@ def probabilities(
     return found
 
 
-def counted(counts: Counts, rows: Sequence[Mapping[str, Any]]) -> Counts:
+def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]]) -> Counts:
     """``counts`` with further rows."""
     found = {mission: dict(of) for mission, of in counts.items()}
     for each in rows:

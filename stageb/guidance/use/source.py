@@ -9,7 +9,7 @@ from stageb.guidance.files.images import with_images
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.files.tickets import Entry, claim
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
-from stageb.guidance.use.config import EvaluateConfig, UseConfig, ticket_files
+from stageb.guidance.use.config import EvaluateConfig, UseConfig, list_ticket_files
 from stageb.untrusted.json_lines import FaultError
 
 
@@ -31,7 +31,7 @@ def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
         ticket = with_images(entry.ticket(labelled), file, config.sampler.use_images)
         return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN), ticket.label or None)
 
-    return TicketStream(ticket_files(config), read, config.columns)
+    return TicketStream(list_ticket_files(config), read, config.columns)
 
 
 def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], None]:
@@ -49,7 +49,7 @@ def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], 
     return check
 
 
-def by_mission(lines: Sequence[TicketLine]) -> Mapping[str, list[int]]:
+def group_by_mission(lines: Sequence[TicketLine]) -> Mapping[str, list[int]]:
     """Positions of the lines of each mission, missions in order of first appearance."""
     found: dict[str, list[int]] = {}
     for position, line in enumerate(lines):

@@ -31,15 +31,15 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     for name in ("guidance", "compare"):
         of = evaluation["figures"].get(name, {"missions": {}})
         for mission, figures in of["missions"].items():
-            drawn.add_row(Text(evaluation[name]), Text(mission), *_cells(figures))
+            drawn.add_row(Text(evaluation[name]), Text(mission), *_format_cells(figures))
         if len(of["missions"]) > 1:
-            drawn.add_row(Text(evaluation[name]), "all", *_cells(of["all"]))
+            drawn.add_row(Text(evaluation[name]), "all", *_format_cells(of["all"]))
     console.print(drawn)
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
     for mission, paired in evaluation.get("difference", {}).get("missions", {}).items():
-        console.print(f"\n{_said(mission, paired)}")
+        console.print(f"\n{_describe_difference(mission, paired)}")
     total = evaluation["figures"]["guidance"]["all"]
     count = total["fp"] + total["fn"] + total["unanswered"]
     if wrong:
@@ -51,7 +51,7 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     console.print(f"\nFiles: {', '.join(str(folder / name) for name in evaluation['files'])}")
 
 
-def _said(mission: str, paired: Mapping[str, Any]) -> str:
+def _describe_difference(mission: str, paired: Mapping[str, Any]) -> str:
     """Two guidances beside each other, in one line."""
     low, high = (100 * edge for edge in paired["difference_interval"])
     return (
@@ -61,7 +61,7 @@ def _said(mission: str, paired: Mapping[str, Any]) -> str:
     )
 
 
-def _cells(figures: Mapping[str, Any]) -> list[str]:
+def _format_cells(figures: Mapping[str, Any]) -> list[str]:
     low, high = figures["acc_interval"]
     counts = [figures["fp"], figures["fn"], figures["unanswered"], figures["n"] - figures["without_review"]["n"]]
     return [f"{figures['n']:,}", f"{figures['acc']:.1%} ({low:.1%}-{high:.1%})", *(f"{each:,}" for each in counts)]

@@ -61,7 +61,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Validated:
+class Validation:
     """What a fit would read, and cost at most."""
 
     tickets: dict[str, dict[str, int]]  # mission -> split -> tickets
@@ -79,22 +79,22 @@ class Validated:
         return None if self.rate is None else (self.rollouts + self.verdicts) / self.rate.verdicts_per_s
 
 
-def validate(**keys: Any) -> Validated:
+def validate(**keys: Any) -> Validation:
     """Check what ``stageb fit`` with the same ``keys`` would read, and say what it would cost, as ``stageb validate`` does.
 
     ``config`` may name a YAML file of keys. Raises ``stageb.InputError`` with everything that is wrong.
     """
     config: LoopConfig = from_keywords("validate", registry.LOOPS["guidance"], keys)
-    return validated(config)
+    return check_inputs(config)
 
 
 def main(config: LoopConfig) -> int:
     """The command."""
-    print("\n".join(said(validated(config))))
+    print("\n".join(describe(check_inputs(config))))
     return 0
 
 
-def validated(config: LoopConfig) -> Validated:
+def check_inputs(config: LoopConfig) -> Validation:
     """Read everything, load nothing. Raises ``InputError`` with everything that is wrong."""
     faults: list[BadLine] = []
     models = {"model": config.model} | ({"reflection.model": config.reflection.model} if config.reflection.model else {})
@@ -107,13 +107,13 @@ def validated(config: LoopConfig) -> Validated:
     try:
         inputs = read_inputs(config)
     except BadInputError as error:
-        raise BadInputError("places", [*faults, *error.bad, *_guidance_faults(config, error.bad)]) from None
+        raise BadInputError("places", [*faults, *error.bad, *_find_guidance_faults(config, error.bad)]) from None
     if faults:
         raise BadInputError("places", faults)
-    return _found(config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
+    return _assess(config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
 
 
-def said(found: Validated) -> list[str]:
+def describe(found: Validation) -> list[str]:
     """What the command prints."""
     lines = [
         f"{mission}: {', '.join(f'{count:,} {split}' for split, count in splits.items())} tickets"
@@ -124,8 +124,10 @@ def said(found: Validated) -> list[str]:
         lines.append(f"Prompts: {each.shortest:,} to {each.longest:,} tokens, half of them up to {each.median:,}")
     memory = found.memory
     if memory.weights is not None:
-        caches = f", caches up to {_shown(memory.caches)}" if memory.caches is not None else ""
-        lines.append(f"Memory of a rank: weights {_shown(memory.weights)}{caches}, and what a step of the model takes")
+        caches = f", caches up to {_format_bytes(memory.caches)}" if memory.caches is not None else ""
+        lines.append(
+            f"Memory of a rank: weights {_format_bytes(memory.weights)}{caches}, and what a step of the model takes"
+        )
     lines.append(
         f"At most {found.rollouts:,} rollouts, {found.verdicts:,} verdicts for the gate and {found.reflections:,} "
         "reflections; what accepted edits call for comes on top"
@@ -142,10 +144,10 @@ def said(found: Validated) -> list[str]:
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _found(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outline) -> Validated:
+def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outline) -> Validation:
     """What there is to say of sound inputs. Raises ``BadInputError`` for what does not fit the model."""
-    lengths = _lengths(config, inputs, model)
-    faults, notices = _unfit(config, inputs, model, lengths), []
+    lengths = _measure_prompts(config, inputs, model)
+    faults, notices = _find_misfits(config, inputs, model, lengths), []
     if faults:
         raise BadInputError("places", faults)
     limit, reflection = config.sampler.max_prompt_tokens, config.reflection
@@ -168,19 +170,19 @@ def _found(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outli
         notices.append("lengths are estimates; name the model's tokenizer with model.tokenizer")
     cost = Schedule(inputs.splits, config, config.runner.per_rank_rollout_batch_size).forecast()
     prompts = Lengths(min(lengths), int(statistics.median(lengths)), max(lengths), aside) if lengths else None
-    return Validated(
+    return Validation(
         tickets={name: {split: len(splits.of(split)) for split in SPLITS} for name, splits in inputs.splits.items()},
         prompts=prompts,
-        memory=Memory(model.weight_bytes, _caches(config, inputs, model, lengths)),
+        memory=Memory(model.weight_bytes, _estimate_caches(config, inputs, model, lengths)),
         rollouts=cost.rollouts,
         reflections=cost.reflections,
         verdicts=cost.judged,
-        rate=_rate(config),
+        rate=_find_rate(config),
         notices=notices,
     )
 
 
-def _guidance_faults(config: LoopConfig, told: Sequence[BadLine]) -> list[BadLine]:
+def _find_guidance_faults(config: LoopConfig, told: Sequence[BadLine]) -> list[BadLine]:
     """What is wrong with the guidance to start from, unless it was ``told`` already."""
     try:
         if config.guidance.path:
@@ -190,7 +192,7 @@ def _guidance_faults(config: LoopConfig, told: Sequence[BadLine]) -> list[BadLin
     return []
 
 
-def _lengths(config: LoopConfig, inputs: Inputs, model: Outline) -> list[int]:
+def _measure_prompts(config: LoopConfig, inputs: Inputs, model: Outline) -> list[int]:
     """The length of every ticket's prompt, in tokens; none where only the loaded model could tell."""
     if model.count_tokens is None:
         return []
@@ -202,7 +204,7 @@ def _lengths(config: LoopConfig, inputs: Inputs, model: Outline) -> list[int]:
     return lengths
 
 
-def _unfit(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> list[BadLine]:
+def _find_misfits(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> list[BadLine]:
     """What the model cannot do."""
     faults = []
     if config.gating.judge_by == "probability" and model.scores is False:
@@ -223,7 +225,7 @@ def _unfit(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence
     return faults
 
 
-def _caches(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> int | None:
+def _estimate_caches(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequence[int]) -> int | None:
     """Bytes of keys and values while the longest tickets of a mission are read together, each answer at full length. What a
     mission's prompts share is read once."""
     if model.cache_bytes is None or model.count_tokens is None:
@@ -241,14 +243,14 @@ def _caches(config: LoopConfig, inputs: Inputs, model: Outline, lengths: Sequenc
     return most * model.cache_bytes
 
 
-def _rate(config: LoopConfig) -> Rate | None:
+def _find_rate(config: LoopConfig) -> Rate | None:
     """How fast the latest run in ``output.root`` was that had this model and this sampler."""
-    wanted = _of_model(flatten(asdict(config)))
+    wanted = _pick_model_keys(flatten(asdict(config)))
     folders = [path.parent for path in Path(config.output.root).glob(f"*/{COMMIT}")]
     for folder in sorted(folders, key=lambda folder: (folder / COMMIT).stat().st_mtime, reverse=True):
         run = RunFolder(folder)
         try:
-            if _of_model(run.commit["config"]) == wanted:
+            if _pick_model_keys(run.commit["config"]) == wanted:
                 spent, facts = run.commit["state"]["spent"], run.machine()
                 seconds = sum(row["seconds"] for row in run.notes("timings.jsonl"))
                 machine = f"{facts['world_size']} x {facts['device_name']}"
@@ -258,9 +260,9 @@ def _rate(config: LoopConfig) -> Rate | None:
     return None
 
 
-def _of_model(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _pick_model_keys(flat: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in flat.items() if key.startswith(("model.", "sampler.")) and key not in HOW_ASKED}
 
 
-def _shown(size: int) -> str:
+def _format_bytes(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"

@@ -11,7 +11,7 @@ from stageb.errors import BadInputError
 from stageb.guidance.config import GateConfig
 from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, read_guidance, to_json
 from stageb.guidance.gate.budget import dealt, spent_on
-from stageb.guidance.govern.shared import Change
+from stageb.guidance.govern.shared import GuidanceChange
 from stageb.guidance.govern.shared import apply as apply_change
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import apply
@@ -176,13 +176,13 @@ def test_a_step_back_does_not_give_back_what_was_spent(tmp_path: Path) -> None:
     path = tmp_path / "shared.json"
     rules = (Rule("G0", "headline"),)
     for guidance in (Guidance("m", 0, rules, 1), Guidance("m", 1, (*rules, Rule("G1", "Fail if a is b.")), 2, SPENT)):
-        apply_change(path, Change("promoted from", "", guidance, new=True), lambda before, after: True)
+        apply_change(path, GuidanceChange("promoted from", "", guidance, new=True), lambda before, after: True)
     assert read_guidance(f"{path}@0")["m"] == Guidance("m", 0, rules, 1, SPENT)
     by_hand = Guidance("m", 9, (*rules, Rule("G1", "Fail if c is d.")), 2)
-    apply_change(path, Change("promoted from", "", by_hand, new=True), lambda before, after: True)
+    apply_change(path, GuidanceChange("promoted from", "", by_hand, new=True), lambda before, after: True)
     assert read_guidance(path)["m"].spent == SPENT
     more = replace(by_hand, spent=SPENT.plus(SPENT))  # the same rules, on which a run has spent more
-    apply_change(path, Change("promoted from", "", more, new=True), lambda before, after: True)
+    apply_change(path, GuidanceChange("promoted from", "", more, new=True), lambda before, after: True)
     assert read_guidance(path)["m"].spent == SPENT.plus(SPENT)
 
 

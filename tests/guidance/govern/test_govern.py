@@ -187,7 +187,7 @@ def test_a_change_made_meanwhile_is_asked_about_anew(here: Path, asked: Asked, m
     code, out, _ = asked("promote", "out/run", "--to", "shared.json")
     assert code == 0
     assert "~ G1. Fail if state is [-worn-]{+torn+}." in out
-    assert [row["step"] for row in history_file.rows(Path("shared.json"))] == [0, 1]
+    assert [row["step"] for row in history_file.read_history(Path("shared.json"))] == [0, 1]
 
 
 def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
 
     processes = [child(promote(number)) for number in range(count)]
     assert [os.waitpid(process, 0)[1] for process in processes] == [0] * count
-    kept, rows = load_seed(shared), list(history_file.rows(shared))
+    kept, rows = load_seed(shared), list(history_file.read_history(shared))
     assert sorted(kept) == ["m0", "m1", "m2"]
     assert len(rows) == count
     for mission, guidance in kept.items():
@@ -212,11 +212,11 @@ def test_many_may_promote_at_once_and_be_killed(tmp_path: Path) -> None:
         }
         assert len({row["step"] for row in rows if row["mission"] == mission}) == 2
         assert read_guidance(f"{shared}@{guidance.step}", mission) == {mission: guidance}
-    with history_file.path_of(shared).open("ab") as cut:  # as a crash would leave it
+    with history_file.history_path(shared).open("ab") as cut:  # as a crash would leave it
         cut.write(b'{"mission": "m0", "st')
-    assert list(history_file.rows(shared)) == rows
+    assert list(history_file.read_history(shared)) == rows
     promote(0)()
-    assert len(list(history_file.rows(shared))) == count + (load_seed(shared)["m0"] != kept["m0"])
+    assert len(list(history_file.read_history(shared))) == count + (load_seed(shared)["m0"] != kept["m0"])
 
 
 def test_nothing_that_a_file_holds_moves_the_terminal(here: Path, asked: Asked) -> None:

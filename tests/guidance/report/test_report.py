@@ -24,8 +24,8 @@ from stageb.errors import InputError
 from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.report import REPORT, write
 from stageb.guidance.report import page as pages
-from stageb.guidance.report.read import Run, read_run
-from stageb.guidance.report.words import plain
+from stageb.guidance.report.read import RunReport, read_run
+from stageb.guidance.report.words import escape_unseen
 from stageb.store.journal import safe_name
 
 ASKS = {"script", "iframe", "img", "link", "object", "embed", "form", "base", "audio", "video", "image", "foreignobject"}
@@ -64,7 +64,7 @@ class Parsed(HTMLParser):
         return [value for _, attribute, value in self.attributes if attribute == name]
 
 
-def read(root: Path) -> Run:
+def read(root: Path) -> RunReport:
     config = parse(["--config", str(root / "run" / "config.yaml")]).config
     return read_run(root / "run", config)
 
@@ -102,7 +102,7 @@ def test_nothing_in_it_runs_or_asks_for_anything(root: Path) -> None:
     assert followed
     assert {reference for reference in followed if reference[1:] not in names or reference[0] != "#"} == set()
     text = "".join(parsed.text)
-    assert plain(HOSTILE) in text
+    assert escape_unseen(HOSTILE) in text
     assert "\\u202eover\\u2066ride\\u200f" in text
     assert "(5,000 characters)" in text
     assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\0]", page(root))
@@ -226,13 +226,13 @@ def test_a_long_run_is_cut_to_size_and_says_so(root: Path, monkeypatch: pytest.M
     run = read(root)
     many = replace(run, missions=tuple(replace(run.missions[n % 2], name=f"mission {n}") for n in range(8)))
     monkeypatch.setattr(pages, "DETAILED", 6)
-    monkeypatch.setattr(pages, "_drawn", lambda number, mission, audit: ())
-    html = pages.page(many)
+    monkeypatch.setattr(pages, "_draw_charts", lambda number, mission, audit: ())
+    html = pages.render_page(many)
     assert "The first 6 of 8 missions" in html
     assert "mission 7" in html
     most = len(html) * 2 // 3
     monkeypatch.setattr(pages, "MOST_BYTES", most)
-    smaller = pages.page(many)
+    smaller = pages.render_page(many)
     assert len(smaller.encode()) <= most
     assert "worst are shown" in smaller
 
@@ -267,15 +267,15 @@ def test_files_of_another_program_are_refused(root: Path, tmp_path: Path) -> Non
 @settings(max_examples=40)
 @given(st.text(max_size=40))
 def test_what_is_shown_is_visible(text: str) -> None:
-    assert all(letter.isprintable() or letter in "\n\u3000" for letter in plain(text))
-    plain(text).encode("utf-8")
+    assert all(letter.isprintable() or letter in "\n\u3000" for letter in escape_unseen(text))
+    escape_unseen(text).encode("utf-8")
 
 
 def test_writing_leaves_the_old_page_or_the_new_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(run: Run) -> str:
+    def fails(run: RunReport) -> str:
         raise MemoryError("too much")
 
-    monkeypatch.setattr(pages, "page", fails)
+    monkeypatch.setattr(pages, "render_page", fails)
     before = page(root)
     said = write.at_the_end(root / "run", read(root).config, [])
     assert "MemoryError: too much" in said

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.use.figures import ALL, Paired, compared, counted
+from stageb.guidance.use.figures import ALL, PairedComparison, compare_gains, count_verdicts
 
 VERDICT = st.sampled_from(["pass", "fail", None])
 ROW = st.fixed_dictionaries(
@@ -27,7 +27,7 @@ ROW = st.fixed_dictionaries(
 
 @given(st.lists(ROW, min_size=1, max_size=30))
 def test_counts_are_those_of_a_table(rows: list[dict[str, Any]]) -> None:
-    counts = counted(rows, {"a": frozenset({"1::pass"})})
+    counts = count_verdicts(rows, {"a": frozenset({"1::pass"})})
     for mission, count in counts.items():
         of = [row for row in rows if mission in (ALL, row["mission"])]
         figures = count.figures()
@@ -45,7 +45,7 @@ def test_p_is_how_often_fair_coins_part_as_far(won: int, lost: int) -> None:
     falls = [abs(2 * sum(coins) - won - lost) >= abs(won - lost) for coins in product((0, 1), repeat=won + lost)]
     expected = Fraction(sum(falls), len(falls))
     for drawn in (0, 3):
-        found = compared([1.0] * won + [-1.0] * lost + [0.0] * (drawn + (not won + lost)))
+        found = compare_gains([1.0] * won + [-1.0] * lost + [0.0] * (drawn + (not won + lost)))
         assert found["p"] == pytest.approx(float(expected), abs=1e-12)
         assert (found["won"], found["lost"]) == (won, lost)
 
@@ -55,7 +55,7 @@ def test_the_interval_is_bonett_and_prices_where_groups_are_single_tickets(won: 
     n = won + lost + drawn
     better, worse = (won + 1) / (n + 2), (lost + 1) / (n + 2)
     half = 1.959964 * sqrt((better + worse - (better - worse) ** 2) / (n + 2))
-    found = compared([1.0] * won + [-1.0] * lost + [0.0] * drawn)
+    found = compare_gains([1.0] * won + [-1.0] * lost + [0.0] * drawn)
     low, high = found["difference_interval"]
     assert low == pytest.approx(max(-1, better - worse - half), abs=1e-6)
     assert high == pytest.approx(min(1, better - worse + half), abs=1e-6)
@@ -64,7 +64,7 @@ def test_the_interval_is_bonett_and_prices_where_groups_are_single_tickets(won: 
 
 @given(st.lists(st.tuples(ROW, VERDICT), min_size=1, max_size=30))
 def test_a_group_counts_once(pairs: list[tuple[dict[str, Any], str | None]]) -> None:
-    paired = Paired()
+    paired = PairedComparison()
     groups: dict[tuple[str, str], list[int]] = {}
     for one, verdict in pairs:
         paired.add(one, {**one, "verdict": verdict})

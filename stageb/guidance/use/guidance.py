@@ -19,7 +19,7 @@ from stageb.store import trust
 OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
 
 
-def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
+def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     """What the run that ``values["guidance"]`` names gives in the place of defaults, as far as a folder may; nothing of a
     file.
 
@@ -35,7 +35,7 @@ def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
     return trust.taken(str(folder), {name: plain[name] for name in OF_RUN}, defaults(LoopConfig))
 
 
-def learnt(source: str, prompt: PromptConfig, key: str = "guidance") -> dict[str, Guidance]:
+def load_guidance(source: str, prompt: PromptConfig, key: str = "guidance") -> dict[str, Guidance]:
     """Every mission's guidance that ``source`` names, as ``read_guidance`` reads it; ``key`` is where the config names it.
 
     Raises ``ConfigError`` where there is none, ``InputError`` where it cannot be used.
@@ -45,7 +45,7 @@ def learnt(source: str, prompt: PromptConfig, key: str = "guidance") -> dict[str
     return read_guidance(source, words=words_of(prompt))
 
 
-def digests(guidance: Mapping[str, Guidance]) -> dict[str, str]:
+def fingerprint_guidance(guidance: Mapping[str, Guidance]) -> dict[str, str]:
     """A short name for what each mission's guidance tells a model."""
     return {
         mission: f"step {each.step}, {hashlib.blake2b(rule_lines(each).encode(), digest_size=8).hexdigest()}"

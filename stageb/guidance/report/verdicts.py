@@ -17,7 +17,7 @@ WORST = 50  # tickets kept, at the most, of which a page shows fewer
 
 
 @dataclass(slots=True)
-class Count:
+class VerdictCounts:
     """The verdicts on a split's tickets in one epoch."""
 
     split: str
@@ -40,7 +40,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class WrongTicket:
     """How often a ticket was judged wrong, and how it was judged last: under the guidance in force, where it was."""
 
     row: Row  # of selections.jsonl
@@ -50,7 +50,7 @@ class Wrong:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
+class AgreementLevel:
     """Tickets on which an equal share of answers agreed."""
 
     agreement: float
@@ -69,40 +69,42 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TicketVerdicts:
     """What selections.jsonl and trajectories.jsonl say of a mission."""
 
-    counts: tuple[Count, ...]  # one per split, under the guidance in force where it was judged under that
+    counts: tuple[VerdictCounts, ...]  # one per split, under the guidance in force where it was judged under that
     present: int  # tickets that were judged under the guidance in force
     wrong: int  # of these, judged wrong
     stale: int  # judged wrong, and under earlier guidance alone
-    worst: tuple[Wrong, ...]  # of ``wrong``, of ``stale`` where none was judged under the guidance in force; worst first
+    worst: tuple[
+        WrongTicket, ...
+    ]  # of ``wrong``, of ``stale`` where none was judged under the guidance in force; worst first
 
     @property
-    def held_out(self) -> list[Count]:
+    def held_out(self) -> list[VerdictCounts]:
         """The counts of val and test."""
         return [count for count in self.counts if count.split != "train"]
 
     @property
-    def agreed(self) -> list[Agreed]:
+    def agreed(self) -> list[AgreementLevel]:
         """Agreement over val and test, over train where neither was judged; the least agreement first."""
         counts = self.held_out or self.counts
         total = sum((count.agreement for count in counts), Counter[tuple[float, bool]]())
         levels = sorted({level for level, _ in total})
-        return [Agreed(level, total[level, True], total[level, False]) for level in levels]
+        return [AgreementLevel(level, total[level, True], total[level, False]) for level in levels]
 
 
-def judged(selections: Iterable[Row], trajectories: Iterable[Row], final_step: int) -> Judged:
+def count_verdicts(selections: Iterable[Row], trajectories: Iterable[Row], final_step: int) -> TicketVerdicts:
     """What was judged, and how. ``final_step`` is that of the guidance in force; rows are of one mission, in their order."""
-    counts: dict[tuple[str, int], Count] = {}
-    latest: dict[str, Wrong] = {}
+    counts: dict[tuple[str, int], VerdictCounts] = {}
+    latest: dict[str, WrongTicket] = {}
     for row in selections:
-        counts.setdefault((row["split"], row["epoch"]), Count(row["split"], row["epoch"])).add(row)
+        counts.setdefault((row["split"], row["epoch"]), VerdictCounts(row["split"], row["epoch"])).add(row)
         known = latest.get(row["ticket_key"])
         times, off = (known.judged, known.wrong) if known else (0, 0)
         stays = known and known.row["guidance_step"] == final_step != row["guidance_step"]
         kept = known.row if known and stays else row
-        latest[row["ticket_key"]] = Wrong(kept, times + 1, off + (not row["label_match"]))
+        latest[row["ticket_key"]] = WrongTicket(kept, times + 1, off + (not row["label_match"]))
     final = []
     for split in SPLITS:
         of_split = [count for count in counts.values() if count.split == split]
@@ -113,11 +115,11 @@ def judged(selections: Iterable[Row], trajectories: Iterable[Row], final_step: i
     ranked = sorted(
         wrong if present else stale, key=lambda each: (-each.wrong, -each.row["vote_strength"], each.row["ticket_key"])
     )
-    worst = _with_candidates(ranked[:WORST], trajectories)
-    return Judged(tuple(final), len(present), len(wrong), len(stale), worst)
+    worst = _add_candidates(ranked[:WORST], trajectories)
+    return TicketVerdicts(tuple(final), len(present), len(wrong), len(stale), worst)
 
 
-def _with_candidates(worst: list[Wrong], trajectories: Iterable[Row]) -> tuple[Wrong, ...]:
+def _add_candidates(worst: list[WrongTicket], trajectories: Iterable[Row]) -> tuple[WrongTicket, ...]:
     wanted: dict[tuple[str, int, str], list[Row]] = {_place(each.row): [] for each in worst}
     if wanted:
         for row in trajectories:
