@@ -39,9 +39,8 @@ TORCHLESS = "__init__ boxes config correct data imports inputs predictions progr
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
-    "stageb/cli/parsing": {"jsonargparse", "yaml"},
-    "stageb/cli/completion": {"shtab"},
-    "stageb/cli/draft": {"yaml"},
+    "stageb/cli/parsing": {"jsonargparse"},
+    "stageb/cli/completion": {"jsonargparse", "shtab"},
     "stageb/untrusted/strict_yaml": {"yaml"},
     "stageb/job/world": {"lightning", "torch"},
     "stageb/untrusted/pictures": {"PIL"},

@@ -1,4 +1,5 @@
-"""Shell completion: a script for bash, zsh and others, made by shtab from the command table and the config dataclasses.
+"""Shell completion: a script for bash, zsh and others, made by jsonargparse and shtab from the command table and the config
+dataclasses.
 
 The script is whole in itself: no key press starts Python. It knows the keys of all loops, since it cannot see which one a
 config names.
@@ -8,14 +9,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from dataclasses import is_dataclass
+from functools import reduce
+from operator import or_
+from typing import Any, Literal
 
 import shtab
+from jsonargparse import ArgumentParser
 
+from stageb import __version__
 from stageb.cli import registry
-from stageb.cli.draft import LOOP, choices, dotted, section_of
-from stageb.cli.parsing import FLAGS
+from stageb.cli.draft import choices, dotted
+from stageb.cli.registry import Loop, Tool
 from stageb.engines import ENGINES
 from stageb.errors import InputError
 
@@ -32,51 +37,43 @@ def script(arguments: Sequence[str], summaries: Mapping[str, str], of_runs: Coll
     if len(arguments) != 1 or arguments[0] not in SHELLS:
         remedy = 'such as: eval "$(stageb completion bash)", in ~/.bashrc'
         raise InputError(f"stageb completion: name your shell, one of {', '.join(SHELLS)}, {remedy}")
-    return str(shtab.complete(_parser(summaries, of_runs), shell=arguments[0]))
+    return _parser(summaries, of_runs).get_completion_script(f"shtab-{arguments[0]}")
 
 
-def _parser(summaries: Mapping[str, str], of_runs: Collection[str]) -> argparse.ArgumentParser:
-    """A parser with every command, key and value that can be told beforehand; it parses nothing."""
-    parser = argparse.ArgumentParser(prog="stageb")
-    parser.add_argument("--version", action="store_true")
-    table = parser.add_subparsers()
+def _parser(summaries: Mapping[str, str], of_runs: Collection[str]) -> ArgumentParser:
+    """A parser with every command and key; it parses nothing."""
+    parser = ArgumentParser(prog="stageb", version=__version__)
+    table = parser.add_subcommands()
     tools = registry.tools()
     for name, summary in summaries.items():
-        command = table.add_parser(name, help=summary.replace("%", "%%"))
+        command = ArgumentParser()
         if name == "completion":
             command.add_argument("shell", choices=SHELLS)
         elif name in ("fit", "validate"):
-            _add_keys(command, list(registry.LOOPS.values()), {LOOP: list(registry.LOOPS), "fresh": None})
+            _add_keys(command, list(registry.LOOPS.values()), fresh=True)
         elif name in tools and tools[name].config:
-            _add_keys(command, [tools[name]], {"fresh": None} if tools[name].fresh else {})
+            _add_keys(command, [tools[name]], tools[name].fresh)
         if name in of_runs or (name in tools and not tools[name].config):
             _files(command.add_argument("run", nargs="*"))
+        table.add_subcommand(name, command, help=summary.replace("%", "%%"))
     return parser
 
 
-def _add_keys(command: argparse.ArgumentParser, entries: Sequence[Any], more: Mapping[str, Sequence[str] | None]) -> None:
-    """Every key of the configs of ``entries`` as an option; of ``more`` those with these values, or with none."""
+def _add_keys(command: ArgumentParser, entries: Sequence[Loop | Tool], fresh: bool) -> None:
+    """Every key of the configs of ``entries`` as an option, but for sections, of which no value is written on a line."""
     annotations: dict[str, list[Any]] = {}
     for entry in entries:
         for key, annotation in dotted(registry.config_of(entry)):
-            annotations.setdefault(key, []).extend(choices(annotation))
+            annotations.setdefault(key, []).extend(each for each in choices(annotation) if not is_dataclass(each))
     _files(command.add_argument("--config"))
-    for flag in sorted({*FLAGS, *more} - {"help", *annotations} - ({"fresh"} - more.keys())):
+    for flag in ["print_config", *["fresh"] * fresh]:
         command.add_argument(f"--{flag}", action="store_true")
-    for key, either in sorted(annotations.items()):
-        values = more.get(key) or _values(key, either)
-        if values or not all(section_of(annotation) for annotation in either):
-            option = command.add_argument(f"--{key}", choices=values or None)
-            if not values and key.rpartition(".")[2] in FILES:
+    for key, kinds in sorted(annotations.items()):
+        if kinds:
+            engine = Literal[tuple(ENGINES)] if key.endswith("model.engine") else None
+            option = command.add_argument(f"--{key}", type=engine or reduce(or_, kinds))
+            if key.rpartition(".")[2] in FILES:
                 _files(option)
-
-
-def _values(key: str, either: Sequence[Any]) -> list[str]:
-    """The values that a key may have, where they can be listed."""
-    words = [word for annotation in either if get_origin(annotation) is Literal for word in get_args(annotation)]
-    words += ["true", "false"] if bool in either else []
-    words += list(ENGINES) if key.endswith("model.engine") else []
-    return list(dict.fromkeys([*words, "null"] if words and NoneType in either else words))
 
 
 def _files(option: argparse.Action) -> None:

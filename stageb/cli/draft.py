@@ -7,8 +7,13 @@ mistake is told in the words of a config file, with the place at which it stands
 An option for a section may give several of its keys at once: ``--columns mission=Station,label=Result``; a list is given
 item by item, ``texts=part,texts=state``.
 
-Keys that nobody knows are gathered, so that one reading mends them all; a wrong value is told at once. Ranges are checked by
-the dataclasses themselves, at the end.
+Keys that nobody knows and values of a wrong type are gathered, so that one reading mends them all. Ranges are checked by the
+dataclasses themselves, at the end.
+
+jsonargparse prints the help and makes the completion from the same dataclasses. It does not parse: configs are handed on by
+others, and its release 4.53 imports what a value names, reads the file that is named in a section's place, makes a null of
+a quoted ``'null'``, knows no lines, and ends the process at ``--seed [[[[...``. Keeping that from it takes the walk below,
+after which nothing is left to parse (``lab/notes/parsing.md`` has the figures).
 """
 
 from __future__ import annotations
@@ -16,23 +21,47 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import json
 import math
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
-from stageb.errors import BadInputError, BadLine, ConfigError
+from stageb.errors import BadInputError, BadLine, ConfigError, shown
 from stageb.untrusted import strict_yaml
-from stageb.untrusted.strict_yaml import TEXT, BrokenYamlError, YamlError
+from stageb.untrusted.strict_yaml import BrokenYamlError, KeyPath, YamlError
 
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", Any: "a value"}
 PAIRS = re.compile(r"\w+=[^,]*(,\w+=[^,]*)*")
-AT_ONCE = yaml.Mark("", 0, 0, 0, None, None)  # where a value stands that is no YAML
 LOOP = "loop"  # the key that chose the dataclass; what it says is known already
+
+
+class ConfigFile(NamedTuple):
+    """What a config file says."""
+
+    path: str  # as the user named it
+    values: Mapping[str, Any]  # plain data
+    lines: Mapping[KeyPath, int] = types.MappingProxyType({})  # where they stand
+
+
+class Option(NamedTuple):
+    """What an option says."""
+
+    text: str
+    adds: bool  # to a list
+
+
+OPTIONS = ConfigFile("command line", {})
+
+
+class WrongValueError(ConfigError):
+    """A value that its annotation does not allow, and where it stands."""
+
+    def __init__(self, key: str, value: Any, remedy: str, path: str, line: int) -> None:
+        super().__init__(key, value, f"{remedy} ({path}:{line})" if line else remedy)
+        self.line = BadLine(path, line, f"{key}: {shown(repr(value), 200)}", remedy)
 
 
 class Draft:
@@ -46,61 +75,40 @@ class Draft:
         self.kind = kind
         self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
-        self._bad: list[BadLine] = []
-        self._path = ""  # the file that is being read; empty: the command line
+        self._bad: list[BadLine | WrongValueError] = []
+        self._source = OPTIONS  # what is being read
         self._places: dict[str, str] = {}  # where the values of keys stand that came from files
 
-    def add_file(self, path: str, root: yaml.MappingNode) -> None:
-        """Read the keys under ``root``. Raises ``ConfigError`` for a value of a wrong type."""
-        self._path = path
-        self.values = self._section(root, self.kind, "", self.values)
+    def add_file(self, file: ConfigFile) -> None:
+        """Read the keys of a file."""
+        self._source = file
+        self.values = self._section(file.values, self.kind, (), self.values)
+        self._places |= {_dotted(path): f"{file.path}:{line}" for path, line in file.lines.items()}
 
     def add_option(self, name: str, text: str | None) -> None:
-        """Read ``--name text``; None where no value was given. Raises ``ConfigError`` for a value of a wrong type."""
-        self._path = ""
+        """Read ``--name text``; None where no value was given."""
+        self._source = OPTIONS
         key, known = name.removesuffix("+"), dict(dotted(self.kind))
         parent, _, last = key.rpartition(".")
         free = get_origin(known.get(parent)) is dict and last  # a mapping with keys of the user's own
         annotation = get_args(known[parent])[1] if free else known.get(key)
-        item = inner_of(annotation, list)
-        if annotation is None or (name != key and item is None):
-            self._unknown(0, name, [*self._plain_options, *known])
-            return
-        if text is None:
-            self._refuse(0, f"--{name} has no value", f"give it {in_words(annotation)}")
-            return
-        if (section := section_of(annotation)) and PAIRS.fullmatch(text):
-            self._add_pairs(key, section, text)
-            return
-        self._places = {other: place for other, place in self._places.items() if not f"{other}.".startswith(f"{key}.")}
-        holder, path = self.values, parent.split(".") if parent else []
-        for depth, part in enumerate(path, 1):
-            if not isinstance(holder[part], dict):
-                holder[part] = defaults(section_of(known[".".join(path[:depth])]))
-            holder = holder[part]
-        before = holder.get(self._checked(last, parent))
-        if name == key:
-            holder[last] = self._option(text, annotation, key, before)
-        else:  # one more item of a list, or several
-            more = self._option(text, annotation | item, key)
-            unset = before == defaults(section_of(known[parent]) if parent else self.kind)[last]
-            first = before if isinstance(before, list) else [] if unset else [before]
-            holder[last] = [*first, *(more if isinstance(more, list) else [more])]
-
-    def _add_pairs(self, key: str, section: type, text: str) -> None:
-        """Read ``--key name=value,other=value``."""
-        lists = {name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)}
-        given: set[str] = set()
-        for name, _, value in (pair.partition("=") for pair in text.split(",")):
-            if name in lists and name not in given:
-                self.add_option(f"{key}.{name}", "[]")
-            self.add_option(f"{key}.{name}{'+' * (name in lists)}", value)
-            given.add(name)
+        if annotation is None or (name != key and inner_of(annotation, list) is None):
+            self._unknown((name,), [*self._plain_options, *known])
+        elif text is None:
+            self._refuse((), f"--{name} has no value", f"give it {in_words(annotation)}")
+        else:
+            given: Any = Option(text, name != key)
+            for part in reversed(key.split(".")):
+                given = {part: given}
+            self.values = self._section(given, self.kind, (), self.values)
 
     def check(self) -> None:
-        """Raise ``BadInputError`` for all keys so far that cannot be."""
+        """Raise ``ConfigError`` for a value that cannot be, ``BadInputError`` for a key, or for all of several."""
+        if len(self._bad) == 1 and isinstance(self._bad[0], WrongValueError):
+            raise self._bad[0]
         if self._bad:
-            raise BadInputError("config keys" if len(self._bad) > 1 else "config key", self._bad)
+            lines = [bad.line if isinstance(bad, WrongValueError) else bad for bad in self._bad]
+            raise BadInputError("config keys" if len(lines) > 1 else "config key", lines)
 
     def build(self) -> Any:
         """The frozen config. Raises ``ConfigError`` for a value out of range."""
@@ -110,85 +118,107 @@ class Draft:
             place = f" ({self._places[error.key]})" if error.key in self._places else ""
             raise ConfigError(error.key, error.value, f"{error.remedy}{place}") from None
 
-    def _section(self, node: yaml.MappingNode, section: Any, key: str, before: Any) -> dict[str, Any]:
-        """The section's values: what ``node`` names, and of the rest what ``before`` holds or else its default."""
-        values = dict(before) if isinstance(before, dict) else defaults(section)
-        annotations = get_type_hints(section)
-        for name, inner, line, value in self._entries(node, key):
+    def _section(self, given: Mapping[str, Any], section: Any, path: KeyPath, before: Any) -> dict[str, Any]:
+        """The section's values: those ``given``, and of the rest what ``before`` holds or else its defaults."""
+        annotations, usual = get_type_hints(section), defaults(section)
+        values = usual | (before if isinstance(before, dict) else {})
+        for name, value in given.items():
+            inner = (*path, name)
             if name not in annotations:
-                self._unknown(line, inner, [key for key, _ in dotted(self.kind, items=True)])
-            elif inner != LOOP:
-                values[name] = self._take(value, annotations[name], inner, values[name])
+                self._unknown(inner, [key for key, _ in dotted(self.kind, items=True)])
+            elif inner != (LOOP,):
+                try:
+                    if isinstance(value, Option) and value.adds:
+                        values[name] = self._longer(value, annotations[name], inner, values[name], usual[name])
+                    else:
+                        values[name] = self._take(value, annotations[name], inner, values[name])
+                except WrongValueError as wrong:
+                    self._bad.append(wrong)
         return values
 
-    def _entries(self, node: yaml.MappingNode, key: str) -> Iterator[tuple[str, str, int, yaml.Node]]:
-        """Name, whole key, line and value of what stands in ``node``. Refuses what stands there twice."""
-        seen: set[str] = set()
-        for name, line, value, own in strict_yaml.entries(node):
-            inner = f"{key}.{name}" if key else name
-            if own and name in seen:
-                self._refuse(line, f"{inner} stands here twice", "keep one of the two")
-            elif own:
-                seen.add(name)
-            if self._path:
-                self._places[inner] = f"{self._path}:{line}"
-            yield name, inner, line, value
+    def _longer(self, option: Option, annotation: Any, path: KeyPath, before: Any, usual: Any) -> list[Any]:
+        """The list ``before`` with one more item, or several."""
+        more = self._option(option.text, annotation | inner_of(annotation, list), path)
+        first = before if isinstance(before, list) else [] if before == usual else [before]
+        return [*first, *(more if isinstance(more, list) else [more])]
 
-    def _option(self, text: str, annotation: Any, key: str, before: Any = None) -> Any:
+    def _option(self, text: str, annotation: Any, path: KeyPath, before: Any = None) -> Any:
         """An option's value: YAML; but where a text may stand, ``text`` itself, unless it says something else that may."""
+        if (section := section_of(annotation)) and PAIRS.fullmatch(text):
+            for pair in pairs(section, text):
+                before = self._section(pair, section, path, before)
+            return before
+        key = _dotted(path)
+        self._places = {other: place for other, place in self._places.items() if not f"{other}.".startswith(f"{key}.")}
         try:
-            node = strict_yaml.compose(text)
+            value = strict_yaml.read(text)[0]
         except BrokenYamlError:
-            node = None
-        except YamlError as error:
-            raise ConfigError(key, text, f"{error.what}; {error.remedy}") from None
-        try:
-            value = self._take(node or yaml.ScalarNode(TEXT, text, AT_ONCE), annotation, key, before)
-        except ConfigError:
-            if str not in choices(annotation):
-                raise
             value = text
-        return self._checked(text, key) if isinstance(value, str) and str in choices(annotation) else value
+        except YamlError as error:
+            raise self._wrong(path, text, f"{error.what}; {error.remedy}") from None
+        try:
+            value = self._take(value, annotation, path, before)
+        except WrongValueError as wrong:
+            if str not in choices(annotation):
+                own = isinstance(wrong.value, str) and wrong.key == key
+                raise self._wrong(path, text, wrong.remedy) if own else wrong from None
+            value = text
+        return self._checked(text, path) if isinstance(value, str) and str in choices(annotation) else value
 
-    def _take(self, node: yaml.Node, annotation: Any, key: str, before: Any = None) -> Any:
-        """``node`` as plain data of ``annotation``."""
-        if isinstance(node, yaml.ScalarNode):
-            with contextlib.suppress(ValueError):
-                return self._checked(scalar(node, choices(annotation)), key, node)
-        elif isinstance(node, yaml.SequenceNode):
-            if item := inner_of(annotation, list):
-                return [self._take(each, item, key) for each in node.value]
-        elif section := section_of(annotation):
-            return self._section(node, section, key, before)
-        elif item := inner_of(annotation, dict):
-            values = self._entries(node, key)
-            return {self._checked(name, key, node): self._take(value, item, whole) for name, whole, _, value in values}
-        given = node.value if isinstance(node, yaml.ScalarNode) else self._take(node, Any, key)
-        raise self._wrong(key, given, f"expected {in_words(annotation)}", node)
+    def _take(self, value: Any, annotation: Any, path: KeyPath, before: Any = None) -> Any:
+        """``value`` as plain data of ``annotation``. Raises ``WrongValueError``."""
+        if isinstance(value, Option):
+            return self._option(value.text, annotation, path, before)
+        if isinstance(value, list) and (item := inner_of(annotation, list)):
+            return [self._take(each, item, (*path, place)) for place, each in enumerate(value)]
+        if isinstance(value, dict) and (section := section_of(annotation)):
+            return self._section(value, section, path, before)
+        if isinstance(value, dict) and (item := inner_of(annotation, dict)):
+            stays = isinstance(before, dict) and any(isinstance(each, Option) for each in value.values())
+            rest = before if stays else {}
+            return rest | {self._checked(name, path): self._take(each, item, (*path, name)) for name, each in value.items()}
+        try:
+            return self._checked(scalar(value, choices(annotation)), path)
+        except ValueError:
+            given = value if isinstance(value, str | list | dict) else json.dumps(value)
+            raise self._wrong(path, given, f"expected {in_words(annotation)}") from None
 
-    def _checked(self, value: Any, key: str, node: yaml.Node | None = None) -> Any:
+    def _checked(self, value: Any, path: KeyPath) -> Any:
         """``value``, if a file name and the JSON and YAML of a run's files can hold it."""
         if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
-            raise self._wrong(key, value, "text without NUL characters and undecodable bytes", node)
+            raise self._wrong(path, value, "text without NUL characters and undecodable bytes")
         if isinstance(value, float) and not math.isfinite(value):
-            raise self._wrong(key, value, "a finite number", node)
+            raise self._wrong(path, value, "a finite number")
         return value
 
-    def _wrong(self, key: str, value: Any, remedy: str, node: yaml.Node | None) -> ConfigError:
-        place = f" ({self._path}:{node.start_mark.line + 1})" if self._path and node else ""
-        return ConfigError(key, value, f"{remedy}{place}")
+    def _wrong(self, path: KeyPath, value: Any, remedy: str) -> WrongValueError:
+        return WrongValueError(_dotted(path), value, remedy, self._source.path, self._source.lines.get(path, 0))
 
-    def _refuse(self, line: int, what: str, remedy: str) -> None:
-        self._bad.append(BadLine(self._path or "command line", line if self._path else 0, what, remedy))
+    def _refuse(self, path: KeyPath, what: str, remedy: str) -> None:
+        self._bad.append(BadLine(self._source.path, self._source.lines.get(path, 0), what, remedy))
 
-    def _unknown(self, line: int, key: str, known: Sequence[str]) -> None:
-        """Say that ``key`` does not exist, and which existing one is nearest by its whole name or by its last part."""
+    def _unknown(self, path: KeyPath, known: Sequence[str]) -> None:
+        """Say that a key does not exist, and which existing one is nearest by its whole name or by its last part."""
+        key = _dotted(path)
         last = key.rpartition(".")[2]
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
         near = near or [other for other in known if other.rpartition(".")[2] == last][:2]
         near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.5)
         remedy = f"did you mean {' or '.join(near)}?" if near else "--print_config shows the keys that exist"
-        self._refuse(line, f"there is no key {key}", remedy)
+        self._refuse(path, f"there is no key {key}", remedy)
+
+
+def pairs(section: type, text: str) -> Iterator[dict[str, Any]]:
+    """What ``name=value,other=value`` sets in ``section``, a key at a time."""
+    lists = {name for name, annotation in get_type_hints(section).items() if inner_of(annotation, list)}
+    yield {name: [] for name in lists if f",{name}=" in f",{text}"}
+    for name, _, value in (pair.partition("=") for pair in text.split(",")):
+        yield {name: Option(value, name in lists)}
+
+
+def _dotted(path: KeyPath) -> str:
+    """A key as users write it: without the places in lists."""
+    return ".".join(part for part in path if isinstance(part, str))
 
 
 # Annotations ------------------------------------------------------------------------------------------------------------
@@ -218,21 +248,20 @@ def dotted(kind: type, prefix: str = "", items: bool = False) -> Iterator[tuple[
             yield from dotted(section, f"{prefix}{name}.", items)
 
 
-def scalar(node: yaml.ScalarNode, allowed: tuple[Any, ...]) -> Any:
-    """What a scalar says that is allowed: in quotes a text, or where none may stand, what it says without them.
+def scalar(value: Any, allowed: tuple[Any, ...]) -> Any:
+    """``value`` as it is allowed; a text in quotes as what it says without them, where no text may stand.
 
     Raises ``ValueError``.
     """
     words = [word for choice in allowed if get_origin(choice) is Literal for word in get_args(choice)]
-    if node.value in words:
-        return node.value
-    for each in (node, strict_yaml.unquoted(node)):
-        value = strict_yaml.plain(each)
-        if type(value) in allowed or Any in allowed:
-            return value
-        if type(value) is int and float in allowed:
-            return float(value)
-    raise ValueError(f"{node.value} is not allowed")
+    if value in words or type(value) in allowed or Any in allowed:
+        return value
+    if type(value) is int and float in allowed:
+        return float(value)
+    with contextlib.suppress(YamlError):
+        if isinstance(value, str) and (bare := strict_yaml.read(value)[0]) != value:
+            return scalar(bare, allowed)
+    raise ValueError(f"{value} is not allowed")
 
 
 def in_words(annotation: Any) -> str:

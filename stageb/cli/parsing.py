@@ -1,6 +1,6 @@
 """From a command line to a frozen config: which loop it is for, its files and options in order, and the help screens.
 
-The standard library and PyYAML alone are imported here, and jsonargparse for a help screen: a question must not wait for
+The standard library and PyYAML alone are imported, and jsonargparse for a help screen: a question must not wait for
 torch.
 """
 
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
+import os
 import re
 import sys
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-
 from stageb.cli import registry
-from stageb.cli.draft import LOOP, Draft, dotted, inner_of, section_of
+from stageb.cli.draft import LOOP, OPTIONS, ConfigFile, Draft, dotted, inner_of, section_of
 from stageb.cli.registry import Loop, Tool
 from stageb.errors import BadInputError, BadLine, ConfigError, InputError, shown
 from stageb.store import trust
@@ -26,8 +27,11 @@ from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import YamlError
 
 FLAGS = ("help", "print_config", "fresh")  # options without a value
-KEYWORDS = "keywords"  # stands for the file's name where a Python caller gives keys
 MAX_FILE_BYTES = 256 * 1024  # of a config file; one with every key is a hundredth of this
+
+Word = tuple[
+    str, str | ConfigFile | None
+]  # an option's name, and its text or the file that it names; None where it has none
 
 
 class WordParser(argparse.ArgumentParser):
@@ -50,18 +54,9 @@ class Asked:
 def parse(arguments: Sequence[str], command: str = "fit") -> Asked:
     """What ``arguments`` ask for, of fit or of another ``command`` with its keys. Raises ``InputError``; ``--help`` and
     ``--print_config`` print and exit."""
-    options = list(split(arguments))
-    files = {path: read_file(str(path)) for name, path in options if name == "config"}
-    loop = chosen_loop(options, files)
-    table = "\n".join(f"  {name:<12}{entry.summary}" for name, entry in registry.LOOPS.items())
-    screen = Screen(
-        name=command,
-        usage=f"stageb {command} [--loop NAME] [--config FILE] [--KEY VALUE ...] [--print_config] [--fresh]",
-        epilog=f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; these are those of {loop}.",
-        fresh=command == "fit",
-    )
-    config, resolved_yaml = config_from(registry.LOOPS[loop], options, files, screen)
-    return Asked(loop, config, resolved_yaml, any(name == "fresh" for name, _ in options))
+    words = read_words(arguments)
+    loop = chosen_loop(words)
+    return Asked(loop, *config_from(command, registry.LOOPS[loop], words))
 
 
 def parse_run(folder: Path) -> Asked:
@@ -77,14 +72,7 @@ def parse_run(folder: Path) -> Asked:
 
 def parse_tool(name: str, tool: Tool, arguments: Sequence[str]) -> tuple[Any, str, bool]:
     """A tool's config, the same as YAML text, and whether to start anew. Raises and exits as ``parse`` does."""
-    options = list(split(arguments))
-    files = {path: read_file(str(path)) for option, path in options if option == "config"}
-    fresh = any(option == "fresh" for option, _ in options)
-    if fresh and not tool.fresh:
-        raise InputError(f"unrecognized arguments: --fresh; stageb {name} --help lists all options")
-    usage = f"stageb {name} [--config FILE] [--KEY VALUE ...] [--print_config]{' [--fresh]' * tool.fresh}"
-    config, resolved_yaml = config_from(tool, options, files, Screen(name, usage, epilog="", fresh=tool.fresh))
-    return config, resolved_yaml, fresh
+    return config_from(name, tool, read_words(arguments))
 
 
 def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) -> Any:
@@ -92,68 +80,48 @@ def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) ->
 
     Raises ``InputError`` as ``parse`` does.
     """
-    path = keywords.get("config")
     given = {key: value for key, value in keywords.items() if key != "config"}
     try:
-        node = strict_yaml.compose(strict_yaml.dump(plain(given)))
-    except (yaml.YAMLError, YamlError) as error:
+        plain = json.loads(json.dumps(given, default=_plain))
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"stageb.{name}: {error}; give keys as stageb {name} --help lists them") from None
-    files: dict[str | None, yaml.MappingNode] = {} if path is None else {str(path): read_file(str(path))}
-    options = [*(("config", file) for file in files), *([("config", KEYWORDS)] if given else [])]
-    return drafted(entry, options, files | {KEYWORDS: node}).build()
+    files = [ConfigFile("keywords", plain)]
+    if keywords.get("config") is not None:
+        files.insert(0, read_file(str(keywords["config"])))
+    return drafted(entry, [("config", file) for file in files]).build()
 
 
-def plain(value: Any) -> Any:
-    """``value`` as YAML can hold it: sections as mappings, paths as texts, tuples as lists."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
-    if isinstance(value, Mapping):
-        return {key: plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    return str(value) if isinstance(value, Path) else value
+def _plain(value: Any) -> Any:
+    """A section or a path as JSON can hold it. Raises ``TypeError`` for anything else."""
+    is_section = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.asdict(value) if is_section else os.fspath(value)
 
 
-@dataclass(frozen=True)
-class Screen:
-    """What a help screen says of a command, beside its keys."""
-
-    name: str
-    usage: str
-    epilog: str = ""
-    fresh: bool = False  # whether it can start anew
-
-
-def config_from(
-    entry: Loop | Tool,
-    options: Sequence[tuple[str, str | None]],
-    files: Mapping[str | None, yaml.MappingNode],
-    screen: Screen,
-) -> tuple[Any, str]:
-    """The config that files and options give, in order, and the same as YAML text; or a screen, and the end."""
-    names = [name for name, _ in options]
+def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tuple[Any, str, bool]:
+    """The config that files and options give, in order, the same as YAML text, and whether to start anew; or a screen."""
+    names = [name for name, _ in words]
     if asked := next((name for name in names if name == "help" or name.endswith(".help")), None):
-        show_help(entry, screen, asked)
-    draft = drafted(entry, options, files)
+        show_help(command, entry, asked)
+    if "fresh" in names and isinstance(entry, Tool) and not entry.fresh:
+        raise InputError(f"unrecognized arguments: --fresh; stageb {command} --help lists all options")
+    draft = drafted(entry, words)
     resolved_yaml = strict_yaml.dump(draft.values)
     if "print_config" in names:
         sys.stdout.write(resolved_yaml)
         sys.exit(0)
-    return draft.build(), resolved_yaml
+    return draft.build(), resolved_yaml, "fresh" in names
 
 
-def drafted(
-    entry: Loop | Tool, options: Sequence[tuple[str, str | None]], files: Mapping[str | None, yaml.MappingNode]
-) -> Draft:
+def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
     """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
 
     def read(beneath: Mapping[str, Any]) -> Draft:
         draft = Draft(registry.config_of(entry), ["config", *FLAGS], beneath)
-        for name, text in options:
-            if name == "config":
-                draft.add_file(str(text), files[text])
+        for name, value in words:
+            if isinstance(value, ConfigFile):
+                draft.add_file(value)
             elif name not in (LOOP, *FLAGS):
-                draft.add_option(name, text)
+                draft.add_option(name, value)
         draft.check()
         return draft
 
@@ -163,6 +131,11 @@ def drafted(
         draft = read(beneath)
         trust.check(draft.values)
     return draft
+
+
+def read_words(arguments: Sequence[str]) -> list[Word]:
+    """What ``split`` finds, the config files read. Raises ``InputError``."""
+    return [(name, read_file(str(text)) if name == "config" else text) for name, text in split(arguments)]
 
 
 def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -187,16 +160,16 @@ def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         yield name, value
 
 
-def read_file(path: str) -> yaml.MappingNode:
-    """The keys of a config file, and their values, as nodes."""
+def read_file(path: str) -> ConfigFile:
+    """What a config file says. Raises ``BadInputError``."""
     fault: tuple[int, str, str] = 0, "holds no keys", "write one 'key: value' a line (--print_config shows them all)"
     try:
         data = Path(path).read_bytes()
         if len(data) > MAX_FILE_BYTES:
             raise YamlError(0, f"{len(data)} bytes, too many for a config", "name a YAML file after --config")
-        root = strict_yaml.compose(data.decode("utf-8"))
-        if isinstance(root, yaml.MappingNode):
-            return root
+        values, lines = strict_yaml.read(data.decode("utf-8"))
+        if isinstance(values, dict):
+            return ConfigFile(path, values, lines)
     except YamlError as error:
         fault = error.line, error.what, error.remedy
     except (OSError, ValueError) as error:  # a ValueError is about bytes that are no UTF-8, or a name that no file can have
@@ -205,62 +178,71 @@ def read_file(path: str) -> yaml.MappingNode:
     raise BadInputError("config file", [BadLine(path, *fault)])
 
 
-def chosen_loop(options: Sequence[tuple[str, str | None]], files: Mapping[str | None, yaml.MappingNode]) -> str:
+def chosen_loop(words: Sequence[Word]) -> str:
     """The loop that the last ``--loop`` names, or else the last file that names one. Raises ``ConfigError``."""
     named = [("", registry.DEFAULT)]
-    for path in (text for name, text in options if name == "config"):
-        for name, line, value, _ in strict_yaml.entries(files[path]):
-            if name == LOOP:
-                named.append((f" ({path}:{line})", value.value if isinstance(value, yaml.ScalarNode) else "no name"))
-    named += [(" (command line)", str(text)) for name, text in options if name == LOOP]
+    for file in (value for _, value in words if isinstance(value, ConfigFile) and LOOP in value.values):
+        loop = file.values[LOOP]
+        named.append((f" ({file.path}:{file.lines[LOOP,]})", loop if isinstance(loop, str) else json.dumps(loop)))
+    named += [(f" ({OPTIONS.path})", str(text)) for name, text in words if name == LOOP]
     for place, loop in named:
         if loop not in registry.LOOPS:
             raise ConfigError(LOOP, loop, f"there is no such loop; choose from: {', '.join(registry.LOOPS)}{place}")
     return named[-1][1]
 
 
-def show_help(entry: Loop | Tool, screen: Screen, option: str) -> NoReturn:
+def show_help(command: str, entry: Loop | Tool, option: str) -> NoReturn:
     """Print the keys of a loop or tool, or for ``--KEY.help`` those of the section that may stand at KEY, and exit."""
     kind, key = registry.config_of(entry), option.removesuffix("help").removesuffix(".")
-    known = dict(dotted(kind))
+    annotation = dict(dotted(kind)).get(key)
     if not key:
-        text = _help(kind, screen, entry.summary)
-    elif section := section_of(known.get(key)):
-        text = _help(section, Screen(screen.name, f"stageb {screen.name} [--{key}.NAME VALUE ...]"), key=key)
-    elif item := section_of(inner_of(known.get(key), list)):
-        text = _help(item, Screen(screen.name, f'stageb {screen.name} --{key} "[{{NAME: VALUE, ...}}, ...]"'))
+        text = _help_of(command, entry)
+    elif section := section_of(annotation):
+        text = _help(section, f"stageb {command} [--{key}.NAME VALUE ...]", key)
+    elif item := section_of(inner_of(annotation, list)):
+        text = _help(item, f'stageb {command} --{key} "[{{NAME: VALUE, ...}}, ...]"')
         text = re.sub(r", --\S+\+ \S+", "", text).replace("\n  --", "\n    ")  # keys in braces are no options
     else:
-        remedy = f"stageb {screen.name} --help lists all keys"
-        raise InputError(f"unrecognized arguments: --{shown(option, 60)}; {remedy}")
+        raise InputError(f"unrecognized arguments: --{shown(option, 60)}; stageb {command} --help lists all keys")
     sys.stdout.write(text)
     sys.exit(0)
 
 
-def _help(kind: type, screen: Screen, summary: str = "", key: str | None = None) -> str:
-    """The keys of the dataclass ``kind``, which stands at ``key``; with a ``summary`` also what a command takes beside."""
+def _help_of(command: str, entry: Loop | Tool) -> str:
+    """The keys of a loop or tool, and what its command takes beside."""
+    flags = {"--print_config": "Print every key with its value, and exit."}
+    if command == "fit" or (isinstance(entry, Tool) and entry.fresh):
+        flags["--fresh"] = "Start anew; what an earlier call left is set aside."
+    loop, epilog = "", None
+    if isinstance(entry, Loop):
+        loop, table = " [--loop NAME]", "\n".join(f"  {name:<12}{each.summary}" for name, each in registry.LOOPS.items())
+        name = next(name for name, each in registry.LOOPS.items() if each is entry)
+        epilog = f"loops:\n{table}\n\nstageb {command} --loop NAME --help lists a loop's keys; these are those of {name}."
+    usage = f"stageb {command}{loop} [--config FILE] [--KEY VALUE ...] {' '.join(f'[{flag}]' for flag in flags)}"
+    return _help(registry.config_of(entry), usage, None, flags, description=entry.summary, epilog=epilog)
+
+
+def _help(
+    kind: type,
+    usage: str,
+    key: str | None = None,
+    flags: Mapping[str, str] = types.MappingProxyType({}),
+    description: str | None = None,
+    epilog: str | None = None,
+) -> str:
+    """The keys of the dataclass ``kind``, which stands at ``key``; of a whole command also its ``flags``."""
     from jsonargparse import ArgumentParser, DefaultHelpFormatter, set_parsing_settings
 
     class Formatter(DefaultHelpFormatter, argparse.RawDescriptionHelpFormatter):
         """Keeps the lines of the table of loops."""
 
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser = ArgumentParser(
-        prog=f"stageb {screen.name}",
-        usage=screen.usage,
-        description=summary or None,
-        epilog=screen.epilog,
-        formatter_class=Formatter,
-        add_help=bool(summary),
-    )
-    plain: Any = {"default": argparse.SUPPRESS, "action": "store_true"}
-    if summary:
-        parser.add_argument(
-            "--config", metavar="FILE", help="A YAML file of keys; what follows wins.", default=argparse.SUPPRESS
-        )
-        parser.add_argument("--print_config", help="Print every key with its value, and exit.", **plain)
-    if screen.fresh:
-        parser.add_argument("--fresh", help="Start anew; what an earlier call left is set aside.", **plain)
+    parser = ArgumentParser(None, usage, description, epilog, formatter_class=Formatter, add_help=bool(flags))
+    if flags:
+        about = "A YAML file of keys; what follows wins."
+        parser.add_argument("--config", metavar="FILE", help=about, default=argparse.SUPPRESS)
+    for flag, about in flags.items():
+        parser.add_argument(flag, help=about, default=argparse.SUPPRESS, action="store_true")
     parser.add_class_arguments(kind, nested_key=key)
     sections = {
         f"{key}.{name}" if key else name for name, annotation in dotted(kind) if dataclasses.is_dataclass(annotation)

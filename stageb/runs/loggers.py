@@ -59,7 +59,7 @@ class Loggers:
         numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
         self._all(lambda name, logger: logger.log_metrics(numbers, step=step))
         if self._undescribed:
-            self._describe(strict_yaml.load(self._config.read_text(encoding="utf-8")))
+            self._describe(strict_yaml.read(self._config.read_text(encoding="utf-8"))[0])
             self._undescribed.clear()
 
     def save(self) -> None:

@@ -1,14 +1,13 @@
 """YAML as plain data: what config files and options may hold, checked before anything else reads them.
 
 YAML 1.1, but that a date is a text, and ``1e-3``, which it takes for a text, a number. Tags, which name Python objects or
-values that a scalar is not, keys that are no texts, anchors that hold themselves or grow without end, and nesting that
-exhausts a parser have no place in a config.
+values that a scalar is not, keys that are no texts or stand twice, anchors that hold themselves or grow without end, and
+nesting that exhausts a parser have no place in a config.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import yaml
@@ -16,28 +15,12 @@ import yaml
 MAX_DEPTH = 64
 MAX_NODES = 10_000  # keys and values, counted each time an anchor repeats them
 MAX_DIGITS = 100
-TEXT, WHOLE_NUMBER, NUMBER, MAPPING, SEQUENCE, MERGE, VALUE, DATE = (
-    f"tag:yaml.org,2002:{name}" for name in "str int float map seq merge value timestamp".split()
+TEXT, WHOLE_NUMBER, NUMBER, MERGE, VALUE, DATE = (
+    f"tag:yaml.org,2002:{name}" for name in "str int float merge value timestamp".split()
 )
 POWER_OF_TEN = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
 
-
-class Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads a power of ten without a point or a sign as the number it is, and a date as text."""
-
-    yaml_implicit_resolvers: ClassVar = {
-        letter: [(tag, form) for tag, form in forms if tag != DATE]
-        for letter, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-class Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Puts a text in quotes that ``Loader`` would take for a number."""
-
-
-for loader_or_dumper in (Loader, Dumper):
-    loader_or_dumper.add_implicit_resolver(NUMBER, POWER_OF_TEN, list("-+0123456789"))
-BARE = Loader("")
+KeyPath = tuple[str | int, ...]  # of a value: the keys, and places in lists, that lead to it
 
 
 class YamlError(Exception):
@@ -54,39 +37,43 @@ class BrokenYamlError(YamlError):
     """No YAML at all, where the others are YAML of more than plain data."""
 
 
-def compose(text: str) -> yaml.Node | None:
-    """The root node of ``text``; None where it holds nothing. Raises ``YamlError``."""
+class Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Reads a power of ten without a point or a sign as the number it is, and a date as text; takes no tags."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        letter: [(tag, form) for tag, form in forms if tag != DATE]
+        for letter, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> Any:
+        event = self.peek_event()
+        if (tag := getattr(event, "tag", None)) not in (None, TEXT):
+            raise YamlError(event.start_mark.line + 1, f"the tag {tag}", "write the value without it")
+        return super().compose_node(parent, index)
+
+
+class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Puts a text in quotes that ``Loader`` would take for a number."""
+
+
+for loader_or_dumper in (Loader, Dumper):
+    loader_or_dumper.add_implicit_resolver(NUMBER, POWER_OF_TEN, list("-+0123456789"))
+
+
+def read(text: str) -> tuple[Any, dict[KeyPath, int]]:
+    """The plain data that ``text`` holds, an empty text where it is blank; and the line of every key and item.
+
+    Raises ``YamlError``.
+    """
     try:
         root = yaml.compose(text, Loader=Loader)
-        if root is not None:
-            _check(root, 0, [])
+        reader = _Reader()
+        return "" if root is None else reader.data(root, ()), reader.lines
     except yaml.YAMLError as error:
         what = str(getattr(error, "problem", None) or error).partition("\n")[0]
         raise BrokenYamlError(_line_of(error, text), f"no valid YAML: {what}", "mend it here or just above") from None
     except RecursionError:
         raise YamlError(0, "nested too deeply", "write plain keys and values") from None
-    return root
-
-
-def entries(node: yaml.MappingNode) -> Iterator[tuple[str, int, yaml.Node, bool]]:
-    """The keys of a mapping, merged ones first: name, line, value, and whether it stands there itself."""
-    for key, value in node.value:
-        if key.tag == MERGE:
-            for merged in reversed(value.value) if isinstance(value, yaml.SequenceNode) else [value]:
-                yield from ((name, line, inner, False) for name, line, inner, _ in entries(merged))
-    yield from ((key.value, key.start_mark.line + 1, value, True) for key, value in node.value if key.tag != MERGE)
-
-
-def unquoted(node: yaml.ScalarNode) -> yaml.ScalarNode:
-    """A scalar as it would be read without quotes."""
-    return yaml.ScalarNode(BARE.resolve(yaml.ScalarNode, node.value, (True, False)), node.value, node.start_mark)
-
-
-def plain(node: yaml.ScalarNode) -> Any:
-    """The text, number, truth value or null that a scalar stands for. Raises ``ValueError`` for a number that is none."""
-    if node.tag == WHOLE_NUMBER and len(node.value) > MAX_DIGITS:
-        raise ValueError("a number of too many digits")
-    return BARE.construct_object(node)  # a ValueError for 0x_ and ._, numbers by their looks alone
 
 
 def dump(values: Any) -> str:
@@ -95,9 +82,53 @@ def dump(values: Any) -> str:
     return text
 
 
-def load(text: str) -> Any:
-    """The plain data that ``dump`` made a text of."""
-    return yaml.load(text, Loader=Loader)
+class _Reader:
+    """Makes plain data of nodes, and counts them on the way."""
+
+    def __init__(self) -> None:
+        self.lines: dict[KeyPath, int] = {}
+        self._count = 0
+        self._scalars = Loader("")
+
+    def data(self, node: yaml.Node, path: KeyPath, depth: int = 0) -> Any:
+        """What stands at or under ``node``. Raises ``YamlError`` for anything but plain data."""
+        line = node.start_mark.line + 1
+        self._count += 1
+        if depth > MAX_DEPTH or self._count > MAX_NODES:
+            raise YamlError(line, "nested too deeply, or too much of it", "write plain keys and values")
+        if isinstance(node, yaml.SequenceNode):
+            self.lines |= {(*path, place): each.start_mark.line + 1 for place, each in enumerate(node.value)}
+            return [self.data(each, (*path, place), depth + 1) for place, each in enumerate(node.value)]
+        return self._mapping(node, path, depth) if isinstance(node, yaml.MappingNode) else self._scalar(node, line)
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in sorted(node.value, key=lambda entry: bool(entry[0].tag == MERGE)):  # what stands here comes first
+            line, inner = key.start_mark.line + 1, (*path, key.value)
+            if key.tag == MERGE:
+                for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    merged = self.data(each, path, depth + 1)
+                    if not isinstance(merged, dict):
+                        raise YamlError(line, "<< merges what has no keys", "name an anchor of keys")
+                    found = merged | found
+            elif key.tag != TEXT:
+                raise YamlError(line, "a key that is no text", "put it in quotes, or write 'key: value'")
+            elif key.value in found:
+                raise YamlError(line, f"{'.'.join(map(str, inner))} stands here twice", "keep one of the two")
+            else:
+                self.lines.setdefault(inner, line)
+                found[key.value] = self.data(value, inner, depth + 1)
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, line: int) -> Any:
+        if node.tag in (MERGE, VALUE):
+            raise YamlError(line, f"the tag {node.tag}", "write the value without it")
+        if node.tag == WHOLE_NUMBER and len(node.value) > MAX_DIGITS:
+            return node.value
+        try:
+            return Loader.yaml_constructors[node.tag](self._scalars, node)
+        except ValueError:  # 0x_ and ._ are numbers by their looks alone
+            return node.value
 
 
 def _line_of(error: yaml.YAMLError, text: str) -> int:
@@ -105,34 +136,3 @@ def _line_of(error: yaml.YAMLError, text: str) -> int:
     if mark is not None:
         return int(mark.line) + 1
     return 0 if position is None else text.count("\n", 0, position) + 1
-
-
-def _check(node: yaml.Node, depth: int, seen: list[yaml.Node]) -> None:
-    """Raise ``YamlError`` for anything but plain data at or under ``node``. ``seen`` gathers every node on the way."""
-    line = node.start_mark.line + 1
-    seen.append(node)
-    if depth > MAX_DEPTH or len(seen) > MAX_NODES:
-        raise YamlError(line, "nested too deeply, or too much of it", "write plain keys and values")
-    if node.tag != TEXT and (node.tag != _plain_tag(node) or node.tag in (MERGE, VALUE)):
-        raise YamlError(line, f"the tag {node.tag}", "write the value without it")
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.tag == MERGE:
-                merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-                if not all(isinstance(each, yaml.MappingNode) for each in merged):
-                    raise YamlError(key.start_mark.line + 1, "<< merges what has no keys", "name an anchor of keys")
-            elif key.tag != TEXT:
-                raise YamlError(key.start_mark.line + 1, "a key that is no text", "put it in quotes, or write 'key: value'")
-            else:
-                _check(key, depth + 1, seen)
-            _check(value, depth + 1, seen)
-    elif isinstance(node, yaml.SequenceNode):
-        for value in node.value:
-            _check(value, depth + 1, seen)
-
-
-def _plain_tag(node: yaml.Node) -> str:
-    """The tag that ``node`` has where none was written."""
-    if isinstance(node, yaml.ScalarNode):
-        return str(unquoted(node).tag)
-    return MAPPING if isinstance(node, yaml.MappingNode) else SEQUENCE

@@ -126,6 +126,9 @@ def test_several_keys_of_a_section_can_be_given_at_once(
     assert main(["fit", *TICKETS, *file, "--columns=texts=a,texts=b", "--gate", "alpha=1e-2"]) == 0
     assert (fit.config.columns.texts, fit.config.gate) == (["a", "b"], GateConfig(alpha=0.01))
     assert "there is no key columns.misson; did you mean columns.mission?" in wrong(capsys, *TICKETS, "--columns=misson=x")
+    (tmp_path / "fails.yaml").write_text("columns: {fails: [ok]}\n")
+    told = wrong(capsys, *TICKETS, "--config=fails.yaml", "--columns", "passes=OK")
+    assert "columns.fails: ['ok']: no word that means pass as well: ok (fails.yaml:1)" in told
 
 
 def test_limits_can_be_set_and_lifted(fit: Fit) -> None:
@@ -232,11 +235,26 @@ def test_all_unknown_keys_are_told_at_once(fit: Fit, tmp_path: Path, capsys: pyt
     assert message.startswith("stageb: 3 unusable config keys:")
 
 
+def test_all_faults_of_a_config_are_told_at_once(fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.yaml").write_text("sede: 1\nrunner: {epochs: two}\nsampler:\n  grid:\n  - top_k: 1\n  - top_k: x\n")
+    message = wrong(capsys, "--config", "c.yaml", "--gate.alpha", "x", "--split", "train=y,val=z")
+    assert message.splitlines() == [
+        "stageb: 6 unusable config keys:",
+        "  c.yaml:1: there is no key sede; did you mean seed?",
+        "  c.yaml:2: runner.epochs: 'two'; expected a whole number",
+        "  c.yaml:6: sampler.grid.top_k: 'x'; expected a whole number",
+        "  command line: gate.alpha: 'x'; expected a number",
+        "  command line: split.train: 'y'; expected a number",
+        "  command line: split.val: 'z'; expected a number",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "key", "value", "expected"),
     [
         (["--seed", "x"], "seed", "x", "a whole number"),
         (["--seed", "1.5"], "seed", "1.5", "a whole number"),
+        (["--prompt.language", "0x10"], "prompt.language", "'0x10'", "en or zh"),
         (["--prompt.language", "fr"], "prompt.language", "fr", "en or zh"),
         (["--stage_a_paths", "my.jsonl"], "stage_a_paths", "my.jsonl", "a list in brackets"),
         (["--runner.tickets_per_epoch", "x"], "runner.tickets_per_epoch", "x", "a whole number, or null"),
@@ -306,7 +324,7 @@ LAUGHS = b"model:\n  chat_template_kwargs:\n    a: &a0 [x]\n" + b"".join(
         (b"a: \xff\n", "c.yaml: cannot be read"),
         (b"- seed\n", "c.yaml: holds no keys"),
         (b"", "c.yaml: holds no keys"),
-        (b"seed: 1\nsplit:\n", "split: '': expected keys (train, val, test, seed) (c.yaml:2)"),
+        (b"seed: 1\nsplit:\n", "split: 'null': expected keys (train, val, test, seed) (c.yaml:2)"),
         (b"seed: 1\nseed: 2\n", "c.yaml:2: seed stands here twice"),
         (b"seed: 1\nsampler:\n  grid: {}\n", "sampler.grid: {}: expected a list in brackets, each item keys (temp"),
         (b"reflection:\n  model: a.name\n", "reflection.model: 'a.name': expected keys (engine"),

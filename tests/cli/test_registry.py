@@ -87,7 +87,7 @@ def test_keys_are_those_of_the_loop_chosen(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("cuonting", "cuonting"), ("", ""), ("null", "null"), ("[counting]", "no name"), ("{a: 1}", "no name")],
+    [("cuonting", "cuonting"), ("", "null"), ("5", "5"), ("[counting]", '["counting"]'), ("{a: 1}", '{"a": 1}')],
 )
 def test_an_unknown_loop_of_a_file_is_named_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, value: str

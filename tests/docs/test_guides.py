@@ -23,7 +23,7 @@ from programs.shell import Shell
 
 from stageb.__main__ import COMMANDS
 from stageb.cli import registry
-from stageb.cli.draft import LOOP, Draft
+from stageb.cli.draft import LOOP, ConfigFile, Draft
 from stageb.cli.parsing import FLAGS, chosen_loop, read_file, split
 from stageb.errors import StagebError
 
@@ -141,16 +141,18 @@ def assert_parses(words: Sequence[str]) -> None:
     of_keys = not rest or rest[0].startswith("--")
     if name != "fit" and not (name in tools and tools[name].config and of_keys):
         return
-    options = list(split(rest))
-    files = {text: read_file(str(ROOT / str(text))) for option, text in options if option == "config" and is_here(text)}
-    here = [(option, text) for option, text in options if option != "config" or is_here(text)]
-    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(here, files)]
+    words = [
+        (option, read_file(str(ROOT / str(text))) if option == "config" else text)
+        for option, text in split(rest)
+        if option != "config" or is_here(text)
+    ]
+    entry = tools[name] if name in tools else registry.LOOPS[chosen_loop(words)]
     draft = Draft(registry.config_of(entry))
-    for option, text in here:
-        if option == "config":
-            draft.add_file(str(text), files[text])
+    for option, value in words:
+        if isinstance(value, ConfigFile):
+            draft.add_file(value)
         elif option not in (LOOP, *FLAGS) and not option.endswith(".help"):
-            draft.add_option(option, text)
+            draft.add_option(option, value)
     draft.check()
 
 

@@ -18,8 +18,8 @@ TEXTS = st.sampled_from(
 
 
 def read(text: str) -> Any:
-    """The scalar that ``text`` is."""
-    return strict_yaml.plain(strict_yaml.compose(text))
+    """What ``text`` says."""
+    return strict_yaml.read(text)[0]
 
 
 @given(
@@ -49,12 +49,20 @@ def test_powers_of_ten_are_numbers_and_dates_are_texts(text: str, value: Any) ->
     assert read(text) == value
 
 
-@pytest.mark.parametrize("text", ["!!timestamp 2020-01-01", "!!float x", "!a b", "{? [a]: b}", "{1: a}", "<<", "&a [*a]"])
+@pytest.mark.parametrize(
+    "text", ["!!timestamp 2020-01-01", "!!float x", "!a b", "{? [a]: b}", "{1: a}", "<<", "&a [*a]", "{a: 1, a: 1}"]
+)
 def test_more_than_plain_data_is_refused(text: str) -> None:
     with pytest.raises(YamlError):
-        strict_yaml.compose(text)
+        read(text)
 
 
 def test_merged_keys_lose_to_those_that_stand_there_and_the_first_of_several_wins() -> None:
-    root = strict_yaml.compose("<<: [{a: 1, b: 1}, {b: 2, c: 2}]\nc: 3\n")
-    assert {name: value.value for name, _, value, _ in strict_yaml.entries(root)} == {"a": "1", "b": "1", "c": "3"}
+    values, lines = strict_yaml.read("<<: [{a: 1, b: 1}, {b: 2, c: 2}]\nc: 3\n")
+    assert values == {"a": 1, "b": 1, "c": 3}
+    assert lines == {("a",): 1, ("b",): 1, ("c",): 2}
+
+
+def test_every_key_and_item_has_a_line() -> None:
+    _, lines = strict_yaml.read("a:\n  b: 1\n  c:\n  - x\n  - d: 2\n")
+    assert lines == {("a",): 1, ("a", "b"): 2, ("a", "c"): 3, ("a", "c", 0): 4, ("a", "c", 1): 5, ("a", "c", 1, "d"): 5}
