@@ -39,7 +39,7 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.config import LoopConfig, ReflectionConfig
-from stageb.guidance.files.artifacts import proposal_row
+from stageb.guidance.files.artifacts import proposal_entry
 from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, to_json
 from stageb.guidance.files.tickets import read
 from stageb.guidance.prompts import (
@@ -634,7 +634,7 @@ def meet_reflection(asked: Asked) -> bool:
     assert (proposal.index, proposal.text) == (2, asked.text)
     assert all(refusal.reason and "\n" not in refusal.reason for refusal in proposal.refusals)
     check_refusals(asked.text, len(proposal.operations), [refusal.raw for refusal in proposal.refusals])
-    (row,) = disk.json_lines([proposal_row(proposal)]).decode("utf-8").splitlines()
+    (row,) = disk.json_lines([asdict(proposal_entry(proposal))]).decode("utf-8").splitlines()
     assert json.loads(row)["text"] == joined(asked.text)
     after = apply(before, proposal.operations, "R1")
     check_guidance(after)

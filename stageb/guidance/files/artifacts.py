@@ -8,8 +8,17 @@ from dataclasses import asdict
 from typing import Any
 
 from stageb.guidance.files.guidance_file import to_json
+from stageb.guidance.files.reflection_file import (
+    REFLECTION,
+    EditEntry,
+    EvidenceEntry,
+    GateEntry,
+    ProposalEntry,
+    RaceEntry,
+)
 from stageb.guidance.gate.decide import Decision, Tried
 from stageb.guidance.gate.pruning import Removal
+from stageb.guidance.gate.sequential import Test
 from stageb.guidance.learning import Bundle, Learnt
 from stageb.guidance.prompts import WORDS, Shown, Words, answer_text, clue_text, rollout_prompt
 from stageb.guidance.reflection.reflect import Reflection
@@ -133,7 +142,7 @@ def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None
 
 def write_reflection(journal: Journal, mission: str, row: Mapping[str, Any]) -> None:
     """What became of one bundle, or of one search for rules that earn nothing."""
-    journal.append(f"{folder(mission)}/reflection.jsonl", [row])
+    journal.append(f"{folder(mission)}/{REFLECTION}", [row])
 
 
 def write_refused(journal: Journal, mission: str, reflection_id: str, proposals: Iterable[Proposal]) -> None:
@@ -187,7 +196,7 @@ def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
         "evidence": [
             evidence_row(shown) for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()
         ],
-        "proposals": [proposal_row(proposal) for proposal in reflection.proposals],
+        "proposals": [asdict(proposal_entry(proposal)) for proposal in reflection.proposals],
     }
 
 
@@ -210,7 +219,7 @@ def removal_row(before: MissionState, removal: Removal) -> Row:
         "credits": dict(removal.credits),
         "margin_before": round(before.left.margin, 6),
         "margin_after": round(removal.left.margin, 6),
-        "proposals": [proposal_row(proposal) for each in removal.tried for proposal in each.edit.proposals],
+        "proposals": [asdict(proposal_entry(proposal)) for each in removal.tried for proposal in each.edit.proposals],
     }
 
 
@@ -218,7 +227,7 @@ def outcome_row(before: MissionState, after: MissionState, learnt: Learnt, gated
     """What became of the edits that were tried."""
     winner = learnt.decision.winner
     return {
-        "gate": gate_row(learnt.decision, learnt.judged, before.left, after.left) if gated else None,
+        "gate": asdict(gate_entry(learnt.decision, learnt.judged, before.left, after.left)) if gated else None,
         "applied": winner is not None,
         "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
         "guidance_step_before": before.guidance.step,
@@ -226,45 +235,35 @@ def outcome_row(before: MissionState, after: MissionState, learnt: Learnt, gated
     }
 
 
-def gate_row(decision: Decision, judged: int, before: Budget, after: Budget) -> dict[str, Any]:
-    """The gate's figures, as reflection.jsonl shows them; of the mission's whole budget, before and after."""
+def gate_entry(decision: Decision, judged: int, before: Budget, after: Budget) -> GateEntry:
+    """The gate's figures; ``before`` and ``after`` are the mission's whole budget."""
+    edits = tuple(map(_edit_entry, decision.tried))
+    return GateEntry(judged, round(before.chance, 9), round(after.chance, 9), edits)
+
+
+def _edit_entry(tried: Tried) -> EditEntry:
+    edit, score = tried.edit, tried.score
+    return EditEntry(
+        proposals=tuple(proposal.index for proposal in edit.proposals),
+        proposed_times=edit.times,
+        rules_traded=edit.traded,
+        outcome=tried.outcome,
+        evidence=EvidenceEntry(len(edit.evidence), tried.turned),
+        race=RaceEntry(score.seen, round(score.won, 6), round(score.lost, 6)),
+        test=_describe_test(tried.test) if tried.test else None,
+    )
+
+
+def _describe_test(test: Test) -> dict[str, Any]:
     return {
-        "judged": judged,
-        "budget_before": round(before.chance, 9),
-        "budget_after": round(after.chance, 9),
-        "edits": [_tried(tried) for tried in decision.tried],
+        "level": test.level,
+        "tickets": test.tickets,
+        "groups": test.seen,
+        "mean_gain": round(test.mean, 6),
+        **{name: round(figure, 6) for name, figure in test.figures.items()},
     }
 
 
-def _tried(tried: Tried) -> dict[str, Any]:
-    edit, score, test = tried.edit, tried.score, tried.test
-    return {
-        "proposals": [proposal.index for proposal in edit.proposals],
-        "proposed_times": edit.times,
-        "rules_traded": list(edit.traded),
-        "outcome": tried.outcome,
-        "evidence": {"tickets": len(edit.evidence), "turned": tried.turned},
-        "race": {
-            "tickets": score.seen,
-            "won": round(score.won, 6),
-            "lost": round(score.lost, 6),
-        },
-        "test": test
-        and {
-            "level": test.level,
-            "tickets": test.tickets,
-            "groups": test.seen,
-            "mean_gain": round(test.mean, 6),
-            **{name: round(figure, 6) for name, figure in test.figures.items()},
-        },
-    }
-
-
-def proposal_row(proposal: Proposal) -> dict[str, Any]:
+def proposal_entry(proposal: Proposal) -> ProposalEntry:
     """A proposal as reflection.jsonl shows it."""
-    return {
-        "proposal": proposal.index,
-        "operations": [asdict(operation) for operation in proposal.operations],
-        "refused": [asdict(refusal) for refusal in proposal.refusals],
-        "text": proposal.text,
-    }
+    return ProposalEntry(proposal.index, proposal.operations, proposal.refusals, proposal.text)

@@ -16,12 +16,24 @@ ACCEPTED = "accepted"  # the outcome of the edit that the gate let through
 class ProposalEntry:
     """One answer of the model that reflects; of a search, one rule left out."""
 
-    index: int
+    proposal: int
     """Its number among those of the row."""
     operations: tuple[Operation, ...]
     """What can be used of it."""
     refused: tuple[Refusal, ...]
     """What cannot, and why."""
+    text: str
+    """As it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceEntry:
+    """What an edit does to the tickets that it names."""
+
+    tickets: int
+    """That it names as evidence."""
+    turned: int
+    """Of these, judged right under it; 0 where that was not asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +53,15 @@ class EditEntry:
     """One edit that came to the gate."""
 
     proposals: tuple[int, ...]
-    """The proposals whose operations it joins, by index."""
-    times: int
+    """The proposals whose operations it joins, by number."""
+    proposed_times: int
     """Answers that proposed it."""
-    traded: tuple[str, ...]
+    rules_traded: tuple[str, ...]
     """Rules that go to make room for it."""
     outcome: str
     """How far it came: accepted, unproven, futile, ..."""
-    evidence: int
-    """Tickets that it names as evidence."""
-    turned: int
-    """Of these, judged right under it; 0 where that was not asked."""
+    evidence: EvidenceEntry
+    """On the tickets that it names."""
     race: RaceEntry
     """On the tickets that edits race on."""
     test: Mapping[str, Any] | None
@@ -89,17 +99,17 @@ class LearningRow:
     gate: GateEntry | None
     """None without a gate."""
     applied: tuple[int, ...] | None
-    """The proposals that changed the guidance, by ascending index; None where nothing did."""
+    """The proposals that changed the guidance, by ascending number; None where nothing did."""
 
     @property
     def accepted_edit(self) -> EditEntry | None:
         """The edit that the gate let through."""
         return next((edit for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
 
-    def operations_of(self, indices: tuple[int, ...]) -> tuple[Operation, ...]:
-        """The operations of these proposals, in the order of their indices. Raises ``KeyError``."""
-        known = {proposal.index: proposal.operations for proposal in self.proposals}
-        return tuple(operation for index in indices for operation in known[index])
+    def operations_of(self, proposals: tuple[int, ...]) -> tuple[Operation, ...]:
+        """The operations of these proposals, in the order of their numbers here. Raises ``KeyError``."""
+        known = {proposal.proposal: proposal.operations for proposal in self.proposals}
+        return tuple(operation for number in proposals for operation in known[number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +150,16 @@ def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
         Operation(**{**each, "merged_from": tuple(each["merged_from"]), "evidence": tuple(each["evidence"])})
         for each in row["operations"]
     )
-    return ProposalEntry(row["proposal"], tuple(operations), tuple(Refusal(**each) for each in row["refused"]))
+    return ProposalEntry(
+        **{**row, "operations": tuple(operations), "refused": tuple(Refusal(**each) for each in row["refused"])}
+    )
 
 
 def _parse_gate(row: Mapping[str, Any]) -> GateEntry:
-    edits = (
-        EditEntry(
-            proposals=tuple(edit["proposals"]),
-            times=edit["proposed_times"],
-            traded=tuple(edit["rules_traded"]),
-            outcome=edit["outcome"],
-            evidence=edit["evidence"]["tickets"],
-            turned=edit["evidence"]["turned"],
-            race=RaceEntry(**edit["race"]),
-            test=edit["test"],
-        )
-        for edit in row["edits"]
-    )
-    return GateEntry(row["judged"], row["budget_before"], row["budget_after"], tuple(edits))
+    return GateEntry(**{**row, "edits": tuple(map(_parse_edit, row["edits"]))})
+
+
+def _parse_edit(row: Mapping[str, Any]) -> EditEntry:
+    proposals, traded = tuple(row["proposals"]), tuple(row["rules_traded"])
+    evidence, race = EvidenceEntry(**row["evidence"]), RaceEntry(**row["race"])
+    return EditEntry(**{**row, "proposals": proposals, "rules_traded": traded, "evidence": evidence, "race": race})

@@ -125,9 +125,9 @@ def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
             name=name,
             outcome=edit.outcome,
             operations=row.operations_of(edit.proposals),
-            traded=edit.traded,
-            times=edit.times,
-            turned=(edit.turned, edit.evidence) if _has_answered(edit) else None,
+            traded=edit.rules_traded,
+            times=edit.proposed_times,
+            turned=(edit.evidence.turned, edit.evidence.tickets) if _has_answered(edit) else None,
             race=edit.race if edit.race.tickets else None,
             test=edit.test,
             step=step,
@@ -138,4 +138,4 @@ def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
 
 def _has_answered(edit: EditEntry) -> bool:
     """Whether an edit was asked for its evidence: one that joins others was not, and one without any cannot be."""
-    return len(edit.proposals) == 1 and edit.evidence > 0
+    return len(edit.proposals) == 1 and edit.evidence.tickets > 0
