@@ -1039,7 +1039,7 @@ def command(line: str) -> None:
     if name == "read":  # what a report reads, without the page, which takes longest
         config = parse_run(Path(words[0])).config
         if isinstance(config, LoopConfig):
-            with mock.patch.object(page, "page", lambda read: ""):
+            with mock.patch.object(page, "render_page", lambda read: ""):
                 write.write_report(Path(words[0]), config, Path("out.html"))
     elif name in ("predict", "evaluate"):
         config, _, _ = parse_tool(name, tools()[name], [*words, "--tickets=tickets.jsonl"])
