@@ -24,7 +24,7 @@ class FabricConfig:
     """How Lightning Fabric launches and places ranks."""
 
     accelerator: str = "auto"
-    """cpu, cuda, mps or auto."""
+    """cpu, cuda or auto."""
     devices: int | str | list[int] = "auto"
     """A count, a list of indices, or auto: every GPU, or one process on a CPU."""
     num_nodes: int = 1
