@@ -1,9 +1,9 @@
-"""Attention for rows that begin alike: one step of decoding reads the shared keys and values once, not once per row.
+"""Attention for rows that begin alike: a decode step reads the shared keys and values once, not once per row.
 
-Registered with transformers as ``NAME``, and the same as its sdpa but for packed rows (``cascade.py``) and for a single
-query behind a shared stem. There the queries of all rows are folded into one matrix for the stem, those of one prompt's
-samples into one for the prompt; scores of stem, prompt and own part meet in one softmax, and the weighted values are added
-up. On a CPU, decoding waits for memory: with 200 shared tokens of 300 this is the largest saving there is.
+Registered with transformers as ``NAME``. It equals transformers' sdpa except in two cases: packed rows (``cascade.py``),
+and a single query per row behind a shared stem. There the queries of all rows form one matrix for the stem, and those of
+a prompt's samples one for the prompt. The scores of stem, prompt and own part share one softmax, and the weighted values
+are summed: exact attention over the concatenated keys.
 """
 
 from __future__ import annotations

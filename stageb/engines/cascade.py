@@ -1,13 +1,14 @@
-"""Attention over packed rows, in three levels that are each read once: the text that all prompts share (the *stem*), each
-prompt's own part, and each row's new tokens. What a query finds on each level is merged by the levels' log-sum-exp.
+"""Exact attention over packed rows on three levels, each read once: the text that all prompts share (the *stem*), each
+prompt's own part, and each row's new tokens.
 
-Packed means: one line of tokens without padding, (1, tokens) for the model, whatever prompt or row a token belongs to;
-positions and the views below say where it belongs. A *view* is what a forward pass hands to its attention: ``Reading`` for
-prompts, ``Stepping`` for one new token of every row.
+*Packed* means one line of tokens without padding, (1, tokens), whatever prompt or row a token belongs to. A *view* says
+where it belongs, and is what a forward pass hands to its attention: ``Reading`` for prompts, ``Stepping`` for one new
+token of every row. Levels are merged by their log-sum-exp: out = sum_i exp(lse_i - lse) out_i with lse = log sum_i
+exp(lse_i), as in Flash-Decoding (Dao et al., 2023).
 
-On a GPU in half precision, the stem and the prompts are read by torch's own flash attention, new tokens by the kernel in
-``kernels.py``. On a CPU, where rows are packed for reading alone, torch has a flash attention of another name. Everywhere
-else plain products do the same, slowly: for tests, and for float32 on a GPU.
+On a GPU in half precision, torch's flash attention reads stem and prompts, and the kernel in ``kernels.py`` the new
+tokens. On a CPU, where rows are packed for reading alone, torch has a flash attention of another name. Elsewhere (tests,
+float32 on a GPU) plain products do the same, slowly.
 """
 
 from __future__ import annotations

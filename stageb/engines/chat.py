@@ -1,14 +1,13 @@
-"""Prompts as token ids, in two parts: what all tickets of a mission share, and what is a ticket's own.
+"""Prompts as token ids in two parts: what all tickets of a mission share, and what is a ticket's own.
 
-The chat template is rendered once per system text, with a marker where the user's words go. What stands before the marker
-is shared text, what stands after it closes the turn. The ids are ``encode(shared) + encode(own)``: two tickets under one
+The chat template is rendered once per system text, with a marker in place of the user's words. The text before the marker
+is shared, the text after it closes the turn, and a prompt is ``encode(shared) + encode(own)``: two tickets under one
 guidance have the same shared ids, so a model reads them once.
 
-Words are data. A special token spelt out in a rule or a ticket gets a space after its first character, so that no text can
-close its own turn; and a template that asks for today's date is given a fixed one, since no clock may reach a prompt.
+Words are data: a special token spelt out in a rule or a ticket gets a space after its first character, so no text can
+close its own turn. A template that asks for today's date gets a fixed one, since no clock may reach a prompt.
 
-What is written in the model's place, the beginning of an answer or the whole of one, stands behind its thoughts: where the
-generation prompt has opened them, they are closed first, empty.
+Prefilled words stand behind the model's thoughts: if the generation prompt opens thoughts, they are closed first, empty.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """The decode loop: many sampled answers to prompts that begin alike, from one causal language model.
 
-What is shared is computed once. The shared text is read in a batch of one and kept, as the stem of all rows
-(``attention.py``). Prompts' own parts are then read packed (``packed.py``), which also takes the steps on a GPU. Elsewhere
-what was read is padded on the left to the longest, and all rows step together: a prompt's samples look at one copy of it,
-until rows that have ended leave the batch. Models that packing is not made for (a sliding window, a recurrent state, an
-attention of their own) read padded as well.
+The shared text is read once, in a batch of one, and kept as the stem of all rows (``attention.py``). The prompts' own
+parts are read packed (``packed.py``), and on a GPU decoded there too. Elsewhere they are padded on the left to the
+longest, and all rows step together; a prompt's samples share one copy of its keys and values until rows that have ended
+leave the batch. Models that packing does not fit (sliding windows, recurrent state, attention of their own) are read
+padded as well.
 
-On a CPU, padding costs little in itself, but a mask does: torch's attention takes twice as long with one.
-
-A plain loop over the model's forward pass, and not ``model.generate``, because ``generate`` reads a shared text once per
-sample and draws from a global generator. Left out on purpose: static caches with compiled graphs on CPUs and continuous
-batching, both slower where this was measured, the latter with answers that depend on the batch.
+This is a loop over the model's forward pass rather than ``model.generate``, which reads a shared text once per sample and
+draws from a global generator. Static caches with compiled graphs and continuous batching are left out:
+``lab/notes/engines.md``.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The two kernels of our own. One sums blocks of a vocabulary for ``sampling.py``. The other is a decode step's attention to
-each prompt's own part and to each row's new tokens, for ``cascade.py``.
+"""Two Triton kernels: sums over blocks of a vocabulary (``sampling.py``), and a decode step's attention (``cascade.py``).
 
-The rows of one prompt stand together, as a *group*. A program serves one group and one key head: it reads that prompt's keys
-and values once for all of the group's rows, as one small matrix product, then each row's own new tokens, and at the end
-merges what the rows found in the text that all groups share. Each key and value is read once a step, and nothing else of
-size is read or written: the step waits for memory and for nothing else.
+The attention kernel runs one program per group and key head, where a *group* is the rows of one prompt. It reads the
+prompt's keys and values once for all rows of the group, then each row's new tokens, and merges both with what the rows
+found in the stem (softmax in base 2, by running maximum and sum). Every key and value is read once per step, so the step
+is bound by memory bandwidth.
 
-Written in Triton, which comes with torch's CUDA wheels; imported on GPUs alone.
+Triton comes with torch's CUDA wheels; this module is imported on GPUs alone.
 """
 
 # ruff: noqa: N803, N806  # Triton writes what a kernel is compiled for in capitals

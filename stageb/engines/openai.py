@@ -1,23 +1,16 @@
 """A server that speaks OpenAI's chat completions, behind the engine Protocol: vLLM's, llama.cpp's, a provider's.
 
-The model runs elsewhere, so every rank sends its share of the requests, ``model.concurrency`` at a time, one per sample.
-Every request carries a seed derived from the sample's key; whether equal requests then have equal answers is the server's
-to keep. ``top_k`` and ``repetition_penalty``, which OpenAI's own API does not know, and ``chat_template_kwargs`` are sent
-where they are set; a server that refuses one says so in the error. There is no ``score``: servers do not agree on how
-to weigh a given answer. Special tokens spelt out in a ticket are the server's to disarm. Images go as data URLs of PNG
-files, upright, scaled down to ``model.image_pixels`` and without the metadata of their own files.
-
-What an answer shall begin with goes out as a last message of the assistant's, for the server to go on from, with the words
-by which vLLM and SGLang are told to (``continue_final_message``); a server that refuses these is asked without them, as
-llama.cpp's goes on of itself. Whether a server went on, its answers tell: one that begins anew repeats the beginning, which
-costs nothing, or ignores it.
-
-The standard library's HTTP client in a few threads, rather than a client library: a request takes seconds, so neither kept
-connections nor an event loop would show, and proxies, TLS and time-outs are all there. Redirects are not followed: the
-API key would follow them.
-
-A request within its time limit, and a pause before the next attempt, are signs of life (``stageb.job.heartbeat``): many slow
-answers are no hang. One that goes on for longer, say byte by byte, is none.
+- **Requests.** Every rank sends its share, ``model.concurrency`` at a time, one per sample, with a seed derived from the
+  sample's key; whether equal requests have equal answers is up to the server. ``top_k``, ``repetition_penalty`` and
+  ``chat_template_kwargs``, which OpenAI's own API does not know, are sent if set. There is no ``score``: servers do not
+  agree on how to weigh a given answer. The server must disarm special tokens spelt out in a ticket.
+- **Images** go as data URLs of PNG files, upright, scaled down to ``model.image_pixels``, without their files' metadata.
+- **Prefill.** The beginning of an answer is sent as a last message of the assistant's, with ``continue_final_message``,
+  which vLLM and SGLang need. A server that refuses this is asked without it, as llama.cpp continues by itself. One that
+  begins anew repeats or ignores the beginning.
+- **Transport.** The standard library's HTTP client in a few threads: a request takes seconds, so kept connections or an
+  event loop would not show. Redirects are not followed, since the API key would follow them.
+- **Signs of life** (``stageb.job.heartbeat``): a request within its time limit, and a pause before the next attempt.
 """
 
 from __future__ import annotations

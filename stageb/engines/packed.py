@@ -1,31 +1,15 @@
-"""Answers and scores at the speed of a GPU: packed prompts, three-level attention, steps replayed from a captured graph.
+"""Prompts packed without padding, then decode steps replayed from a captured CUDA graph.
 
-Prompts are read in chunks without padding. Then all rows take their steps together; a step (embedding, layers, logits, draw,
-bookkeeping) has fixed shapes and never asks the device for a number, so it is captured once and replayed. The host reads
-the tokens of a few steps while the device is at the next few; rows that have ended leave when enough of them have, and the
-smaller batch is captured anew (some 50 ms). Keys and values stay where they are: rows keep their slots.
+*Reading*: prompts go through the model in chunks of ``CHUNK`` tokens, one line (1, tokens) without padding. *Stepping*:
+all rows (answers) take one token per step. A step (embedding, layers, logits, draw, bookkeeping) has fixed shapes and
+never reads a number from the device, so on a GPU it is captured once and replayed; the host reads the tokens of
+``STEPS_PER_LOOK`` steps while the device computes the next. When fewer than ``COMPACT_BELOW`` of the rows are live, the
+rest leave and the smaller batch is captured anew. Keys and values stay in place: a row keeps its slot.
 
-Measured on one H200 with torch 2.11, transformers 5.17 and a model of 4.0 B parameters (36 layers, random weights,
-bfloat16); 1,000 shared and 500 own prompt tokens, 4 samples a ticket, 128 new tokens: 117 rollouts/s for 32 tickets at once,
-186 for 128, 201 for 512. Of the 10.2 s of 512 tickets, 4.05 go to reading prompts (2.55 of them to matrix products, 0.86 to
-flash attention, 0.14 to merging what it found) and 5.95 to steps of 47 ms (23 ms matrix products, 14.6 new tokens and
-prompts, 4.0 stem, 2.9 the fused rest, 0.5 drawing). Most memory allocated: 85.6 GB, for 84.3 of weights, keys and values.
-Scores: 124 tickets/s.
+Attention over the shared text, each prompt and each row's new tokens: ``cascade.py``. Memory, in bytes per batch, is
+planned from what the device has free at the call: ``MEMORY`` of it holds keys, values and logits.
 
-What was tried there and lost:
-
-- the layers as transformers has them: 73, 131 and 151 rollouts/s. A third of a step without attention (40.0 ms) goes to the
-  small kernels of norms, rotary positions and activations. Fused by torch.compile, layer by layer, 27.6 ms. It compiles a
-  layer once per process for all layers and shapes, which takes seconds, so small calls go without it;
-- shapes fixed for the compiler (``dynamic=False``): 27.3 ms, and a compilation for every batch;
-- flash attention for each prompt's own part, its rows folded into the queries: 434 us a layer, where the kernel in
-  ``kernels.py`` needs 290 for that, the new tokens and the merging. It runs at 4.0 TB/s, a large copy at 4.3. Three
-  pipeline stages, blocks of 32 or 128 keys, 2 or 8 warps: no faster;
-- cuDNN's attention for the stem: 68 us a layer instead of 110, but it wants folded queries, 27 us each way;
-- a kernel of our own for reading too, the stem and a prompt's own part under one softmax: 969 us a layer for 32 prompts
-  instead of 1,468, with half the error, and 97 us for the stem of a step. The whole gained 3.8 % in rollouts (205.3 for
-  197.8 in the same hour) and 8 % in scores (136.9 for 126.6): too little for its 90 lines. Blocks of 64 or 256 queries or of
-  128 keys, 4 warps: no faster.
+Figures, and what was tried and lost: ``lab/notes/engines.md``.
 """
 
 from __future__ import annotations

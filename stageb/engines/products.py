@@ -1,11 +1,8 @@
-"""Matrix products of float32 numbers at the speed of bfloat16, for checkpoints that are bfloat16 to begin with.
+"""Matrix products of float32 activations and bfloat16 weights, for checkpoints that are bfloat16 to begin with.
 
-A CPU with AMX multiplies such numbers several times as fast as float32. Weights that were stored as bfloat16 lose nothing
-when they are multiplied as such; what flows between the layers is rounded for the product alone, which adds up in float32.
-Without AMX the product is the float32 one, on CPUs with AVX-512 BF16 too (seen on an AMD EPYC, torch 2.13).
-
-Measured on one core of a Xeon with AMX, torch 2.13, lines of 256 numbers times (256, 576) weights: 48 lines in 46 us
-instead of 90, 2,048 in 0.72 ms instead of 3.36. Attention keeps its float32: its products are too small to gain.
+``y = bf16(x) W^T``, accumulated in float32: the weights lose nothing, the activations are rounded for the product alone.
+Used on CPUs with AMX, which multiply such numbers several times as fast as float32; elsewhere, CPUs with AVX-512 BF16
+included, the product is the float32 one. Attention stays in float32. Figures: ``lab/notes/engines.md``.
 """
 
 from __future__ import annotations

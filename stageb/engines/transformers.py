@@ -1,8 +1,7 @@
-"""Any causal language model that transformers can load, a vision-language one included, behind the engine Protocol.
+"""Any causal or vision-language model that transformers can load, behind the engine Protocol.
 
-Text alone goes in: a vision-language checkpoint answers through its language model. Prompts become ids in ``chat.py``,
-answers are decoded in ``decoding.py`` and drawn in ``sampling.py``; here a checkpoint is found and loaded, and the requests
-of a call are sorted by what they share.
+This module finds and loads a checkpoint, and sorts the requests of a call by what they share. Prompts become ids in
+``chat.py``, images in ``vision.py``; answers are decoded in ``decoding.py`` and drawn in ``sampling.py``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Images in a decode loop that knows ids alone: an image's place in a prompt is a run of one id, made of its content.
+"""Images in a decode loop that knows ids alone: an image in a prompt is a run of one id, made of its content.
 
-So prompts with images are ids like any other: equal ones are equal, and whatever sorts, shares or counts them need not
-know. Only where a model is called do such ids become the model's own placeholder, the features that its vision tower makes
-of the image, and positions of three coordinates (M-RoPE; Qwen2-VL, arXiv 2409.12191, section 2.1).
+So prompts with images are ids like any other, to be sorted, shared and counted. Where a model is called, such ids become
+its placeholder token, the features of its vision tower, and positions of three coordinates (M-RoPE; Qwen2-VL, arXiv
+2409.12191, section 2.1). Images are decoded just before a model reads them, and not kept.
 
-``Blind`` is the same for models that see no images; there ids and positions are what they seem. Images are decoded when a
-model is about to read them, and not kept: memory holds those of the tokens that are read at once.
+``Blind`` is the same for models that see no images.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""vLLM behind the engine Protocol: for models and machines on which its kernels and its scheduling pay off.
+"""vLLM behind the engine Protocol.
 
-One vLLM engine per rank, on the rank's own device, in a process of its own as vLLM has it by default; several ranks are
-several engines, and ``stageb.job.world`` spreads the work. Prompts are encoded by ``chat.py``, exactly as for
-``transformers``, and handed over as token ids; vLLM's prefix cache reads a shared text once. Every sample is a request with
-a seed of its own derived from its key, so it does not depend on its neighbours' draws; vLLM draws such rows one by one,
-which cost it 2.4 % on an H200 (``bin/bench rollout --engines vllm,vllm-n``, vLLM 0.22.1). Its *logits* may still move in
-their last bits with the batch that its scheduler happens to form, and equal bytes from run to run are not promised the way
-canonical micro-batches give them to ``transformers``; ``VLLM_BATCH_INVARIANT=1`` asks vLLM for kernels that do not look at
-the batch. Every step of its engine is a sign of life (``stageb.job.heartbeat``).
+Each rank has one vLLM engine on its own device, in a process of its own; ``stageb.job.world`` spreads the work.
+``chat.py`` encodes prompts as for ``transformers``, and vLLM's prefix cache reads a shared text once. Every sample is a
+request with a seed derived from its key, so its draws do not depend on its neighbours. Its logits may still move in their
+last bits with the batch that the scheduler forms, so equal bytes between runs are not promised;
+``VLLM_BATCH_INVARIANT=1`` asks vLLM for kernels that do not depend on the batch. Every step of its engine is a sign of
+life (``stageb.job.heartbeat``).
 
-Images are not handed over: run vLLM as a server and ask it by the ``openai`` engine for those.
+Images are not handed over: for those, run vLLM as a server behind the ``openai`` engine.
 
-An optional extra, ``pip install 'stageb[vllm]'``: it pins torch and much else, so it is not imported unless asked for.
+An optional extra, ``pip install 'stageb[vllm]'``: it pins torch and much else, so it is imported on demand.
 """
 
 from __future__ import annotations

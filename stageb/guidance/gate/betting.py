@@ -1,15 +1,13 @@
-"""How sure a gain is, looked at as often as one likes: betting against "this edit is not better".
+"""A sequential test by betting against the null hypothesis that the mean gain is at most ``margin``, valid at every look.
 
-There is one bet for each group of tickets, on its gain. Whoever doubts the edit says that the mean gain is at most
-``margin``. We start with a wealth of 1 and bet on every group; if the doubter is right, and groups are drawn
-independently, wealth is no more likely than ``level`` ever to reach ``1 / level``, whenever one stops (Ville 1939). So a
-test may look after each chunk, end early, and still keep its level. Bets on the mean of bounded variables: Waudby-Smith &
-Ramdas, "Estimating means of bounded random variables by betting" (JRSS B 2024), section 4.
+There is one bet per group of tickets, on its gain, from a wealth of 1. If the null hypothesis holds and groups are drawn
+independently, the wealth ever reaches ``1 / level`` with a probability of at most ``level``, whenever one stops (Ville
+1939). So a test may look after each chunk, end early, and keep its level. Bets on the mean of bounded variables:
+Waudby-Smith & Ramdas, "Estimating means of bounded random variables by betting" (JRSS B 2024), section 4.
 
-Which stake grows fastest depends on what the edit does: all of it where an edit only mends, little where it also breaks.
-Half of the wealth is put on the stake that an earlier look at other tickets suggests, half is spread over fixed stakes: at
-most log(2 x their number) is lost against the best of them. Unlike stakes that learn on the way, this does not depend on the
-order of the groups.
+The stake that grows fastest depends on the edit: large if it only mends, small if it also breaks. Half of the wealth bets
+the stake that an earlier look at other tickets suggests, half is spread over the fixed ``STAKES``: the log-wealth is at
+most log(2 x their number) behind the best of them, and does not depend on the order of the groups.
 """
 
 from __future__ import annotations

@@ -1,22 +1,19 @@
-"""The exact test: groups won against groups lost, looked at after each chunk, a pool's end included.
+"""An exact sequential test of groups won against groups lost, looked at after each chunk and at the end of the pool.
 
-A group is *turned* if it is won or lost. One whose mean gain is 1 is won, one of -1 is lost; of one in between it is drawn,
-with the gain's size for its chance, so that groups won less groups lost are on the average what was gained: as if verdicts
-were sampled of which only the probabilities are known. So "the mean gain is at most 0" says of the groups, whatever the
-prices and the probabilities, that a turned one is won with a chance of at most 1/2 (Schlag, "A new method for constructing
-exact tests without making any assumptions", 2008, rounds at random for the same end). What is drawn depends on the test's
-name and the group's place alone.
+A group is *turned* if it is won or lost. A group with mean gain 1 is won, with -1 lost. A gain g in between is drawn: won
+with probability g if g > 0, lost with probability -g if g < 0, so that E[won - lost] = g, as if verdicts were sampled
+from their probabilities. The null hypothesis "the mean gain is at most 0" then says, for all prices and probabilities,
+that a turned group is won with probability at most 1/2 (Schlag, "A new method for constructing exact tests without making
+any assumptions", 2008). What is drawn depends on the test's name and the group's place alone.
 
-Given which groups are turned, the doubter says, each is won as a coin that is fair at best falls. On all groups of a pool
-that is McNemar's exact test (1947; conditional on the turned). It may be looked at after each chunk as well if the looks
-share the level, by the share of the groups that were seen (Lan & DeMets, "Discrete sequential boundaries for clinical
-trials", Biometrika 1983; by calendar time, 1989): at each look as few wins prove the edit as fair coins, which have proven
-nothing before, reach with a chance of what the level so far leaves over. What one look cannot use, since wins are whole
-numbers, is the next one's; the last has all that is left.
+Given which groups are turned, each is a coin that is fair at best under the null hypothesis. On a whole pool this is
+McNemar's exact test (1947). Looks after each chunk share the level by the fraction of groups seen (Lan & DeMets,
+"Discrete sequential boundaries for clinical trials", Biometrika 1983; by calendar time, 1989): a look proves the edit at
+the least number of wins that fair coins, unproven so far, reach with a probability within the level spent so far. Level
+that a look cannot use, since wins are whole numbers, passes to the next one; the last look has all that is left.
 
-Against betting (``betting.py``), where whole tickets are won or lost: no stake to choose and no price for having chosen, so
-more is proven on fewer tickets. Betting is better where verdicts become a little more probable on many tickets, of which
-drawing makes a loud noise.
+Compared with betting (``betting.py``): no stake to choose, so whole wins and losses are proven on fewer tickets. Betting
+is better where verdicts become a little more probable on many tickets, since drawing those adds noise.
 """
 
 from __future__ import annotations
