@@ -25,7 +25,8 @@ FLOORS = (
     {"errors", "seeds", "functions", "config", "draws", "tiny", "demo"},
     {"store"},
     {"untrusted", "job"},
-    {"training", "runs"},
+    {"runs"},
+    {"training"},
     {"engines"},
     {"cli"},
     set(LOOPS),
@@ -54,6 +55,7 @@ THIRD_PARTY = {
     "stageb/training/cuda_graphs": {"torch"},
     "stageb/training/ppo": {"torch"},
     "stageb/training/step": {"torch"},
+    "stageb/training/run": {"torch"},
     "stageb/training/muon": {"torch"},
     "stageb/training/replicas": {"torch"},
     "stageb/*/loop": {"lightning", "torch"},
@@ -166,8 +168,8 @@ STAGES = {
         "reflection/edits reflection/conditions reflection/evidence "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures changes"
     ).split(),
-    "two_channel": "text matching targets correct losses channel_a schedule metrics".split(),
-    "snake": "game agent rollout schedule picture".split(),
+    "two_channel": "rows text matching targets correct losses channel_a schedule metrics".split(),
+    "snake": "game agent rollout rows schedule picture".split(),
     "growth": (
         "layers blueprints kinds hosts bank blends training counterfactual tasks teachers flops "
         "lifecycle observation memory reward policy views schedule rows"

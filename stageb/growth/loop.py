@@ -9,38 +9,33 @@ commit holds the learner and the number of updates, which names every random str
 from __future__ import annotations
 
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import Snapshot
 from stageb.growth.ranks import Ranks
-from stageb.growth.run import Run
-from stageb.growth.schedule import Schedule
-from stageb.job import world as worlds
+from stageb.growth.run import Run, Start
 from stageb.job.world import World
-from stageb.runs import log_level, loggers
+from stageb.training.run import launch
 
 
 def fit(config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
     """Run, or go on with, the run that ``config`` names. Returns the exit code."""
-    log_level.at(config.log_level)
-    loggers.check(config.loggers)
-    return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh))
+    return launch(config, lambda world: main(world, config, resolved_yaml, fresh))
 
 
 def main(world: World, config: GrowthConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
-    ranks = Ranks(config, Schedule(config), world)  # reads the task, and refuses what cannot be, before anything is written
+    ranks = Ranks(config, world)  # reads the task, and refuses what cannot be, before anything is written
     with Run(config, resolved_yaml, world.facts()) as run:
-        if world.lead(run.finished, fresh):
+        start = world.lead(run.begin, fresh, ranks.places())
+        if start is None:
             return 0
-        begun, snapshot = world.lead(run.begin, fresh, ranks.places())
-        updates(world, run, ranks, begun, snapshot)
+        updates(world, run, ranks, start)
         world.lead(run.end)
     return 0
 
 
-def updates(world: World, run: Run, ranks: Ranks, begun: int, snapshot: Snapshot) -> None:
-    """The updates from ``begun`` on."""
-    schedule = ranks.schedule
-    for update in range(begun, schedule.updates):
+def updates(world: World, run: Run, ranks: Ranks, start: Start) -> None:
+    """The updates behind those that are done."""
+    schedule, snapshot = ranks.schedule, start.snapshot
+    for update in range(start.done, schedule.updates):
         played = ranks.play(update, snapshot)
         snapshot = world.lead(run.learn, update, played)
         tested = ranks.evaluate(update, snapshot) if schedule.evaluates(update) else None

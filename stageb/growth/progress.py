@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stageb.growth.config import GrowthConfig
+from stageb.growth.config import GrowthConfig, GrowthSection
 from stageb.growth.schedule import Schedule
 from stageb.runs.figures import short
 
@@ -22,10 +22,10 @@ def opening(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[s
     )
 
 
-def describe_assignment(places: Sequence[str], environments: Sequence[int], block: int) -> list[str]:
+def describe_assignment(places: Sequence[str], environments: Sequence[int], growth: GrowthSection) -> list[str]:
     """The assignment of an update's environments in lines: ``places`` are the ranks' devices. A lopsided one is said."""
     lines = [
-        f"rank {rank} on {place}: {count} environments of an update, in {-(-count // block)} blocks"
+        f"rank {rank} on {place}: {count} environments of an update, in {-(-count // growth.block)} blocks"
         for rank, (place, count) in enumerate(zip(places, environments, strict=True))
     ]
     if len(set(environments)) > 1:
@@ -34,6 +34,8 @@ def describe_assignment(places: Sequence[str], environments: Sequence[int], bloc
             f"lopsided: ranks wait for the busiest, and {idle:.0%} of their time is idle; make the number of blocks "
             f"(growth.environments / growth.block) a multiple of {len(environments)}"
         )
+    if growth.ddp and len(places) > 1:
+        lines.append("growth.ddp: all ranks train each of these together")
     return lines
 
 

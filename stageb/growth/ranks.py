@@ -36,11 +36,11 @@ class Round:
 class Ranks:
     """The ranks of a run, as the loop sees them."""
 
-    def __init__(self, config: GrowthConfig, schedule: Schedule, world: World) -> None:
+    def __init__(self, config: GrowthConfig, world: World) -> None:
         """Reads the task. Raises ``ConfigError`` and ``InputError``, the same on every rank."""
         torch.backends.cudnn.deterministic = True
         allocator.keep_freed(world.device)
-        self.config, self.schedule, self.world = config, schedule, world
+        self.config, self.schedule, self.world = config, Schedule(config), world
         ddp.check(config, world.world_size)
         self.setting = Setting.of(config, world.device)
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from stageb.growth.schedule import Schedule
 from stageb.growth.types import SLOTS, Ended
 from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
+from stageb.runs.logs import View
+from stageb.training.ppo import Figures
+from stageb.training.schedules import entropy_weight, learning_rate
 
 MEANS = ("objective", "accuracy", "reward", "extra", "germinated", "fossilized", "culled")
 LEARNT = "policy_loss value_loss entropy approx_kl clip_frac grad_norm explained_variance skipped epochs".split()
@@ -32,6 +37,35 @@ CURVES = Curves(
     tested={"objective": "eval/objective", "accuracy": "eval/accuracy", "fossilized": "eval/fossilized"},
     apart="held-out environments",
 )
+
+
+VIEW = View(CURVES, GROUPS)
+
+
+def row_of(
+    schedule: Schedule,
+    update: int,
+    ended: Sequence[Ended],
+    so_far: Mapping[str, float],
+    figures: Figures | None,
+    tested: Sequence[Ended],
+) -> dict[str, Any]:
+    """The row after an update, whose episodes have ``ended``: ``so_far`` are FLOPs and skipped steps since the run began,
+    ``figures`` what was learnt, if anything learns, ``tested`` the episodes of an evaluation."""
+    ppo, done, learns = schedule.config.ppo, schedule.done(update), figures is not None
+    return {
+        "update": update + 1,
+        "episodes": (update + 1) * schedule.config.growth.environments,
+        **averages(ended),
+        "flops": rounded(sum(each.flops for each in ended)),
+        "flops_so_far": rounded(so_far["flops"]),
+        "host_skipped_so_far": so_far["skipped"],
+        **of_learning(asdict(figures) if figures else None),
+        "learning_rate": rounded(learning_rate(ppo, done)) if learns else None,
+        "entropy_weight": rounded(entropy_weight(ppo, done)) if learns else None,
+        "eval/episodes": len(tested),
+        **averages(tested, "eval/"),
+    }
 
 
 def averages(ended: Sequence[Ended], prefix: str = "") -> dict[str, float | int | None]:

@@ -10,14 +10,11 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import stageb
-from stageb.config import Level, LogConfig, LoggerConfig, OutputConfig
-from stageb.job import launching
+from stageb.config import OutputConfig
 from stageb.runs.loggers import Loggers
-from stageb.runs.logs import Logs, View
-from stageb.runs.progress import Plan, Progress
 from stageb.store.commits import committed
 from stageb.store.journal import Journal
 
@@ -70,63 +67,3 @@ class Run:
         for held in ("logs", "progress", "journal"):
             if hasattr(self, held):
                 getattr(self, held).close()
-
-
-class Settings(Protocol):
-    """What the configs of loops that learn weights have in common."""
-
-    @property
-    def output(self) -> OutputConfig: ...
-    @property
-    def log(self) -> LogConfig: ...
-    @property
-    def loggers(self) -> Sequence[str | LoggerConfig]: ...
-    @property
-    def log_level(self) -> Level: ...
-
-
-class LearningRun(Run):
-    """The run of a loop that learns weights: rows of figures, views of them, a bar. The loop says what stands in a row, and
-    what in the state of a commit, which counts what the plan counts."""
-
-    config: Settings
-    progress: Progress  # once it has begun, as these
-    logs: Logs
-    _view: View
-    _plan: Plan
-
-    def _show(self, view: View, plan: Plan, opening: str, also: Sequence[str] = ()) -> None:
-        """Begin to show how it goes, by the lines ``opening`` and ``also``."""
-        folder = self.journal.folder
-        self._view, self._plan = view, plan
-        self.logs = Logs(self.config.log, view, folder, self.journal.rows(METRICS))
-        self.progress = Progress(opening, plan, self.config.log_level)
-        for line in also:
-            self.progress.tells(line)
-        if self.journal.number:
-            launching.set_resume("")
-        self.loggers = Loggers(self.config.loggers, folder, self.progress.tells)
-
-    def _add(self, row: Mapping[str, Any], times: Mapping[str, float], timing: Mapping[str, Any]) -> None:
-        """Write a row down, and ``timing`` beside it, of which ``times`` are shown too."""
-        self.journal.append(METRICS, [row])
-        self.journal.note(TIMINGS, [timing])
-        self.logs.add(row, times)
-        self.loggers.log({**row, **times}, row[self._view.curves.step])
-
-    def _commit(self, state: Mapping[str, Any]) -> None:
-        """Make what was written and put the point to go on from."""
-        self.logs.save()
-        self.loggers.save()
-        self.journal.commit({**state, "finished": False})
-        launching.set_resume("")
-
-    def _end(self) -> Mapping[str, Any]:
-        """Nothing is left to do: draw, and commit that it is so. The last row."""
-        self.progress.close()
-        rows = self.journal.rows(METRICS)
-        self.logs.end(rows)
-        self.loggers.close("success")
-        self.journal.commit({**self.journal.state, "finished": True})
-        last: Mapping[str, Any] = rows[-1]
-        return last

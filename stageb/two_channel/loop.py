@@ -7,9 +7,8 @@ step is one step of the optimiser, on the same targets at every world size. Any 
 
 from __future__ import annotations
 
-from stageb.job import world as worlds
 from stageb.job.world import World
-from stageb.runs import log_level, loggers
+from stageb.training.run import launch
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs, read
 from stageb.two_channel.ranks import Ranks
@@ -18,31 +17,29 @@ from stageb.two_channel.run import Run
 
 def fit(config: TwoChannelConfig, resolved_yaml: str, fresh: bool) -> int:
     """Run, or go on with, the run that ``config`` names. Returns the exit code."""
-    log_level.at(config.log_level)
-    loggers.check(config.loggers)
     inputs = read(config)
-    return worlds.run(config.fabric, lambda world: main(world, config, inputs, resolved_yaml, fresh))
+    return launch(config, lambda world: main(world, config, inputs, resolved_yaml, fresh))
 
 
 def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
     world.agree("the data", inputs.digest)
     with Run(config, inputs, resolved_yaml, world.facts()) as run:
-        if world.lead(run.finished, fresh):
+        start = world.lead(run.begin, fresh)
+        if start is None:
             return 0
-        begun, checkpoint, model = world.lead(run.begin, fresh)
-        ranks = Ranks(config, inputs, world, model)
-        ranks.take_up(checkpoint)
-        world.lead(run.ready, ranks, begun)
-        steps(world, run, ranks, begun)
+        ranks = Ranks(config, inputs, world, start.model)
+        ranks.take_up(start.checkpoint)
+        world.lead(run.ready, ranks, start.done)
+        steps(world, run, ranks, start.done)
         world.lead(run.end)
     return 0
 
 
-def steps(world: World, run: Run, ranks: Ranks, begun: int) -> None:
-    """The steps from ``begun`` on."""
+def steps(world: World, run: Run, ranks: Ranks, done: int) -> None:
+    """The steps behind those that are done."""
     schedule = ranks.schedule
-    for step in range(begun, schedule.steps):
+    for step in range(done, schedule.steps):
         targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
         came = ranks.learn(step, targets)
         tested = ranks.evaluate(step) if schedule.evaluates(step) else None

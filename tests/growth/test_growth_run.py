@@ -18,7 +18,7 @@ from programs.growths import arguments
 
 from stageb.__main__ import main
 from stageb.growth import progress
-from stageb.growth.config import GrowthConfig, PolicyConfig
+from stageb.growth.config import GrowthConfig, GrowthSection, PolicyConfig
 from stageb.growth.environment import Block
 from stageb.growth.learner import Learner
 from stageb.growth.rows import CURVES
@@ -153,9 +153,10 @@ def test_without_its_extra_the_loop_says_what_to_install(
 
 
 def test_the_assignment_is_told_and_a_lopsided_one_said() -> None:
-    even = progress.describe_assignment(["cuda:0", "cuda:1"], [8, 8], 4)
+    section = GrowthSection(environments=16, block=4)
+    even = progress.describe_assignment(["cuda:0", "cuda:1"], [8, 8], section)
     assert even == [f"rank {rank} on cuda:{rank}: 8 environments of an update, in 2 blocks" for rank in (0, 1)]
-    *_, said = progress.describe_assignment(["cpu"] * 3, [8, 4, 4], 4)
+    *_, said = progress.describe_assignment(["cpu"] * 3, [8, 4, 4], section)
     assert said.startswith("lopsided: ranks wait for the busiest, and 33% of their time is idle")
     assert said.endswith("a multiple of 3")
 

@@ -23,6 +23,7 @@ class FallingConfig(SnakeConfig):
 
 def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run that breaks on one rank."""
+    from stageb.job import world as worlds
     from stageb.job.world import World
     from stageb.snake import loop, rollout
 
@@ -38,4 +39,4 @@ def fit(config: FallingConfig, resolved_yaml: str, fresh: bool) -> int:
         rollout.Player.play = falling  # type: ignore[method-assign]
         return loop.main(world, config, resolved_yaml, fresh)
 
-    return loop.worlds.run(config.fabric, main)
+    return worlds.run(config.fabric, main)

@@ -52,6 +52,7 @@ def fate_of(config: ScribblingConfig) -> list[str]:
 
 def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run on answers that are made up."""
+    from stageb.job import world as worlds
     from stageb.job.world import World
     from stageb.two_channel import loop, rollout, text
 
@@ -89,4 +90,4 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
         rollout.Writer.chances = lambda writer, samples, answers: [(-1.0,) * len(ids) for ids in answers]  # type: ignore
         return loop.main(world, config, inputs, resolved_yaml, fresh)
 
-    return loop.worlds.run(config.fabric, main)
+    return worlds.run(config.fabric, main)

@@ -24,6 +24,7 @@ class WitheringConfig(GrowthConfig):
 def fit(config: WitheringConfig, resolved_yaml: str, fresh: bool) -> int:
     """A run that breaks on one rank."""
     from stageb.growth import loop, ranks
+    from stageb.job import world as worlds
     from stageb.job.world import World
 
     play = ranks.play
@@ -37,4 +38,4 @@ def fit(config: WitheringConfig, resolved_yaml: str, fresh: bool) -> int:
         ranks.play = withering  # type: ignore[assignment]
         return loop.main(world, config, resolved_yaml, fresh)
 
-    return loop.worlds.run(config.fabric, main)
+    return worlds.run(config.fabric, main)

@@ -1,0 +1,77 @@
+"""What an update comes to, as rows of a run's files hold it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stageb.runs.curves import Curves
+from stageb.runs.figures import rounded
+from stageb.runs.logs import View
+from stageb.snake.config import START_LENGTH
+from stageb.snake.schedule import Schedule
+from stageb.snake.types import Played
+from stageb.training.ppo import Figures
+
+GROUPS = {  # how TensorBoard groups what rows call plainly
+    **dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length", "games"), "games"),
+    **dict.fromkeys(("policy_loss", "value_loss"), "losses"),
+    **dict.fromkeys(("entropy", "approx_kl", "clip_frac", "explained_variance", "grad_norm", "epochs"), "ppo"),
+    **dict.fromkeys(("skipped", "skipped_so_far", "learning_rate", "entropy_weight"), "ppo"),
+}
+CURVES = Curves(
+    step="steps",
+    axis="steps of all environments",
+    panels=(
+        ("score", "foods a game"),
+        ("win_rate", "games won"),
+        ("length", "steps a game"),
+        ("entropy", "entropy (nats)"),
+        ("explained_variance", "explained variance"),
+        ("approx_kl", "KL(old, new)"),
+    ),
+    tested={"score": "eval/score", "win_rate": "eval/win_rate", "length": "eval/length"},
+    apart="most probable actions",
+)
+VIEW = View(CURVES, GROUPS)
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """What an update came to, over all ranks."""
+
+    figures: Figures
+    ended: Played  # games, since the last row
+    apart: float | None  # how far replicas are; None where they were not compared
+    tested: Played | None  # games of an evaluation
+
+
+def row_of(schedule: Schedule, update: int, result: UpdateResult, skipped: int) -> dict[str, Any]:
+    """The row after an update; ``skipped`` are steps of the optimiser since the run began."""
+    cells = schedule.config.game.cells
+    return {
+        "update": update + 1,
+        "steps": (update + 1) * schedule.steps,
+        **averages(result.ended, cells, ""),
+        **{name: rounded(value) for name, value in asdict(result.figures).items()},
+        "skipped_so_far": skipped,
+        "learning_rate": rounded(schedule.learning_rate(update)),
+        "entropy_weight": rounded(schedule.entropy_weight(update)),
+        "ddp/replica_divergence": result.apart,
+        **averages(result.tested or Played(), cells, "eval/"),
+    }
+
+
+def averages(played: Played, cells: int, prefix: str) -> dict[str, float | int | None]:
+    """What games came to on average; no figures where there were none."""
+    games = played.games
+    figures: dict[str, float | None] = dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length"))
+    if games:
+        figures = {
+            "score": played.score / games,
+            "fill": (played.score / games + START_LENGTH) / cells,
+            "win_rate": played.won / games,
+            "cut_rate": played.cut / games,
+            "length": played.steps / games,
+        }
+    return {f"{prefix}games": games} | {f"{prefix}{name}": rounded(value) for name, value in figures.items()}

@@ -1,0 +1,70 @@
+"""What a step comes to, as rows of a run's files hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stageb.runs.curves import Curves
+from stageb.runs.figures import rounded
+from stageb.runs.logs import View
+from stageb.two_channel import metrics
+from stageb.two_channel.correct import summary
+from stageb.two_channel.ranks import Came, Tested
+from stageb.two_channel.schedule import Schedule
+
+CURVES = Curves(
+    step="step",
+    axis="steps",
+    panels=(
+        ("loss/text", "cross-entropy of text"),
+        ("loss/coordinates", "cross-entropy of coordinates"),
+        ("loss/giou", "1 - GIoU"),
+        ("rollout/f1", "F1 at IoU .50"),
+        ("rollout/predicted_per_true", "objects told per true one"),
+        ("packing/fill", "fill of packs"),
+    ),
+    tested={"rollout/f1": "eval/f1_50"},
+    apart="most probable tokens, held-out images",
+)
+VIEW = View(CURVES)
+
+
+def row_of(schedule: Schedule, step: int, came: Came, skipped: int, tested: Tested | None) -> dict[str, Any]:
+    """The row after a step: ``skipped`` steps of the optimiser since the run began, and an evaluation."""
+    figures, channel = came.figures, schedule.channel(step)
+    assert figures  # rank 0 learns
+    row: dict[str, Any] = {
+        "step": step + 1,
+        "epoch": schedule.epoch(step + 1),
+        "stage2/channel_a": int(channel == "A"),
+        "stage2/channel_b": int(channel == "B"),
+        **{f"loss/{name}": value for name, value in figures.losses.items() if name != "mass"},
+        "coordinates/mass": figures.losses["mass"],
+        "grad_norm": figures.grad_norm,
+        "learning_rate": schedule.learning_rate(step),
+        "skipped": skipped,
+        "samples": schedule.size(step),
+        "set_aside": figures.set_aside,
+        "packing/packs": figures.packs,
+        "packing/tokens": figures.tokens,
+        "packing/fill": figures.fill,
+        **(summary(came.outcomes) if came.outcomes else {}),
+    }
+    if tested:
+        row |= {f"eval/{name}": value for name, value in metrics.figures(tested.samples, tested.told).items()}
+    return {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
+
+
+def times_of(came: Came, seconds: float) -> dict[str, float]:
+    """What of the times of a step is shown: of each the slowest rank's, by the names that records use."""
+    names = sorted({name for each in came.times for name in each if name != "rank"})
+    times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _slowest(came.times, name) for name in names}}
+    if came.outcomes and times.get("time/rollout_generate_s"):
+        made = sum(each.tokens for each in came.outcomes)
+        times["rollout/gen_tokens_per_s"] = round(made / times["time/rollout_generate_s"], 1)
+    return times
+
+
+def _slowest(times: Sequence[Mapping[str, float]], name: str) -> float:
+    return round(max(each.get(name, 0.0) for each in times), 3)
