@@ -83,7 +83,8 @@ class Draft:
         """Read the keys of a file."""
         self._source = file
         self.values = self._section(file.values, self.kind, (), self.values)
-        self._places |= {_dotted(path): f"{file.path}:{line}" for path, line in file.lines.items()}
+        keys = {path: line for path, line in file.lines.items() if isinstance(path[-1], str)}
+        self._places |= {_dotted(path): f"{file.path}:{line}" for path, line in keys.items()}
 
     def add_option(self, name: str, text: str | None) -> None:
         """Read ``--name text``; None where no value was given."""

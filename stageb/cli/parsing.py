@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import re
 import sys
 import types
@@ -93,8 +92,11 @@ def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) ->
 
 def _plain(value: Any) -> Any:
     """A section or a path as JSON can hold it. Raises ``TypeError`` for anything else."""
-    is_section = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return dataclasses.asdict(value) if is_section else os.fspath(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{shown(repr(value), 60)} is no text, number, list or mapping")
 
 
 def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tuple[Any, str, bool]:

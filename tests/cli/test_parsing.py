@@ -286,6 +286,10 @@ def test_a_wrong_value_of_a_file_is_told_with_its_place_unless_an_option_replace
     message = wrong(capsys, *TICKETS, "--config", "range.yaml")
     assert message.startswith("stageb: config: gate.alpha: 3.0: ")
     assert "(range.yaml:2)" in message
+    (tmp_path / "list.yaml").write_text("sampler:\n  grid:\n  - top_k: 1\n  - temperature: -1\n")
+    assert "(list.yaml:4)" in wrong(capsys, *TICKETS, "--config", "list.yaml")
+    (tmp_path / "list.yaml").write_text("columns:\n  fails:\n  - bad\n  - PASS\n")
+    assert "(list.yaml:2)" in wrong(capsys, *TICKETS, "--config", "list.yaml")
     assert "range.yaml" not in wrong(capsys, *TICKETS, "--config", "range.yaml", "--gate.alpha", "0.9")
     assert main(["fit", *TICKETS, "--config", "range.yaml", "--gate.alpha", "0.1"]) == 0
 

@@ -208,6 +208,10 @@ def test_the_function_is_the_command(job: Job) -> None:
         stageb.predict(guidance=job.keys["guidance"], tickets="x", sampel={})
     with pytest.raises(stageb.ConfigError, match="seed"):
         stageb.predict(guidance=job.keys["guidance"], tickets="x", seed="x")
+    with pytest.raises(
+        stageb.InputError, match=r"\{17\} is no text, number, list or mapping; give keys as stageb predict --help"
+    ):
+        stageb.predict(guidance=job.keys["guidance"], tickets="x", seed={17})
 
 
 # Ranks and kills: real processes -----------------------------------------------------------------------------------------
