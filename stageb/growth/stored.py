@@ -43,7 +43,7 @@ def stored(folder: Path, config: GrowthConfig, controller: str) -> Stored:
         return Stored({}, updates)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its controller is {config.growth.controller}, which learns nothing; name another one")
-    path = file_of(folder, folder / last["versions"][WEIGHTS][0].name)
+    path = file_of(folder, folder / last["versions"][WEIGHTS].name)
     try:
         snapshot = load_file(path)
         taken_up(snapshot, config)

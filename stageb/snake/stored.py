@@ -32,7 +32,7 @@ def stored_agent(folder: Path, config: SnakeConfig) -> Stored:
     last = committed(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
-    path = file_of(folder, folder / last["versions"][WEIGHTS][0].name)
+    path = file_of(folder, folder / last["versions"][WEIGHTS].name)
     agent = Agent(config.agent, config.game.size, config.seed)
     try:
         agent.load_state_dict(load_file(path))

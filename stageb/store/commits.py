@@ -65,7 +65,7 @@ def _shown(config: Mapping[str, Any], key: str) -> str:
 
 def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) -> None:
     """Bring the folder to its last commit: appended files to their lengths, versions to those listed, nothing unfinished."""
-    listed = versions.listed(table)
+    listed = versions.by_name(table)
     for file, version in listed.items():
         check_size(folder / file, version.size, exactly=True)
     for file, length in lengths.items():

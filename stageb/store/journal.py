@@ -6,7 +6,7 @@ Four kinds of file, by what a crash may do to them:
   written after the last commit are gone and are written again.
 - *Versioned* (``put``): any content, such as weights, new as a whole, that belongs to a commit. Each version is a file of
   its own, ``weights/policy-00000012.safetensors`` that of the 12th commit, on the disk before that commit is. A commit lists
-  the versions kept; others are removed once it stands, or by the next ``open``.
+  one of each file; others are removed once it stands, or by the next ``open``.
 - *Whole* (``replace``, ``remove``): each is its old or its new content, never a mixture. A crash may leave them ahead of
   the last commit: the caller rewrites them from the committed state.
 - *Notes* (``note``): JSON Lines outside commits, for times and machine facts, which differ from run to run. They only grow.
@@ -64,7 +64,7 @@ class Journal:
         self._lengths: dict[str, int] = dict(committed["lengths"])  # of appended files, rows after the last commit included
         self._dirty: set[str] = set()  # appended files with rows that no commit covers yet
         self._versions: versions.Table = committed["versions"]
-        self._staged: dict[str, tuple[Version, int]] = {}  # file -> what the next commit lists, how many it keeps then
+        self._staged: dict[str, Version] = {}  # file -> what the next commit lists
         self._begun: set[str] = set()  # what .begun names
 
     @property
@@ -163,30 +163,27 @@ class Journal:
         with disk.reporting(path):
             path.unlink(missing_ok=True)
 
-    def put(self, file: str, write: Callable[[Path], object], keep: int = 1) -> None:
-        """Make what ``write`` writes to the path that it is given the newest version of ``file``, from the next commit on.
+    def put(self, file: str, write: Callable[[Path], object]) -> None:
+        """Make what ``write`` writes to the path that it is given the version of ``file`` from the next commit on.
 
         For instance ``put("weights/policy.safetensors", lambda path: save_file(tensors, path))``. The path has the suffix of
-        ``file``. That commit keeps the newest ``keep`` versions of the file. A second ``put`` before it takes the place of
-        the first. Whatever ``write`` raises becomes a ``JournalError``: how libraries say that a disk is full differs.
+        ``file``. A second ``put`` before that commit takes the place of the first. Whatever ``write`` raises becomes a
+        ``JournalError``: how libraries say that a disk is full differs.
         """
         path, commit = self._path(file), self.number + 1
-        if keep < 1 or file.startswith(f"{PARTS}/"):
-            raise ValueError(f"{file!r}, keep={keep}: keep one at least, outside of {PARTS}/, where parts lie")
+        if file.startswith(f"{PARTS}/"):
+            raise ValueError(f"{file!r} lies in {PARTS}/, where parts lie")
         with disk.reporting(path):
             self._begin([versions.name(file, commit)])
             size = disk.place(self.folder / versions.name(file, commit), lambda beside: _written(path, beside, write))
-        self._staged[file] = Version(file, commit, size), keep
-
-    def paths(self, file: str) -> list[Path]:
-        """Where the versions of ``file`` lie, newest first, one put since the last commit included; good until the next."""
-        self._path(file)
-        staged = [self._staged[file][0]] if file in self._staged else []
-        return [self.folder / version.name for version in (*staged, *self._versions.get(file, ()))]
+        self._staged[file] = Version(file, commit, size)
 
     def path(self, file: str) -> Path | None:
-        """Where the newest version of ``file`` lies; None where there is none."""
-        return next(iter(self.paths(file)), None)
+        """Where the version of ``file`` lies, one put since the last commit before others; good until the next. None where
+        there is none."""
+        self._path(file)
+        version = self._staged.get(file) or self._versions.get(file)
+        return self.folder / version.name if version else None
 
     def rows(self, file: str) -> list[Any]:
         """The rows appended to ``file`` so far, committed or not; none where nothing was."""
@@ -221,8 +218,8 @@ class Journal:
             if value is not None
             for data in [disk.encoded(disk.json_text(value) + "\n")]
         }
-        new = dict(self._staged.values()) | dict.fromkeys(written, 1)
-        table = versions.after(self._versions, new, (file for file, value in files.items() if value is None))
+        table = {**self._versions, **self._staged, **{version.file: version for version in written}}
+        table = {file: version for file, version in table.items() if files.get(file, file) is not None}
         content = {
             "number": number,
             "state": state,
@@ -230,9 +227,9 @@ class Journal:
             "lengths": dict(sorted(self._lengths.items())),
             "versions": versions.to_plain(table),
         }
-        text, listed = disk.json_text(content), versions.listed(table)
+        text, listed = disk.json_text(content), versions.by_name(table)
         with disk.reporting(self.folder):
-            self._begin([version.name for version in written], versions.listed(self._versions).keys() - listed.keys())
+            self._begin([version.name for version in written], versions.by_name(self._versions).keys() - listed.keys())
             for version, data in written.items():
                 disk.replace(self.folder / version.name, data)
             for file in sorted(self._dirty):

@@ -56,7 +56,7 @@ def stored_model(folder: Path) -> tuple[Path, int]:
     for path in (folder / MODEL).iterdir():
         file_of(folder, path)
     named = json.loads((folder / INDEX).read_text())["weight_map"] if (folder / INDEX).is_file() else {}
-    held = Path(last["versions"][WEIGHTS][0].name).name
+    held = Path(last["versions"][WEIGHTS].name).name
     if set(named.values()) != {held}:
         raise InputError(f"{folder / INDEX}: does not name {held}; run the command that made this run again, which mends it")
     if (folder / MODEL / "adapter_config.json").exists():

@@ -349,15 +349,15 @@ def weights(size: int) -> Callable[[Path], object]:
 
 def test_a_version_belongs_to_its_commit(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
-        assert (journal.path("w/policy.bin"), journal.paths("w/policy.bin")) == (None, [])
+        assert journal.path("w/policy.bin") is None
         journal.put("w/policy.bin", weights(1))
         journal.commit(1)
         journal.put("w/policy.bin", weights(2))
         place = journal.folder / "w"
-        assert journal.paths("w/policy.bin") == [place / "policy-00000002.bin", place / "policy-00000001.bin"]
         assert journal.path("w/policy.bin") == place / "policy-00000002.bin"
+        assert content(place) == {"policy-00000001.bin": b"w", "policy-00000002.bin": b"ww"}  # until the commit
     with opened(tmp_path) as journal:  # the second was never committed
-        assert journal.paths("w/policy.bin") == [place / "policy-00000001.bin"]
+        assert journal.path("w/policy.bin") == place / "policy-00000001.bin"
         assert content(place) == {"policy-00000001.bin": b"w"}
         journal.put("w/policy.bin", weights(3))
         journal.put("w/policy.bin", weights(4))
@@ -366,28 +366,6 @@ def test_a_version_belongs_to_its_commit(tmp_path: Path) -> None:
         assert content(place) == {"policy-00000002.bin": b"wwww"}
     with opened(tmp_path) as journal:
         assert journal.path("w/policy.bin") == place / "policy-00000002.bin"
-
-
-def test_as_many_versions_are_kept_as_the_last_put_says(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-
-        def kept() -> list[str]:
-            """What the journal says, and what lies there."""
-            names = [path.name for path in journal.paths("policy.bin")]
-            assert sorted(names) == sorted(path.name for path in journal.folder.glob("*.bin"))
-            return names
-
-        for number in range(1, 7):
-            if number % 2:
-                journal.put("policy.bin", weights(number), keep=2)
-            journal.commit(number)
-        assert kept() == ["policy-00000005.bin", "policy-00000003.bin"]
-        journal.put("policy.bin", weights(7), keep=1)
-        assert kept() == ["policy-00000007.bin", "policy-00000005.bin", "policy-00000003.bin"]  # until the commit
-        journal.commit(7)
-        assert kept() == ["policy-00000007.bin"]
-        with pytest.raises(ValueError, match="keep one at least"):
-            journal.put("policy.bin", weights(1), keep=0)
 
 
 def test_weights_are_written_by_the_libraries_for_them(tmp_path: Path) -> None:
@@ -432,7 +410,7 @@ def test_a_writer_that_fails_leaves_what_was(tmp_path: Path) -> None:
             journal.put("w.bin", lambda _: None)
         journal.commit(2)
         assert content(journal.folder).keys() == {"commit.json", "w-00000001.bin"}
-        assert [path.name for path in journal.paths("w.bin")] == ["w-00000001.bin"]
+        assert journal.path("w.bin") == journal.folder / "w-00000001.bin"
 
 
 def test_a_commit_writes_the_parts_that_changed_and_keeps_the_others(tmp_path: Path) -> None:
@@ -504,12 +482,12 @@ def test_parts_may_have_any_name(commits: list[dict[str, Any]]) -> None:
 
 def test_a_version_that_lost_committed_bytes_is_named(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
-        journal.put("w/policy.bin", weights(100), keep=2)
+        journal.put("w/policy.bin", weights(100))
         journal.commit(1, {"valves": [1, 2, 3]})
-        journal.put("w/policy.bin", weights(100), keep=2)
+        journal.put("w/policy.bin", weights(100))
         journal.commit(2)
     before = content(tmp_path / "run")
-    for name in ("w/policy-00000001.bin", "w/policy-00000002.bin", "commit.d/valves-00000001.json"):
+    for name in ("w/policy-00000002.bin", "commit.d/valves-00000001.json"):
         victim = tmp_path / "run" / name
         whole = victim.read_bytes()
         for spoilt, did in ((whole[:-5], "cut"), (b"", "cut"), (whole + b"x", "changed")):

@@ -42,7 +42,7 @@ def work(root: Path, steps: int = 3, committed: Callable[[Journal], None] = lamb
             journal.append("m/rows.jsonl", [{"step": step, "n": n, "text": "é\n" * n} for n in range(3)])
             if step == 1:
                 journal.append("m/late.jsonl", [{"late": step}])
-            journal.put("weights/policy.bin", lambda path, step=step: halves(path, step), keep=2)
+            journal.put("weights/policy.bin", lambda path, step=step: halves(path, step))
             if step % 2 == 0:
                 journal.put("optimizer", lambda path, step=step: halves(path, step + 100))
             journal.replace("m/whole.json", json.dumps({"step": step}))
