@@ -102,9 +102,19 @@ class LearningRow:
     """The proposals that changed the guidance, by ascending number; None where nothing did."""
 
     @property
+    def operations(self) -> tuple[Operation, ...]:
+        """Those that changed the guidance; rules that went to make room for them left out."""
+        return self.operations_of(self.applied or ())
+
+    @property
     def accepted_edit(self) -> EditEntry | None:
         """The edit that the gate let through."""
         return next((edit for edit in self.gate.edits if edit.outcome == ACCEPTED), None) if self.gate else None
+
+    @property
+    def test(self) -> Mapping[str, Any] | None:
+        """The figures by which that edit was accepted; None where none was tested."""
+        return self.accepted_edit.test if self.accepted_edit else None
 
     def operations_of(self, proposals: tuple[int, ...]) -> tuple[Operation, ...]:
         """The operations of these proposals, in the order of their numbers here. Raises ``KeyError``."""
@@ -140,9 +150,13 @@ def parse_row(row: Mapping[str, Any]) -> ReflectionRow | PruningRow:
         "gate": _parse_gate(row["gate"]) if row["gate"] else None,
         "applied": tuple(sorted(row["applied_proposals"])) if row["applied"] else None,
     }
+    parsed: ReflectionRow | PruningRow
     if "credits" in row:
-        return PruningRow(**common, credits=dict(row["credits"]))
-    return ReflectionRow(**common, why_not=row["why_not"])
+        parsed = PruningRow(**common, credits=dict(row["credits"]))
+    else:
+        parsed = ReflectionRow(**common, why_not=row["why_not"])
+    parsed.operations_of(parsed.applied or ())  # which it must hold
+    return parsed
 
 
 def _parse_proposal(row: Mapping[str, Any]) -> ProposalEntry:
@@ -162,4 +176,6 @@ def _parse_gate(row: Mapping[str, Any]) -> GateEntry:
 def _parse_edit(row: Mapping[str, Any]) -> EditEntry:
     proposals, traded = tuple(row["proposals"]), tuple(row["rules_traded"])
     evidence, race = EvidenceEntry(**row["evidence"]), RaceEntry(**row["race"])
-    return EditEntry(**{**row, "proposals": proposals, "rules_traded": traded, "evidence": evidence, "race": race})
+    test = None if row["test"] is None else dict(row["test"])
+    parsed = {"proposals": proposals, "rules_traded": traded, "evidence": evidence, "race": race, "test": test}
+    return EditEntry(**{**row, **parsed})

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stageb.guidance.files.guidance_file import files_of_run
-from stageb.guidance.files.reflection_file import REFLECTION, parse_row
-from stageb.guidance.types import Guidance, Operation, Rule
+from stageb.guidance.files.reflection_file import REFLECTION, LearningRow, parse_row
+from stageb.guidance.types import Guidance, Rule
 from stageb.runs.folder import RunFolder
 
 LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run that learnt it: what that run's files say
 
 
-@dataclass(frozen=True, slots=True)
-class EditRecord:
-    """An edit that a run applied."""
+def read_edits(run: Path, mission: str) -> list[LearningRow]:
+    """The rows of reflection.jsonl by which a run edited a mission's guidance, in order.
 
-    name: str  # R1, R2, ... for reflections, P3, ... for searches for idle rules
-    epoch: int | None  # None where the run's files are older than this figure
-    step: int  # of the guidance that it made
-    operations: tuple[Operation, ...]
-    gate: Mapping[str, Any] | None  # the figures of its test; None where it was applied untested
-
-    def plain(self, run: str) -> dict[str, Any]:
-        """What a copied rule remembers of it."""
-        return {"run": run, "step": self.step, "epoch": self.epoch, "gate": self.gate}
-
-
-def read_edits(run: Path, mission: str) -> list[EditRecord]:
-    """The edits that a run applied to a mission's guidance, in order.
-
-    Raises ``BadInputError`` where another program changed the rows.
+    Raises ``BadInputError`` where another program changed them.
     """
     files, file = RunFolder(run), f"{_find_folder(run, mission)}/{REFLECTION}"
-    found = []
+    found: list[LearningRow] = []
     for line, row in files.whole_rows(file, '"applied": true'):
         if row.get("applied") is not True:
             continue
         try:
-            each = parse_row(row)
-            operations = each.operations_of(each.applied or ())
+            found.append(parse_row(row))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise files.changed(file, line, f"no row of a reflection ({type(error).__name__})") from None
-        test = each.accepted_edit.test if each.accepted_edit else None
-        found.append(EditRecord(each.reflection_id, each.epoch, each.step_after, operations, test))
     return found
 
 
@@ -66,14 +48,20 @@ def _find_folder(run: Path, mission: str) -> str:
     return files_of_run(run)[mission].parent.name
 
 
-def find_edit(rule: Rule, made: list[EditRecord]) -> EditRecord | None:
+def find_edit(rule: Rule, made: list[LearningRow]) -> LearningRow | None:
     """The edit that gave a rule its text; None where none of these did, but an earlier run, or a person."""
 
-    def gave(edit: EditRecord) -> bool:
-        texts = [(op.text, list(op.evidence)) for op in edit.operations]
-        return edit.name == rule.metadata.get("reflection_id") and (rule.text, rule.metadata.get("sources")) in texts
+    def gave(edit: LearningRow) -> bool:
+        texts = [(operation.text, list(operation.evidence)) for operation in edit.operations]
+        by, sources = rule.metadata.get("reflection_id"), rule.metadata.get("sources")
+        return edit.reflection_id == by and (rule.text, sources) in texts
 
     return next((edit for edit in reversed(made) if gave(edit)), None)
+
+
+def summarize_edit(edit: LearningRow, run: str) -> dict[str, Any]:
+    """What a rule that is copied out of ``run`` remembers of the edit that gave it its text."""
+    return {"run": run, "step": edit.step_after, "epoch": edit.epoch, "gate": edit.test}
 
 
 def add_provenance(guidance: Guidance, run: Path) -> Guidance:
@@ -84,6 +72,6 @@ def add_provenance(guidance: Guidance, run: Path) -> Guidance:
         edit = find_edit(rule, made)
         if edit is None or LEARNT in rule.metadata:
             return rule
-        return replace(rule, metadata={**rule.metadata, LEARNT: edit.plain(run.name)})
+        return replace(rule, metadata={**rule.metadata, LEARNT: summarize_edit(edit, run.name)})
 
     return replace(guidance, rules=tuple(learnt(rule) for rule in guidance.rules))

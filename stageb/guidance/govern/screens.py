@@ -9,8 +9,9 @@ from typing import Any
 from stageb.errors import shown
 from stageb.guidance.files import history_file
 from stageb.guidance.files.guidance_file import past, split_step
+from stageb.guidance.files.reflection_file import LearningRow
 from stageb.guidance.govern.compare import describe_changes
-from stageb.guidance.govern.provenance import LEARNT, EditRecord, find_edit, read_edits, read_val_metrics
+from stageb.guidance.govern.provenance import LEARNT, find_edit, read_edits, read_val_metrics, summarize_edit
 from stageb.guidance.types import Guidance, Operation, Rule
 
 TICKETS = 5  # named of those that a rule was learnt from, where all are not asked for
@@ -27,13 +28,13 @@ def describe_rules(guidance: Guidance, source: str, all_tickets: bool) -> Iterat
         yield from (f"      {line}" for line in _describe_provenance(rule, find_edit(rule, made), all_tickets))
 
 
-def _describe_provenance(rule: Rule, edit: EditRecord | None, all_tickets: bool) -> Iterator[str]:
+def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool) -> Iterator[str]:
     """How a rule came to its text. What its metadata holds, anybody may have written there."""
     data = rule.metadata
     if not data:
         yield "given: by a person, or as the neutral headline"
         return
-    told = data.get(LEARNT) if edit is None else edit.plain("")
+    told = data.get(LEARNT) if edit is None else summarize_edit(edit, "")
     told = told if isinstance(told, Mapping) else {}
     place = [f"{name} {shown(str(told[name]), 60)}" for name in ("step", "epoch") if told.get(name) is not None]
     place += [f"run {shown(str(told['run']), 60)}"] if told.get("run") else []
@@ -76,16 +77,16 @@ def describe_differences(before: Mapping[str, Guidance], after: Mapping[str, Gui
 
 def describe_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
     """Every step of a run's mission: what made it, how it was proven, how it did on val."""
-    made, judged = {edit.step: edit for edit in read_edits(folder, mission)}, read_val_metrics(folder, mission)
+    made, judged = {edit.step_after: edit for edit in read_edits(folder, mission)}, read_val_metrics(folder, mission)
     yield f"{shown(mission)}, step {now.step} in use:"
     for step in sorted({*made, *judged, now.step, *([min(made) - 1] if made else [])}):
         edit, mark = made.get(step), "*" if step == now.step else " "
         epoch = f", epoch {edit.epoch}" if edit and edit.epoch is not None else ""
-        yield f"{mark} step {step}: {shown(edit.name, 60) + epoch if edit else 'given'}"
+        yield f"{mark} step {step}: {shown(edit.reflection_id, 60) + epoch if edit else 'given'}"
         for operation in edit.operations if edit else ():
             yield f"      {_describe_operation(operation)}"
-        if edit and edit.gate is not None:
-            yield f"      gate: {_describe_test(edit.gate)}"
+        if edit and edit.test is not None:
+            yield f"      gate: {_describe_test(edit.test)}"
         if step in judged:
             yield f"      val: {_describe_accuracy(judged[step])}"
 

@@ -118,7 +118,7 @@ def _parse_attempts(place: int, row: LearningRow) -> list[Attempt]:
     if row.gate is None:
         if row.applied is None:
             return []
-        return [Attempt(place, name, UNTESTED, row.operations_of(row.applied), (), 1, None, None, None, step)]
+        return [Attempt(place, name, UNTESTED, row.operations, (), 1, None, None, None, step)]
     return [
         Attempt(
             place=place,

@@ -57,7 +57,7 @@ def replay(first: Guidance, rows: Iterable[LearningRow]) -> tuple[GuidanceStep, 
                 Operation("remove", key, (), "", "it earns least, and room was needed", ())
                 for key in (edit.rules_traded if edit else ())
             ]
-            after = apply(before, [*row.operations_of(row.applied), *traded], row.reflection_id)
+            after = apply(before, [*row.operations, *traded], row.reflection_id)
             steps.append(GuidanceStep(after, place, row.reflection_id, compare_rules(before, after)))
     return tuple(steps)
 
