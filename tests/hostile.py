@@ -45,7 +45,7 @@ from stageb.guidance.files.tickets import read
 from stageb.guidance.prompts import (
     WORDS,
     Case,
-    Shown,
+    ReflectionInput,
     evidence_lines,
     ordered_cases,
     parse_answer,
@@ -54,7 +54,7 @@ from stageb.guidance.prompts import (
     rollout_prompt,
 )
 from stageb.guidance.reflection.edits import apply, named, number
-from stageb.guidance.reflection.evidence import evidence
+from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.selection import select
 from stageb.guidance.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
@@ -226,8 +226,8 @@ def check_prompts(guidance: Guidance, tickets: Sequence[Ticket]) -> None:
             assert rollout_prompt(ticket, guidance, WORDS[language]).system.splitlines() == [*head, mission, *rules]
         cases = [Case(ticket, place % 2 == 1, ticket.per_image[0][1][:50]) for place, ticket in enumerate(tickets)]
         cases = [Case(case.ticket, case.right, " ".join(case.reason.split())) for case in cases]
-        counted = evidence([*tickets, *tickets], [], 12)
-        made = Shown(tuple(ordered_cases(cases)), counted)
+        counted = find_evidence([*tickets, *tickets], [], 12)
+        made = ReflectionInput(tuple(ordered_cases(cases)), counted)
         asked = reflection_prompt(made, guidance, WORDS[language], 3).user.splitlines()
         assert asked[: len(rules) + 1] == [mission, *rules]
         clues = evidence_lines(made, WORDS[language])

@@ -8,13 +8,13 @@ get in that are no better. The gate that ships bounds the chance of that (``gate
 from collections.abc import Sequence
 
 from stageb.guidance.gate.decide import Edit, Gate
-from stageb.guidance.questions import Asking
+from stageb.guidance.questions import Dialogue
 
 LOOKED_AT = 200  # tickets, at most
 ENOUGH = 0.02  # accuracy that an edit must gain
 
 
-def best_by_far(edits: Sequence[Edit], gate: Gate) -> Asking[Edit | None]:
+def best_by_far(edits: Sequence[Edit], gate: Gate) -> Dialogue[Edit | None]:
     """The edit to accept, one of ``edits``, or None.
 
     ``gate.groups`` are tickets that no edit was made from, by group, so that nothing is judged on its own examples.

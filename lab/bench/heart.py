@@ -34,7 +34,7 @@ from stageb.engines.config import ModelConfig
 from stageb.guidance import loop
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import neutral
-from stageb.guidance.gate.budget import dealt
+from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.loop import guidance_for, select
 from stageb.guidance.prompts import WORDS
@@ -182,7 +182,12 @@ def config_of(folder: Path, name: str, per_rank: int, respond: str) -> LoopConfi
 def inputs_of(config: LoopConfig, tickets: Sequence[Ticket]) -> Inputs:
     """What a run on these tickets starts from."""
     return Inputs(
-        tickets, "", [], split_tickets(tickets, config), {"m": neutral("m", WORDS["en"])}, {"m": dealt(GateConfig(), 1)}
+        tickets,
+        "",
+        [],
+        split_tickets(tickets, config),
+        {"m": neutral("m", WORDS["en"])},
+        {"m": budget_per_mission(GateConfig(), 1)},
     )
 
 

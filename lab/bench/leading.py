@@ -18,7 +18,7 @@ from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.files.guidance_file import neutral
-from stageb.guidance.gate.budget import dealt
+from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Tools
 from stageb.guidance.prompts import WORDS, answer_text
@@ -138,18 +138,18 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     records = recorded([tickets[i] for i in splits.studied[: config.reflection.batch_size]])
     known = (*splits.raced, *splits.tested[: 2 * config.gate.pool_size])
     merits = {tickets[i].key: float(tickets[i].label == "pass") for i in known}
-    start = MissionState(neutral("m", WORDS["en"]), dealt(GateConfig(), 1), pending=records, merits=merits)
+    start = MissionState(neutral("m", WORDS["en"]), budget_per_mission(GateConfig(), 1), pending=records, merits=merits)
     judged, accepted = 0, False
 
     def once() -> None:
         nonlocal judged, accepted
-        mission, studied = answer_all(learning.study(start, tools), answer)
+        mission, studied = answer_all(learning.draw_bundle(start, tools), answer)
         answered = answer_all(learning.reflect_on(studied, mission.guidance, tools), answer)
-        learnt = answer_all(learning.try_edits(mission, studied, answered.proposals, tools), answer)
+        learnt = answer_all(learning.gate_edits(mission, studied, answered.proposals, tools), answer)
         judged, accepted = studied.asked + learnt.judged, learnt.decision.winner is not None
-        mission = learning.settle(mission, learnt, tools)
+        mission = learning.apply_result(mission, learnt, tools)
         if accepted:
-            _, following = answer_all(learning.study(mission, tools), answer)
+            _, following = answer_all(learning.draw_bundle(mission, tools), answer)
             judged += following.asked
 
     return timed(once, repeats), judged, accepted

@@ -23,10 +23,19 @@ from lab.tiny.rules import CANONICAL, Book, Condition, Kind, Style, WorldRule
 from lab.tiny.stage import Stage, edited
 from lab.tiny.teacher import Option, options
 from lab.tiny.worlds import World, draw_world
-from stageb.guidance.prompts import WORDS, Case, Shown, case_name, case_text, clue_text, evidence_lines, reflection_prompt
+from stageb.guidance.prompts import (
+    WORDS,
+    Case,
+    ReflectionInput,
+    case_name,
+    case_text,
+    clue_text,
+    evidence_lines,
+    reflection_prompt,
+)
 from stageb.guidance.reflection import conditions as read
-from stageb.guidance.reflection.evidence import NOTHING, Evidence, evidence
-from stageb.guidance.reflection.reflect import look, of_kind
+from stageb.guidance.reflection.evidence import NOTHING, Evidence, find_evidence
+from stageb.guidance.reflection.reflect import choose_cases, of_kind
 from stageb.guidance.types import Guidance, Verdict
 
 MOST_NAMED = 3  # cases of a kind, in a rationale and as evidence
@@ -42,7 +51,7 @@ class Lesson:
     row: Row
     stage: Stage
     options: list[Option]  # best first
-    shown: Shown  # what the prompt shows
+    shown: ReflectionInput  # what the prompt shows
     guidance: Guidance
 
 
@@ -82,7 +91,7 @@ def run(rng: random.Random, world: World, unseen: bool, most_characters: int) ->
 
 
 def _row(
-    stage: Stage, shown: Shown, guidance: Guidance, shares: Sequence[tuple[Option, float]], most_operations: int
+    stage: Stage, shown: ReflectionInput, guidance: Guidance, shares: Sequence[tuple[Option, float]], most_operations: int
 ) -> Row:
     """The prompt with its answers."""
     prompt = reflection_prompt(shown, guidance, WORDS[stage.pool.world.language], most_operations)
@@ -132,23 +141,23 @@ class Fold:
             self.judged.append(case)
             self._places[id(case)] = position
 
-    def look(self, rng: random.Random, most_characters: int) -> tuple[Stage, Shown]:
+    def look(self, rng: random.Random, most_characters: int) -> tuple[Stage, ReflectionInput]:
         """What one answer sees: the product's own choice of cases, as many as there is room for, and its evidence. A stage
         without wrong cases has nothing to teach."""
         for _ in range(rng.choice((1, 5))):  # a rule to mend comes up more often than in the loop
             key = rng.getrandbits(60)
-            kind, cases = look(self.judged, self.guidance, 2, key)
+            kind, cases = choose_cases(self.judged, self.guidance, 2, key)
             if kind[1]:
                 break
         counted = self._counted(kind, rng)
         language = self.pool.world.language
-        taken = sum(len(line) for line in evidence_lines(Shown(tuple(cases), counted, kind[1]), WORDS[language]))
+        taken = sum(len(line) for line in evidence_lines(ReflectionInput(tuple(cases), counted, kind[1]), WORDS[language]))
         taken += sum(len(rule.text) + 5 for rule in self.guidance.rules)
         sample = self.judged[:6]
         average = sum(len(case_text(case, WORDS[language])) for case in sample) / len(sample) + 5
         most = min(rng.choice((8, 12, 16, 24, 24, 24, 24, 32)), max(2, int((most_characters - taken) / average)))
-        kind, cases = look(self.judged, self.guidance, most, key)
-        shown = Shown(tuple(cases), counted, kind[1])
+        kind, cases = choose_cases(self.judged, self.guidance, most, key)
+        shown = ReflectionInput(tuple(cases), counted, kind[1])
         positions = tuple(self._places[id(case)] for case in cases)
         wrong = bits(position for position, case in zip(positions, cases, strict=True) if not case.right)
         clues = tuple(clue for each in counted.clues if (clue := self._known_here(each.conditions)))
@@ -164,7 +173,9 @@ class Fold:
                 both = errors + contrast
                 rng.shuffle(both)
                 errors, contrast = both[: len(errors)], both[len(errors) :]
-            self._known[kind] = evidence([case.ticket for case in errors], [case.ticket for case in contrast], self.lines)
+            self._known[kind] = find_evidence(
+                [case.ticket for case in errors], [case.ticket for case in contrast], self.lines
+            )
         return self._known[kind]
 
     def _known_here(self, conditions: Sequence[read.Condition]) -> tuple[Condition, ...]:
@@ -185,7 +196,7 @@ def condition_of(counted: read.Condition) -> Condition:
 # ------------------------------------------------------------------------------------------------------------- the answer
 
 
-def operation_json(option: Option, stage: Stage, shown: Shown) -> str:
+def operation_json(option: Option, stage: Stage, shown: ReflectionInput) -> str:
     """The answer that proposes an option."""
     edit, language = option.edit, stage.pool.world.language
     operation: dict[str, object] = {"rationale": rationale(option, stage, shown), "op": edit.op}
@@ -199,7 +210,7 @@ def operation_json(option: Option, stage: Stage, shown: Shown) -> str:
     return json.dumps({"operations": [operation]}, ensure_ascii=False)
 
 
-def rationale(option: Option, stage: Stage, shown: Shown) -> str:
+def rationale(option: Option, stage: Stage, shown: ReflectionInput) -> str:
     """``14 to 0: A is x; B is y: T7 T9 but T2``: the evidence that the edit takes, then what to look for besides, with the
     wrong and (``but``) the right cases that have it."""
     steps, left, language = [], stage.pool.everyone, stage.pool.world.language
@@ -216,7 +227,7 @@ def rationale(option: Option, stage: Stage, shown: Shown) -> str:
     return "; ".join(steps)
 
 
-def cited(grounds: Sequence[Condition], shown: Shown, language: str) -> tuple[list[str], list[Condition]]:
+def cited(grounds: Sequence[Condition], shown: ReflectionInput, language: str) -> tuple[list[str], list[Condition]]:
     """The lines of the evidence that say most of some conditions, and the conditions of which they say nothing."""
     clues = [([condition_of(each) for each in clue.conditions], clue) for clue in shown.evidence.clues]
     said_of = {part for conditions, _ in clues for condition in conditions for part in _parts(condition)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stageb.engines.protocol import Completion, Decode, Engine, Finish, Prompt, Question, Request, Scorer, Sighted
+from stageb.engines.protocol import Completion, Decode, Engine, Finish, ImageEngine, Prompt, Question, Request, Scorer
 from stageb.errors import ConfigError
 from stageb.functions import function_named
 
@@ -21,11 +21,11 @@ __all__ = [
     "Decode",
     "Engine",
     "Finish",
+    "ImageEngine",
     "Prompt",
     "Question",
     "Request",
     "Scorer",
-    "Sighted",
     "build",
 ]
 

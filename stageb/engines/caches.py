@@ -27,7 +27,7 @@ class Past:
     prompts: list[Stem] | None = None  # and then the prompts, a line for each, where it does not hold them either
 
 
-def begun(config: Any) -> Cache:
+def empty_cache(config: Any) -> Cache:
     """An empty cache for the model that ``config`` describes."""
     cache: Cache = DynamicCache(config=config)
     if shareable(config):
@@ -40,7 +40,7 @@ def stems_of(cache: Cache) -> list[Stem]:
     return [(layer.keys, layer.values) for layer in cache.layers]
 
 
-def grafted(stems: list[Stem], beyond: int = 0) -> Cache:
+def graft_stems(stems: list[Stem], beyond: int = 0) -> Cache:
     """A cache whose rows all begin with ``stems``, and with ``beyond`` columns more where they hold but their new ones, read
     by an attention that knows of both (``attention.py``)."""
     cache: Cache = DynamicCache()
@@ -48,7 +48,7 @@ def grafted(stems: list[Stem], beyond: int = 0) -> Cache:
     return cache
 
 
-def forked(stems: list[Stem], rows: int) -> Cache:
+def fork_stems(stems: list[Stem], rows: int) -> Cache:
     """A cache of ``rows`` rows that each begin with a copy of ``stems``."""
     cache: Cache = DynamicCache()
     cache.layers = [RoomyLayer() for _ in stems]

@@ -25,27 +25,27 @@ from torch import Tensor
 
 from stageb.engines import attention
 from stageb.engines.batches import Bounded, Size, batches_of
-from stageb.engines.caches import Cache, Past, begun, forked, grafted, shareable, stems_of, unpack
+from stageb.engines.caches import Cache, Past, empty_cache, fork_stems, graft_stems, shareable, stems_of, unpack
 from stageb.engines.cascade import Stem
 from stageb.engines.packed import NOTHING, Packed
 from stageb.engines.products import halved
 from stageb.engines.protocol import Decode
 from stageb.engines.rows import (
     Answer,
-    Choice,
-    Growing,
     Ids,
-    Live,
+    LiveBatch,
+    OnAnswer,
+    PartialAnswer,
     Row,
+    ScoreRequest,
     TextOf,
-    Told,
-    must_be_numbers,
+    check_not_nan,
     picked,
     seen_of,
     settings_of,
 )
 from stageb.engines.sampling import next_tokens
-from stageb.engines.vision import Blind, Eyes
+from stageb.engines.vision import ImageInputs, TextInputs
 from stageb.errors import EngineError
 from stageb.job import heartbeat
 
@@ -75,7 +75,7 @@ class Decoder:
         self._model = model
         self._eos = eos
         self._text_of = text_of
-        self._eyes = Blind()
+        self._eyes = TextInputs()
         self._shared: OrderedDict[Ids, list[Stem]] = OrderedDict()
         config = model.config.get_text_config(decoder=True)
         self._longest: int = getattr(config, "max_position_embeddings", None) or 1 << 62
@@ -95,16 +95,15 @@ class Decoder:
         if not self._stemmed or devices != {self._device} or self._device.type not in PACKS:
             return None
         try:
-            packed, difference = self._tried()
+            packed, difference = self._try_packed()
         except Exception as error:  # whatever an unknown model or an old GPU brings: there is another way
-            log.warning(
-                "%s: rows are padded, not packed: %s: %s", self._model.config.model_type, type(error).__name__, error
-            )
-            return None
-        if difference > self._alike:
-            log.warning("%s: rows are padded, not packed: logits differ by %.2g", self._model.config.model_type, difference)
-            return None
-        return packed
+            why = f"{type(error).__name__}: {error}"
+        else:
+            if difference <= self._alike:
+                return packed
+            why = f"logits differ by {difference:.2g}"
+        log.warning("%s: rows are padded, not packed: %s", self._model.config.model_type, why)
+        return None
 
     @property
     def _alike(self) -> float:
@@ -112,7 +111,7 @@ class Decoder:
         return ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)
 
     @torch.inference_mode()
-    def see(self, eyes: Eyes) -> None:
+    def see(self, eyes: ImageInputs) -> None:
         """From now on prompts may show images. Raises ``ConfigError`` where they are not read as the model reads them."""
         self._eyes = eyes
         if self._packed:
@@ -129,7 +128,7 @@ class Decoder:
         return self._packed if self._device.type in STEPS_PACKED else None
 
     @torch.inference_mode()
-    def _tried(self) -> tuple[Packed, float]:
+    def _try_packed(self) -> tuple[Packed, float]:
         """The packed way, after a step where it takes them, and how far it is from the plain one, as a share of the logits'
         norm."""
         shared, texts = tuple(range(1, 20)), [tuple(range(7, 40)), (5, 6)]
@@ -141,7 +140,7 @@ class Decoder:
             packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
         return packed, float((logits - plain[:, 0]).float().norm() / plain.float().norm())
 
-    def answers(self, shared: Ids, rows: Sequence[Row], told: Told | None = None) -> list[Answer]:
+    def answers(self, shared: Ids, rows: Sequence[Row], told: OnAnswer | None = None) -> list[Answer]:
         """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches;
         ``told`` is called as each answer has ended, and again where memory gave out and a batch is begun anew.
 
@@ -155,28 +154,28 @@ class Decoder:
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
         batches = self._stepping.batches(rows) if self._stepping else batches_of(sizes)
-        return self._in_batches(rows, sizes, batches, lambda batch: self._answered(shared, batch, told))
+        return self._in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, told))
 
-    def scores(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+    def scores(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
         """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
 
         What a choice's answers have in common is read with its prompt; answers that differ in their last token alone need
         nothing more. Raises as ``answers`` does.
         """
         if not self._shares:
-            shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
+            shared, choices = (), [ScoreRequest(shared + choice.own, choice.answers) for choice in choices]
         sizes = [(len(shared) + len(choice.own), max(map(len, choice.answers))) for choice in choices]
         self._check_lengths(sizes)
-        return self._in_batches(choices, sizes, batches_of(sizes), lambda batch: self._scored(shared, batch))
+        return self._in_batches(choices, sizes, batches_of(sizes), lambda batch: self._score_batch(shared, batch))
 
-    def chances(self, shared: Ids, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+    def chances(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
         """The log-probability of every token of the one answer of each of ``choices``; otherwise as ``scores``."""
         if not self._shares:
-            shared, choices = (), [Choice(shared + choice.own, choice.answers) for choice in choices]
+            shared, choices = (), [ScoreRequest(shared + choice.own, choice.answers) for choice in choices]
         sizes = [(len(shared) + len(choice.own), len(choice.answers[0])) for choice in choices]
         self._check_lengths(sizes)
         most = max(1, LOGITS // self._model.get_input_embeddings().num_embeddings)
-        return self._in_batches(choices, sizes, batches_of(sizes, most), lambda batch: self._weighed(shared, batch))
+        return self._in_batches(choices, sizes, batches_of(sizes, most), lambda batch: self._weigh_batch(shared, batch))
 
     def forget(self) -> None:
         """The model's weights have changed: let go of what was read with the old ones."""
@@ -202,7 +201,7 @@ class Decoder:
         return [found[index] for index in range(len(items))]
 
     @torch.inference_mode()
-    def _scored(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
+    def _score_batch(self, shared: Ids, choices: list[ScoreRequest]) -> list[tuple[float, ...]]:
         """Scores of one batch that fits."""
         stems = self._kept(shared) if shared else None
         if self._packed:
@@ -211,7 +210,7 @@ class Decoder:
         commons = [choice.common for choice in choices]
         texts = [choice.own + common for choice, common in zip(choices, commons, strict=True)]
         mask, logits = self._read(texts, len(shared), cache, stems, keep=max(map(len, commons)) + 1)
-        must_be_numbers(logits)
+        check_not_nan(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         # A row's last columns are those of the token before its common part and of that part itself.
         start = picked(chances, [(*common, None) for common in commons], from_the_end=True)
@@ -228,7 +227,7 @@ class Decoder:
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
     @torch.inference_mode()
-    def _weighed(self, shared: Ids, choices: list[Choice]) -> list[tuple[float, ...]]:
+    def _weigh_batch(self, shared: Ids, choices: list[ScoreRequest]) -> list[tuple[float, ...]]:
         """The chances of one batch that fits."""
         stems = self._kept(shared) if shared else None
         if self._packed:
@@ -236,7 +235,7 @@ class Decoder:
         answers = [choice.answers[0] for choice in choices]
         texts = [choice.own + ids[:-1] for choice, ids in zip(choices, answers, strict=True)]
         _, logits = self._read(texts, len(shared), self._cache(stems, len(choices)), stems, keep=max(map(len, answers)))
-        must_be_numbers(logits)
+        check_not_nan(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         rows = zip(chances, answers, strict=True)
         each = [row[-len(ids) :].gather(-1, self._on_device(list(ids))[:, None]) for row, ids in rows]
@@ -257,7 +256,7 @@ class Decoder:
         return picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
-    def _answered(self, shared: Ids, rows: list[Row], told: Told | None) -> list[Answer]:
+    def _answer_batch(self, shared: Ids, rows: list[Row], told: OnAnswer | None) -> list[Answer]:
         """Answers to one batch that fits."""
         stems = self._kept(shared) if shared else None
         if self._stepping:
@@ -266,19 +265,21 @@ class Decoder:
         place = {own: index for index, own in enumerate(prompts)}
         cache = self._cache(stems, len(prompts))
         mask, logits = self._prompts_read(prompts, len(shared), cache, stems)
-        must_be_numbers(logits)
+        check_not_nan(logits)
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [Growing(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)]
+        answers = [
+            PartialAnswer(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)
+        ]
         prompt_of = [place[row.own] for row in rows]
         fork, samples = self._on_device(prompt_of), len(rows) // len(prompts)
         prompt_lines: list[Stem] | None = None
         if stems and self._stemmed and samples > 1 and prompt_of == [row // samples for row in range(len(rows))]:
             prompt_lines = stems_of(cache)
-            cache = grafted(stems, beyond=mask.shape[1] - len(shared))
+            cache = graft_stems(stems, beyond=mask.shape[1] - len(shared))
         elif len(rows) > len(prompts):
             cache.reorder_cache(fork)
         logits = logits[fork]
-        live = Live(
+        live = LiveBatch(
             answers=answers,
             past=Past(cache, stems, prompt_lines),
             mask=torch.cat([mask[fork], mask.new_ones(len(rows), max(answer.limit for answer in answers))], 1),
@@ -290,7 +291,7 @@ class Decoder:
         self._step_to_the_end(live, logits)
         return [answer.answer() for answer in answers]
 
-    def _step_to_the_end(self, live: Live, logits: Tensor) -> None:
+    def _step_to_the_end(self, live: LiveBatch, logits: Tensor) -> None:
         """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their prompts."""
         limit = max(answer.limit for answer in live.answers)
         steps_per_look = STEPS_PER_LOOK.get(self._device.type, STEPS_PER_LOOK_ON_GPU)
@@ -322,13 +323,13 @@ class Decoder:
     def _cache(self, stems: list[Stem] | None, rows: int) -> Cache:
         """A cache of ``rows`` rows that begin with ``stems``."""
         if stems is None:
-            return begun(self._model.config)
-        return grafted(stems) if self._stemmed else forked(stems, rows)
+            return empty_cache(self._model.config)
+        return graft_stems(stems) if self._stemmed else fork_stems(stems, rows)
 
     def _kept(self, shared: Ids) -> list[Stem]:
         """The keys and values of ``shared``, always computed in a batch of one, so that keeping them changes nothing."""
         if shared not in self._shared:
-            cache = begun(self._model.config)
+            cache = empty_cache(self._model.config)
             self._read([shared], 0, cache, None)
             self._shared[shared] = stems_of(cache)
             while len(self._shared) > SHARED:

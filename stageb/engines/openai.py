@@ -52,7 +52,7 @@ CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}  # v
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AnswerRequest:
     """One answer to ask for."""
 
     prompt: Prompt
@@ -61,7 +61,7 @@ class Row:
     begin: str
 
 
-class Transient(Exception):  # noqa: N818 - it says what may pass, and never leaves this module
+class TransientError(Exception):
     """One attempt failed in a way that the next one may not."""
 
     def __init__(self, cause: str, pause_s: float = 0.0) -> None:
@@ -110,7 +110,7 @@ class OpenAIEngine:
         return [text + images for text, images in zip(read, seen, strict=True)]
 
     def open_eyes(self) -> None:
-        """See ``Sighted``. Whether the model can see, the server will tell."""
+        """See ``ImageEngine``. Whether the model can see, the server will tell."""
         pictures.pillow()
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
@@ -120,10 +120,10 @@ class OpenAIEngine:
         done = dict(zip(rows, self._all(rows), strict=True))
         return [tuple(done[row] for row in group) for group in wanted]
 
-    def _all(self, rows: Sequence[Row]) -> list[Completion]:
+    def _all(self, rows: Sequence[AnswerRequest]) -> list[Completion]:
         """An answer to each of ``rows``; the first error ends the wait for the others."""
         stopped = threading.Event()
-        limits: dict[Row, float] = {}  # until when, on the monotonic clock, what each row is at may take
+        limits: dict[AnswerRequest, float] = {}  # until when, on the monotonic clock, what each row is at may take
         pool = ThreadPoolExecutor(max_workers=self._model.concurrency, thread_name_prefix="stageb-openai")
         try:
             asked = {pool.submit(self._answer, row, stopped, limits): row for row in rows}
@@ -139,12 +139,12 @@ class OpenAIEngine:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _answer(self, row: Row, stopped: threading.Event, limits: dict[Row, float]) -> Completion:
+    def _answer(self, row: AnswerRequest, stopped: threading.Event, limits: dict[AnswerRequest, float]) -> Completion:
         for attempt in range(1, ATTEMPTS + 1):
             limits[row] = time.monotonic() + self._model.timeout_s
             try:
                 return self._completion(row, self._asked(row))
-            except Transient as failure:
+            except TransientError as failure:
                 cause = failure
             if attempt == ATTEMPTS:
                 break
@@ -155,7 +155,7 @@ class OpenAIEngine:
                 break
         raise EngineError(f"{self._url}: {cause} (after {attempt} attempts); see that the server is up, and not overloaded")
 
-    def _asked(self, row: Row) -> Any:
+    def _asked(self, row: AnswerRequest) -> Any:
         """What the server answers; without the words on going on from a beginning, where it refuses these."""
         continues = self._continues if row.begin else {}
         try:
@@ -168,12 +168,12 @@ class OpenAIEngine:
             self._continues = {}
             return answer
 
-    def _pause_s(self, row: Row, attempt: int) -> float:
+    def _pause_s(self, row: AnswerRequest, attempt: int) -> float:
         """Exponential back-off with jitter, so that requests that failed together do not come back together."""
         longest = min(LONGEST_PAUSE_S, self._first_pause_s * float(1 << (attempt - 1)))
         return longest * (0.5 + 0.5 * seeds.uniform(seeds.stream("pause", row.key, row.prompt.user), attempt))
 
-    def _body(self, row: Row, continues: Mapping[str, Any]) -> bytes:
+    def _body(self, row: AnswerRequest, continues: Mapping[str, Any]) -> bytes:
         """The request as JSON; ``continues`` asks the server to go on from what the answer begins with."""
         prompt, decode = row.prompt, row.decode
         system = [{"role": "system", "content": prompt.system}] if prompt.system else []
@@ -208,7 +208,7 @@ class OpenAIEngine:
         return -(-width * height // PIXELS_PER_TOKEN)
 
     def _post(self, body: bytes) -> Any:
-        """What the server answers, decoded. Raises ``Transient``, and ``EngineError`` for what will not pass."""
+        """What the server answers, decoded. Raises ``TransientError``, and ``EngineError`` for what will not pass."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
@@ -219,14 +219,14 @@ class OpenAIEngine:
         except urllib.error.HTTPError as error:
             raise self._refused(error) from None
         except TimeoutError:
-            raise Transient(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)") from None
+            raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)") from None
         except ValueError:
-            raise Transient("the answer is not JSON") from None
+            raise TransientError("the answer is not JSON") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             if isinstance(reason, TimeoutError):
-                raise Transient(f"no connection within {self._model.timeout_s:g} s (model.timeout_s)") from None
-            raise Transient(shown(f"{type(reason).__name__}: {reason}", 200)) from None
+                raise TransientError(f"no connection within {self._model.timeout_s:g} s (model.timeout_s)") from None
+            raise TransientError(shown(f"{type(reason).__name__}: {reason}", 200)) from None
 
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
         """What an HTTP status means."""
@@ -239,12 +239,12 @@ class OpenAIEngine:
             said = said.replace(self._key, "***")
         cause = shown(f"HTTP status {error.code} {error.reason}{': ' if said else ''}{said}", 500)
         if error.code in TRANSIENT:
-            return Transient(cause, min(LONGEST_PAUSE_S, _asked_pause_s(error.headers.get("Retry-After"))))
+            return TransientError(cause, min(LONGEST_PAUSE_S, _asked_pause_s(error.headers.get("Retry-After"))))
         remedy = _REMEDIES.get(error.code, "look at what the server says")
         return RefusedError(f"{self._url}: {cause}; {remedy}", error.code)
 
-    def _completion(self, row: Row, answer: Any) -> Completion:
-        """What an answer's JSON says. Raises ``Transient`` where it is no completion, ``EngineError`` for a refusal."""
+    def _completion(self, row: AnswerRequest, answer: Any) -> Completion:
+        """What an answer's JSON says. Raises ``TransientError`` where it is no completion, ``EngineError`` for a refusal."""
         try:
             choice = answer["choices"][0]
             message, finish = choice["message"], choice["finish_reason"]
@@ -252,7 +252,7 @@ class OpenAIEngine:
             usage: Mapping[str, Any] = answer.get("usage") or {}
             tokens = usage.get("completion_tokens")
         except (LookupError, TypeError, AttributeError):
-            raise Transient("the answer lacks choices[0].message.content, a text, or finish_reason") from None
+            raise TransientError("the answer lacks choices[0].message.content, a text, or finish_reason") from None
         if finish not in ("stop", "length"):
             raise EngineError(f"{self._url}: an answer ended with finish_reason {finish!r}; stop and length can be used")
         ends = [end for end in map(text.find, row.decode.stop) if end >= 0]
@@ -319,10 +319,10 @@ def _chat(model: ModelConfig) -> Any | None:
     return Chat(tokenizer, model.chat_template_kwargs, model.thinking_ends)
 
 
-def _rows(request: Request) -> list[Row]:
+def _rows(request: Request) -> list[AnswerRequest]:
     """A row per key. Greedy rows draw nothing, so they are all equal: key 0."""
     greedy = request.decode.temperature == 0
-    return [Row(request.prompt, request.decode, 0 if greedy else key, request.begin) for key in request.keys]
+    return [AnswerRequest(request.prompt, request.decode, 0 if greedy else key, request.begin) for key in request.keys]
 
 
 def _estimated(text: str) -> int:

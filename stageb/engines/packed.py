@@ -28,9 +28,20 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
-from stageb.engines.rows import Answer, Choice, Growing, Ids, Row, TextOf, Told, must_be_numbers, seen_of, settings_of
+from stageb.engines.rows import (
+    Answer,
+    Ids,
+    OnAnswer,
+    PartialAnswer,
+    Row,
+    ScoreRequest,
+    TextOf,
+    check_not_nan,
+    seen_of,
+    settings_of,
+)
 from stageb.engines.sampling import Settings, next_tokens
-from stageb.engines.vision import Blind
+from stageb.engines.vision import TextInputs
 from stageb.job import heartbeat
 from stageb.training.cuda_graphs import collector_off
 
@@ -52,7 +63,7 @@ class Packed:
     """Reads and steps with ``model``, on one device, whose layers all keep ``key heads`` x ``dim`` keys and values."""
 
     def __init__(
-        self, model: Any, eos: frozenset[int], text_of: TextOf, longest: int, like: list[Stem], eyes: Blind
+        self, model: Any, eos: frozenset[int], text_of: TextOf, longest: int, like: list[Stem], eyes: TextInputs
     ) -> None:
         self.eyes = eyes
         self._model = model
@@ -99,7 +110,7 @@ class Packed:
         grain = total // GRAINS
         return int(MEMORY * (free // grain * grain))
 
-    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row], told: Told | None = None) -> list[Answer]:
+    def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row], told: OnAnswer | None = None) -> list[Answer]:
         """Answers to one batch that fits, rows of one prompt standing together; ``told`` is called as each has ended."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
@@ -107,12 +118,14 @@ class Packed:
         place = {own: index for index, own in enumerate(prompts)}
         prompt_of = [place[row.own] for row in rows]
         limits = [min(row.decode.max_new_tokens, self._longest - len(shared) - len(row.own)) for row in rows]
-        answers = [Growing(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)]
+        answers = [
+            PartialAnswer(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)
+        ]
         store = self._new_store(1, sum(map(len, prompts)))[:, :, 0]
         new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):
             logits = self.read(prompts, [1] * len(prompts), len(shared), stems, store)
-            must_be_numbers(logits)
+            check_not_nan(logits)
             settings = settings_of(answers, logits.shape[-1], self._device)
             seen = seen_of(shared, rows, logits.shape[-1], self._device)
             fork = self._tensor(prompt_of)
@@ -138,13 +151,13 @@ class Packed:
             self._step_to_the_end(batch, stems, store, new)
         return [answer.answer() for answer in answers]
 
-    def scores(self, shared: Ids, stems: list[Stem] | None, choices: list[Choice]) -> list[tuple[float, ...]]:
+    def scores(self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]) -> list[tuple[float, ...]]:
         """Scores of one batch."""
         each = self.chances(shared, stems, choices)
         numbers = iter(torch.stack([part.sum() for part in each]).tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
-    def chances(self, shared: Ids, stems: list[Stem] | None, choices: list[Choice]) -> Sequence[Tensor]:
+    def chances(self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]) -> Sequence[Tensor]:
         """The log-probability of every token of every answer, a tensor an answer, all choices' one after the other. Where
         answers differ in their last token alone, a prompt is read once for all of them."""
         texts: list[Ids] = []
@@ -160,7 +173,7 @@ class Packed:
         edges = [0, *accumulate(keep)]
         with self._quick(sum(map(len, texts))):
             logits = self.read(texts, keep, len(shared), stems, None)
-        must_be_numbers(logits)
+        check_not_nan(logits)
         chances = logits.log_softmax(-1, dtype=torch.float32)
         lines = self._tensor([edges[text] + place for text, ids in asked for place in range(len(ids))])
         tokens = self._tensor([token for _, ids in asked for token in ids])
@@ -318,7 +331,7 @@ class Packed:
 class _Batch:
     """The rows that step together; every tensor has one element or line for each, but for ``step`` and ``history``."""
 
-    answers: list[Growing]
+    answers: list[PartialAnswer]
     prompts: list[tuple[int, int]]  # where each row's prompt begins in the store, and its length
     tokens: Tensor  # int64 (rows,): to feed next
     positions: Tensor  # int64 (rows,): of that token

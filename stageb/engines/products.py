@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class HalvedLinear(nn.Linear):
+class HalfPrecisionLinear(nn.Linear):
     """A linear layer, float32 in and out, whose products may be bfloat16 ones."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as the layer names it
@@ -30,9 +30,9 @@ def halve(model: nn.Module) -> None:
     """Let the linear layers of ``model`` multiply so."""
     for module in model.modules():
         if type(module) is nn.Linear:
-            module.__class__ = HalvedLinear
+            module.__class__ = HalfPrecisionLinear
 
 
 def halved(model: nn.Module) -> bool:
     """Whether some layer of ``model`` does."""
-    return any(isinstance(module, HalvedLinear) for module in model.modules())
+    return any(isinstance(module, HalfPrecisionLinear) for module in model.modules())

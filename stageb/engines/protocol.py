@@ -19,7 +19,7 @@ Finish = Literal["stop", "length"]
 class Prompt:
     """A chat of one turn. ``system`` holds what many prompts share (instructions, guidance), ``user`` what is its own.
 
-    ``images`` are picture files that stand before the user's words, in order: none unless the engine is ``Sighted``.
+    ``images`` are picture files that stand before the user's words, in order: none unless the engine is ``ImageEngine``.
     """
 
     system: str
@@ -112,7 +112,7 @@ class Scorer(Engine, Protocol):
 
 
 @runtime_checkable
-class Sighted(Engine, Protocol):
+class ImageEngine(Engine, Protocol):
     """An engine whose prompts may show images. Not every engine can, and not with every model."""
 
     def open_eyes(self) -> None:
@@ -120,9 +120,9 @@ class Sighted(Engine, Protocol):
         ...
 
 
-def open_eyes(engine: Engine, name: str) -> None:
+def enable_images(engine: Engine, name: str) -> None:
     """Have ``engine``, which a config calls ``name``, be ready for images. Raises ``ConfigError`` where it cannot."""
-    if not isinstance(engine, Sighted):
+    if not isinstance(engine, ImageEngine):
         remedy = "transformers can with a vision-language checkpoint, openai with a server that has one"
         raise ConfigError("model.engine", name, f"it cannot show images; {remedy}")
     engine.open_eyes()

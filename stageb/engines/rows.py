@@ -38,7 +38,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ScoreRequest:
     """One question to score: the prompt's ids after the shared ones, and the ids of each answer to weigh."""
 
     own: Ids
@@ -50,13 +50,13 @@ class Choice:
         return tuple(ids[0] for ids in takewhile(lambda ids: len(set(ids)) == 1, zip(*self.answers, strict=False)))
 
 
-Told = Callable[[Row, Answer], None]
+OnAnswer = Callable[[Row, Answer], None]
 
 
-class Growing:
+class PartialAnswer:
     """An answer of ``row`` while it is being decoded, of ``limit`` tokens at most; ``eos`` are the ids that end it."""
 
-    def __init__(self, row: Row, limit: int, eos: frozenset[int], text_of: TextOf, told: Told | None = None) -> None:
+    def __init__(self, row: Row, limit: int, eos: frozenset[int], text_of: TextOf, told: OnAnswer | None = None) -> None:
         """``told`` is called when the answer has ended."""
         self.row = row
         self._told = told
@@ -100,7 +100,7 @@ class Growing:
         return any(stop in text for stop in stops)
 
 
-def settings_of(answers: Sequence[Growing], vocabulary: int, device: torch.device) -> Settings:
+def settings_of(answers: Sequence[PartialAnswer], vocabulary: int, device: torch.device) -> Settings:
     """How ``answers`` sample."""
     rows = [answer.row for answer in answers]
     return Settings.of([row.decode for row in rows], [row.key for row in rows], vocabulary, device)
@@ -117,22 +117,22 @@ def seen_of(shared: Ids, rows: Sequence[Row], vocabulary: int, device: torch.dev
     return seen
 
 
-def pictured(text: Ids) -> bool:
+def has_image(text: Ids) -> bool:
     """Whether an image stands in ``text``."""
     return max(text, default=0) >= PICTURE
 
 
-def must_be_numbers(logits: Tensor) -> None:
+def check_not_nan(logits: Tensor) -> None:
     """Raise ``EngineError`` where a model's logits are none."""
     if logits.isnan().any():
         raise EngineError("the model's logits are not numbers; load it with model.torch_dtype float32 or bfloat16")
 
 
 @dataclass
-class Live:
+class LiveBatch:
     """The rows that step together; every tensor has one element or line for each."""
 
-    answers: list[Growing]
+    answers: list[PartialAnswer]
     past: Past
     mask: Tensor  # (rows, columns to come included): 0 on padding
     cached: int  # columns of the mask that the prompts take

@@ -87,21 +87,21 @@ def next_tokens(
     """
     plain = not (settings.penalises or settings.largest_k or settings.cuts_p)
     if plain and settings.samples and logits.shape[-1] > BLOCK:
-        return drawn_in_blocks(logits, settings, position)
+        return sample_in_blocks(logits, settings, position)
     if len(logits) > at_once:
         parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
         each = [(logits[rows], settings.part(rows), None if seen is None else seen[rows]) for rows in parts]
         return torch.cat([next_tokens(part, setting, position, marks) for part, setting, marks in each])
     if settings.penalises and seen is not None:
-        logits = penalised(logits.to(_whole(logits.device)), seen, settings.penalty)
+        logits = penalise(logits.to(_whole(logits.device)), seen, settings.penalty)
     greedy = logits.argmax(-1)  # the first, so the lowest id, among equals
     if not settings.samples:
         return greedy
-    drawn = inverted(probabilities(logits.to(_whole(logits.device)), settings), uniforms(settings.keys, position))
+    drawn = invert_cdf(probabilities(logits.to(_whole(logits.device)), settings), uniforms(settings.keys, position))
     return torch.where(settings.greedy, greedy, drawn)
 
 
-def drawn_in_blocks(logits: Tensor, settings: Settings, position: int | Tensor) -> Tensor:
+def sample_in_blocks(logits: Tensor, settings: Settings, position: int | Tensor) -> Tensor:
     """The same token as inverting the whole distribution gives, where no token is cut from it."""
     vocabulary = logits.shape[-1]
     scale = settings.temperature.float().clamp(min=1e-30).reciprocal()  # times a logit it must stay finite
@@ -141,7 +141,7 @@ def _below(target: Tensor, cumulative: Tensor) -> Tensor:
     return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
 
 
-def penalised(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
+def penalise(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
     """``logits`` with those of ``seen`` tokens made less likely by the factor ``penalty`` (rows,)."""
     factor = penalty[:, None]
     return torch.where(seen, torch.where(logits < 0, logits * factor, logits / factor), logits)
@@ -175,7 +175,7 @@ def _least_kept(probability: Tensor, top_p: Tensor) -> Tensor:
     return torch.where(top_p[:, None] < 1, last, 0.0)
 
 
-def inverted(probability: Tensor, uniform: Tensor) -> Tensor:
+def invert_cdf(probability: Tensor, uniform: Tensor) -> Tensor:
     """The token at ``uniform`` (rows,) of each row's cumulative distribution (rows, vocabulary), which need not sum to 1."""
     cumulative = probability.cumsum(-1, dtype=wide(probability.device))
     target = _below(uniform[:, None] * cumulative[:, -1:], cumulative)

@@ -35,7 +35,7 @@ class ScriptedEngine:
         self._thoughts = Thoughts(closes)
 
     def open_eyes(self) -> None:
-        """See ``Sighted``: what ``respond`` makes of images is its own affair."""
+        """See ``ImageEngine``: what ``respond`` makes of images is its own affair."""
 
     def count_tokens(self, prompts: Sequence[Prompt]) -> list[int]:
         """See ``Engine``: the words of each prompt, and one for each image."""

@@ -28,8 +28,8 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.products import halve
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request
-from stageb.engines.rows import Answer, Choice, Ids, Row
-from stageb.engines.vision import Eyes, eyes_of
+from stageb.engines.rows import Answer, Ids, Row, ScoreRequest
+from stageb.engines.vision import ImageInputs, image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.tiny import CHECKPOINT
 
@@ -47,12 +47,12 @@ class TransformersEngine:
         model: Any,
         tokenizer: Any,
         chat_variables: dict[str, Any],
-        eyes: Callable[[], Eyes] | None = None,
+        eyes: Callable[[], ImageInputs] | None = None,
         thinking_ends: str | None = None,
     ) -> None:
         """``eyes`` is called when images are first asked for."""
         self._to_open = eyes
-        self._eyes: Eyes | None = None
+        self._eyes: ImageInputs | None = None
         self._chat = Chat(tokenizer, chat_variables, thinking_ends)
         self._decoder = Decoder(model.eval(), _closing_ids(model, tokenizer), self._chat.decode)
 
@@ -66,7 +66,7 @@ class TransformersEngine:
         return [sum(map(len, self._encoded(prompt))) for prompt in prompts]
 
     def open_eyes(self) -> None:
-        """See ``Sighted``."""
+        """See ``ImageEngine``."""
         if self._eyes is None:
             if self._to_open is None:
                 raise EngineError("this engine was given no eyes, and a prompt shows images")
@@ -105,13 +105,13 @@ class TransformersEngine:
     def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:
         """Of each prompt and answer the natural log-probability, at temperature 1, of every token of the answer."""
         wanted = [(*self._encoded(prompt), ids) for prompt, ids in answered]
-        groups: dict[Ids, dict[Choice, None]] = {}
+        groups: dict[Ids, dict[ScoreRequest, None]] = {}
         for shared, own, ids in wanted:
-            groups.setdefault(shared, {})[Choice(own, (ids,))] = None
-        done: dict[Ids, dict[Choice, tuple[float, ...]]] = {}
+            groups.setdefault(shared, {})[ScoreRequest(own, (ids,))] = None
+        done: dict[Ids, dict[ScoreRequest, tuple[float, ...]]] = {}
         for shared, group in groups.items():
             done[shared] = dict(zip(group, self._decoder.chances(shared, list(group)), strict=True))
-        return [done[shared][Choice(own, (ids,))] for shared, own, ids in wanted]
+        return [done[shared][ScoreRequest(own, (ids,))] for shared, own, ids in wanted]
 
     def forget(self) -> None:
         """The model's weights have changed: let go of what was read with the old ones."""
@@ -120,17 +120,17 @@ class TransformersEngine:
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
         """See ``Scorer``. Questions with one system text are read together; equal ones once."""
         wanted = [self._choice(question) for question in questions]
-        groups: dict[Ids, dict[Choice, None]] = {}
+        groups: dict[Ids, dict[ScoreRequest, None]] = {}
         for shared, choice in wanted:
             groups.setdefault(shared, {})[choice] = None
-        done: dict[Ids, dict[Choice, tuple[float, ...]]] = {}
+        done: dict[Ids, dict[ScoreRequest, tuple[float, ...]]] = {}
         for shared, group in groups.items():
             done[shared] = dict(zip(group, self._decoder.scores(shared, list(group)), strict=True))
         return [done[shared][choice] for shared, choice in wanted]
 
-    def _choice(self, question: Question) -> tuple[Ids, Choice]:
+    def _choice(self, question: Question) -> tuple[Ids, ScoreRequest]:
         shared, own = self._encoded(question.prompt)
-        return shared, Choice(own, tuple(map(self._chat.encode_answer, question.answers)))
+        return shared, ScoreRequest(own, tuple(map(self._chat.encode_answer, question.answers)))
 
     def _rows(self, request: Request) -> tuple[Ids, list[Row]]:
         """The shared ids of a request, and a row per key. Greedy rows draw nothing, so they are all equal: key 0."""
@@ -176,7 +176,7 @@ def build(model: ModelConfig, device: str) -> Engine:
             halve(loaded)
     except (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error) as error:
         raise explained(error, model, device) from error
-    eyes = partial(eyes_of, loaded, name, model)
+    eyes = partial(image_inputs_of, loaded, name, model)
     return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
 
 

@@ -4,7 +4,7 @@ So prompts with images are ids like any other, to be sorted, shared and counted.
 its placeholder token, the features of its vision tower, and positions of three coordinates (M-RoPE; Qwen2-VL, arXiv
 2409.12191, section 2.1). Images are decoded just before a model reads them, and not kept.
 
-``Blind`` is the same for models that see no images.
+``TextInputs`` is the same for models that see no images.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import AutoImageProcessor
 
 from stageb.engines.config import ModelConfig
-from stageb.engines.rows import PICTURE, Ids, pictured
+from stageb.engines.rows import PICTURE, Ids, has_image
 from stageb.errors import ConfigError
 from stageb.untrusted import pictures
 
@@ -37,7 +37,7 @@ Places = tuple[Tensor, int]  # positions, int64 (3, tokens), and that of what fo
 Grid = tuple[int, int, int]  # patches in time, from top to bottom, from left to right
 
 
-class Blind:
+class TextInputs:
     """What ids mean to a model that sees no images."""
 
     def fed(self, text: Ids) -> Sequence[int]:
@@ -66,7 +66,7 @@ class Picture:
     tokens: int  # that it takes in a prompt
 
 
-class Eyes(Blind):
+class ImageInputs(TextInputs):
     """The eyes of ``model``; ``process`` is its checkpoint's image processor. Images have at most ``pixels`` pixels."""
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
@@ -94,26 +94,26 @@ class Eyes(Blind):
         return tuple(found)
 
     def fed(self, text: Ids) -> Sequence[int]:
-        """See ``Blind``."""
-        return [self._token if token >= PICTURE else token for token in text] if pictured(text) else text
+        """See ``TextInputs``."""
+        return [self._token if token >= PICTURE else token for token in text] if has_image(text) else text
 
     def line(self, texts: Sequence[Ids], before: int) -> Line:
-        """See ``Blind``: three lists where an image is among them."""
-        if not any(map(pictured, texts)):
+        """See ``TextInputs``: three lists where an image is among them."""
+        if not any(map(has_image, texts)):
             return super().line(texts, before)
         found: list[list[int]] = torch.cat([before + self.places(text)[0] for text in texts], 1).tolist()
         return found
 
     def after(self, text: Ids, before: int) -> int:
-        """See ``Blind``: an image takes fewer positions than tokens."""
-        return before + (self.places(text)[1] if pictured(text) else len(text))
+        """See ``TextInputs``: an image takes fewer positions than tokens."""
+        return before + (self.places(text)[1] if has_image(text) else len(text))
 
     def places(self, text: Ids) -> Places:
         """Positions of a text that begins at 0, and of what follows it: what its images show does not matter."""
         return self._placed(tuple(self.fed(text)), tuple(self._pictures[name].grid for name in self.names_in(text)))
 
     def shown(self, texts: Sequence[Ids]) -> dict[str, Any]:
-        """See ``Blind``: the features of the images in ``texts``. Raises ``PictureError``."""
+        """See ``TextInputs``: the features of the images in ``texts``. Raises ``PictureError``."""
         names = [name for text in texts for name in self.names_in(text)]
         if not names:
             return {}
@@ -123,7 +123,7 @@ class Eyes(Blind):
     def names_in(self, text: Ids) -> list[int]:
         """The images in ``text``, in order."""
         names: list[int] = []
-        place = 0 if pictured(text) else len(text)
+        place = 0 if has_image(text) else len(text)
         while place < len(text):
             name = text[place]
             place += self._pictures[name].tokens if name >= PICTURE else 1
@@ -208,7 +208,7 @@ class Eyes(Blind):
         return tensor.to(self._model.get_input_embeddings().weight.device)
 
 
-def eyes_of(model: Any, folder: str, config: ModelConfig) -> Eyes:
+def image_inputs_of(model: Any, folder: str, config: ModelConfig) -> ImageInputs:
     """The eyes of the checkpoint ``model``, which lies in ``folder``.
 
     Raises ``ConfigError`` where it has none that are known here, ``InputError`` where the extra images is missing.
@@ -232,7 +232,7 @@ def eyes_of(model: Any, folder: str, config: ModelConfig) -> Eyes:
     except (OSError, ValueError, ImportError, KeyError) as error:
         remedy = f"its image processor cannot be loaded: {error}; see that the folder holds preprocessor_config.json"
         raise ConfigError(_KEY, config.model_name_or_path, remedy) from error
-    return Eyes(model, process, config.image_pixels)
+    return ImageInputs(model, process, config.image_pixels)
 
 
 def _name(data: bytes) -> int:

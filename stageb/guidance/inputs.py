@@ -13,7 +13,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import neutral, read_guidance
 from stageb.guidance.files.tickets import BadRecord, digest, read
-from stageb.guidance.gate.budget import dealt, sources_of, spent_on
+from stageb.guidance.gate.budget import budget_per_mission, sources_of, spent_on
 from stageb.guidance.gate.decide import Choose
 from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import Rule, majority, rule_named
@@ -69,7 +69,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
 def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:
     """What a mission may spend: its part, less what its guidance has spent on these tickets already."""
     keys = (ticket.key for ticket in tickets if ticket.mission == guidance.mission)
-    return dealt(config.gating, missions).less(spent_on(guidance, keys))
+    return budget_per_mission(config.gating, missions).less(spent_on(guidance, keys))
 
 
 def _own_gate(config: LoopConfig) -> Choose | None:

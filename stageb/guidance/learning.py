@@ -1,4 +1,4 @@
-"""Learning from a bundle, as functions of where a mission stands and of what was judged: study, reflect, try, settle.
+"""Learning from a bundle, as functions of where a mission stands and of what was judged: draw, reflect, gate, apply.
 
 One bundle after another, since each edit changes what later answers read. Nothing here writes a file, speaks or remembers:
 ``run.py`` does, with what these functions return.
@@ -16,11 +16,11 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.decide import Choose, Decision, Edit, Gate, decide, decide_by
 from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Pool
-from stageb.guidance.gate.pruning import Removal, earned, prune, traded
+from stageb.guidance.gate.pruning import Removal, credit_rules, make_room, prune
 from stageb.guidance.prompts import Case, rule_lines, words_of
-from stageb.guidance.questions import Asking, CountTokens
+from stageb.guidance.questions import CountTokens, Dialogue
 from stageb.guidance.reflection.edits import apply, named
-from stageb.guidance.reflection.reflect import Reflection, case_of, distinct, eligible, reflect
+from stageb.guidance.reflection.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
@@ -61,11 +61,11 @@ class Bundle:
     @property
     def why_not(self) -> str:
         """Why it cannot teach; empty where it can."""
-        return eligible(self.judged)
+        return why_ineligible(self.judged)
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class GateResult:
     """What became of edits, and what it took to know."""
 
     decision: Decision
@@ -76,7 +76,7 @@ class Learnt:
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
 
 
-def study(mission: MissionState, tools: Tools) -> Asking[tuple[MissionState, Bundle]]:
+def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Bundle]]:
     """The mission without its oldest records, and what the next fold can teach.
 
     The fold's tickets are those that were rolled out under the present guidance; where there are fewer than
@@ -113,13 +113,13 @@ def study(mission: MissionState, tools: Tools) -> Asking[tuple[MissionState, Bun
     return mission, Bundle(number, key, judged, judge.judged, judge.tokens)
 
 
-def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Asking[Reflection]:
+def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Dialogue[Reflection]:
     """What the model proposes."""
     config = tools.config
     return reflect(bundle.judged, guidance, tools.count_tokens, config.reflection, words_of(config.prompt), bundle.key)
 
 
-def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Asking[Learnt]:
+def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[GateResult]:
     """Put what is proposed to the gate; without one, take the first edit that keeps to the limits."""
     if not tools.config.has_gate:
         return _untested(mission, bundle, proposals, tools)
@@ -127,48 +127,48 @@ def try_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
     race_on = shuffled(tools.splits.raced, stream(bundle.key, "race"))
     gate = _gate(mission, race_on, tools, bundle.number)
     edits = yield from _edits(mission.guidance, bundle, proposals, gate, tools)
-    edits_to_try = [edit for edit in edits if not _barred(mission, bundle, edit)]
+    edits_to_try = [edit for edit in edits if not _is_barred(mission, bundle, edit)]
     fold, parts = bundle.number % FOLDS, mission.left.edits
     if tools.choose:
         decision = yield from decide_by(tools.choose, edits_to_try, gate, parts[fold])
     else:
-        decision = yield from decide(edits_to_try, gate, partial(_joined, mission, bundle, tools), parts[fold])
+        decision = yield from decide(edits_to_try, gate, partial(_join, mission, bundle, tools), parts[fold])
     left = replace(mission.left, edits=(*parts[:fold], decision.left, *parts[fold + 1 :]))
     after = decision.winner.guidance if decision.winner else mission.guidance
     failed = tuple(
         (digest(tried.edit.guidance), fold) for tried in decision.tried if tried.test or tried.outcome == "turns no evidence"
     )
-    return Learnt(decision, left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens, failed)
+    return GateResult(decision, left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens, failed)
 
 
-def settle(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
+def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
     """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another, where
     a gate has just judged what it takes."""
     mission = replace(mission, failed=(*mission.failed, *learnt.failed))
     taught = learnt.decision.winner is not None
     again = taught and tools.config.has_gate
-    return replace(_edited(mission, learnt, tools), changed=mission.changed or taught, again=again)
+    return replace(_apply_decision(mission, learnt, tools), changed=mission.changed or taught, again=again)
 
 
-def try_without(mission: MissionState, tools: Tools) -> Asking[tuple[Removal, Learnt]]:
+def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal, GateResult]]:
     """Seek a rule that can go."""
     gate = _gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
     removal = yield from prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
     after = removal.winner.guidance if removal.winner else mission.guidance
     decision = Decision(removal.tried, removal.left.removals, removal.winner)
-    return removal, Learnt(decision, removal.left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
+    return removal, GateResult(decision, removal.left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
 
 
-def settle_removal(mission: MissionState, removal: Removal, learnt: Learnt, tools: Tools) -> MissionState:
+def apply_removal(mission: MissionState, removal: Removal, learnt: GateResult, tools: Tools) -> MissionState:
     """Where the mission stands after a search for idle rules. One that goes is no accepted edit: nobody learns on for it."""
     searched = mission.pruned_step if removal.winner else mission.guidance.step
-    return replace(_edited(mission, learnt, tools), pruned_step=searched)
+    return replace(_apply_decision(mission, learnt, tools), pruned_step=searched)
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
-def _edited(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState:
+def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
     """The mission under what became of its guidance, which tells what was spent. What was wrong may be right then, and what
     failed may do."""
     winner = learnt.decision.winner
@@ -180,11 +180,11 @@ def _edited(mission: MissionState, learnt: Learnt, tools: Tools) -> MissionState
     mission = replace(mission, left=learnt.left, merits=merits)
     if winner is None:
         return replace(mission, guidance=replace(mission.guidance, spent=spent))
-    guidance = _signed(winner.guidance, split_seed(tools.config))
+    guidance = _sign_rules(winner.guidance, split_seed(tools.config))
     return replace(mission, guidance=replace(guidance, spent=spent), seen={}, failed=())
 
 
-def _signed(guidance: Guidance, seed: int) -> Guidance:
+def _sign_rules(guidance: Guidance, seed: int) -> Guidance:
     """The guidance, whose new rules say by which split they were learnt: what another one seals they have seen."""
 
     def says(rule: Rule) -> Rule:
@@ -194,20 +194,20 @@ def _signed(guidance: Guidance, seed: int) -> Guidance:
     return replace(guidance, rules=tuple(says(rule) for rule in guidance.rules))
 
 
-def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Learnt:
+def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
     """``gate: none``: the first edit that keeps to the limits is taken as it is."""
     edits = (
         Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
-        for proposal, times in distinct(proposals)
+        for proposal, times in merge_equal(proposals)
     )
     first = next((edit for edit in edits if _fits(edit.guidance, tools)), None)
-    return Learnt(Decision((), 0.0, first), mission.left)
+    return GateResult(Decision((), 0.0, first), mission.left)
 
 
 def _gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
     """The gate of edits that the tickets of one fold have taught; None: of none."""
     judge, chunk = _judge(mission, tools), tools.config.gating.race_chunk
-    return Gate(judge, race_on, chunk, tools.pool.besides(taught_by), tools.look)
+    return Gate(judge, race_on, chunk, tools.pool.groups_outside(taught_by), tools.look)
 
 
 def _judge(mission: MissionState, tools: Tools) -> Judge:
@@ -217,14 +217,14 @@ def _judge(mission: MissionState, tools: Tools) -> Judge:
 
 def _edits(
     guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], gate: Gate, tools: Tools
-) -> Asking[list[Edit]]:
+) -> Dialogue[list[Edit]]:
     """The different edits that are proposed, each with room made for it where it needs some."""
     train, edits = tools.splits.by_key, []
-    for proposal, times in distinct(proposals):
+    for proposal, times in merge_equal(proposals):
         operations = proposal.operations
         if not _fits(apply(guidance, operations), tools):
-            earns = yield from earned(guidance, gate.judge, gate.race_on[:CREDITED_ON])
-            room = traded(guidance, operations, lambda edited: _fits(edited, tools), earns)
+            earns = yield from credit_rules(guidance, gate.judge, gate.race_on[:CREDITED_ON])
+            room = make_room(guidance, operations, lambda edited: _fits(edited, tools), earns)
             if room is None:
                 continue
             operations = room
@@ -234,13 +234,13 @@ def _edits(
     return edits
 
 
-def _barred(mission: MissionState, bundle: Bundle, edit: Edit) -> bool:
+def _is_barred(mission: MissionState, bundle: Bundle, edit: Edit) -> bool:
     """Whether an edit that this fold taught failed before, and would again. One that another fold taught is tested on other
     tickets; to bar it would make what is tried a matter of tickets that this fold's edits are tested on."""
     return (digest(edit.guidance), bundle.number % FOLDS) in mission.failed
 
 
-def _joined(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other: Edit) -> Edit | None:
+def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other: Edit) -> Edit | None:
     """The edit that does what both do; None where they name one rule, there is no room for both, or it is barred."""
     operations = [op for edit in (one, other) for proposal in edit.proposals for op in proposal.operations]
     touched = [key for operation in operations for key in named(operation)]
@@ -249,7 +249,7 @@ def _joined(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, othe
     edited = apply(mission.guidance, operations, bundle.name)
     evidence = tuple(dict.fromkeys((*one.evidence, *other.evidence)))
     together = Edit((*one.proposals, *other.proposals), min(one.times, other.times), edited, evidence)
-    return together if _fits(edited, tools) and not _barred(mission, bundle, together) else None
+    return together if _fits(edited, tools) and not _is_barred(mission, bundle, together) else None
 
 
 def _fits(guidance: Guidance, tools: Tools) -> bool:

@@ -15,7 +15,7 @@ from stageb.guidance import learning, progression, selection
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import looked_into
 from stageb.guidance.inputs import Inputs, read_inputs
-from stageb.guidance.questions import Asking
+from stageb.guidance.questions import Dialogue
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
 from stageb.guidance.schedule import Round
@@ -42,11 +42,11 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
     inputs = replace(inputs, digest=inputs.digest + looked_into(world, inputs.tickets))
     ranks = Ranks(config, inputs.tickets, world)
     with Run(config, resolved_yaml, inputs, ranks) as run:
-        if not world.lead(run.finished, fresh):
+        if not world.lead(run.show_if_finished, fresh):
             ranks.load()
             world.lead(run.begin, fresh)
             epochs(world, run, ranks)
-            world.lead(run.end)
+            world.lead(run.finish)
     return 0
 
 
@@ -107,28 +107,28 @@ def select(run: Run, batch: Round, answers: Sequence[Answers]) -> None:
         run.record_round(batch, records, progression.after_round(mission, batch, records))
 
 
-def learn(run: Run, name: str, size: int) -> Asking[None]:
+def learn(run: Run, name: str, size: int) -> Dialogue[None]:
     """Reflect on a mission's bundles of ``size`` tickets, one after the other; apply and commit what the gate accepts."""
     while progression.is_due(run.state, name, size, run.config):
         before, tools = run.state.missions[name], run.tools(name)
-        run.progress.says(f"{name}: what is judged wrong?")
-        mission, bundle = yield from learning.study(before, tools)
-        run.progress.says(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.judged)} tickets'}")
+        run.progress.show_activity(f"{name}: what is judged wrong?")
+        mission, bundle = yield from learning.draw_bundle(before, tools)
+        run.progress.show_activity(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.judged)} tickets'}")
         reflection = yield from learning.reflect_on(bundle, mission.guidance, tools)
-        run.progress.says(f"{name}: trying what {len(reflection.proposals)} answers propose")
-        learnt = yield from learning.try_edits(mission, bundle, reflection.proposals, tools)
-        run.record_reflection(bundle, reflection, learnt, learning.settle(mission, learnt, tools))
+        run.progress.show_activity(f"{name}: trying what {len(reflection.proposals)} answers propose")
+        learnt = yield from learning.gate_edits(mission, bundle, reflection.proposals, tools)
+        run.record_reflection(bundle, reflection, learnt, learning.apply_result(mission, learnt, tools))
 
 
-def prune(run: Run, name: str) -> Asking[None]:
+def prune(run: Run, name: str) -> Dialogue[None]:
     """Seek a rule of a mission that earns nothing, and let it go."""
     before, tools = run.state.missions[name], run.tools(name)
-    run.progress.says(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
-    removal, learnt = yield from learning.try_without(before, tools)
-    run.record_removal(removal, learnt, learning.settle_removal(before, removal, learnt, tools))
+    run.progress.show_activity(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
+    removal, learnt = yield from learning.seek_removal(before, tools)
+    run.record_removal(removal, learnt, learning.apply_removal(before, removal, learnt, tools))
 
 
-def close(run: Run, epoch: int, name: str) -> Asking[None]:
+def close(run: Run, epoch: int, name: str) -> Dialogue[None]:
     """The end of a mission's epoch: learn from what is left, seek a rule that earns nothing, count idle epochs."""
     if run.schedule.close(epoch, name) > run.state.done:
         yield from learn(run, name, 1)

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from stageb.config import Level
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.gate.budget import dealt
+from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.gate.decide import STRONG
-from stageb.guidance.gate.exact import smallest
+from stageb.guidance.gate.exact import smallest_gain
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
@@ -38,18 +38,18 @@ JUDGED_BY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Edits:
+class EditCounts:
     """Edits of a run's missions, those that let a rule go left out."""
 
     tried: int = 0  # by the gate
     accepted: int = 0
 
-    def plus(self, row: Mapping[str, Any]) -> Edits:
+    def plus(self, row: Mapping[str, Any]) -> EditCounts:
         """With those of one more row of reflection.jsonl."""
         if "credits" in row:
             return self
         tried = len(row["gate"]["edits"]) if row["gate"] else int(row["applied"])
-        return Edits(self.tried + tried, self.accepted + int(row["applied"]))
+        return EditCounts(self.tried + tried, self.accepted + int(row["applied"]))
 
 
 class Bar(RichProgress):
@@ -67,7 +67,7 @@ class Bar(RichProgress):
 class Progress:
     """Counts rounds, tickets and edits, and says how it goes, what reflection changed, and what a person should know."""
 
-    def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: Edits) -> None:
+    def __init__(self, config: LoopConfig, schedule: Schedule, state: State, edits: EditCounts) -> None:
         """``edits`` are those of the run so far."""
         self._console = console()
         self._config = config
@@ -99,7 +99,7 @@ class Progress:
         """Give the terminal's line back."""
         self._bar.stop()
 
-    def starts(self, inputs: Inputs, judges_by: str) -> None:
+    def show_start(self, inputs: Inputs, judges_by: str) -> None:
         """What was found in the user's files that a person should know of, and what the run may cost."""
         if inputs.set_aside:
             self._says("warning", f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
@@ -117,7 +117,7 @@ class Progress:
 
     def _spent_before(self, inputs: Inputs) -> None:
         """What is left of ``gate.alpha`` where guidance has spent some of it on these tickets."""
-        whole = dealt(self._config.gating, len(inputs.guidance))
+        whole = budget_per_mission(self._config.gating, len(inputs.guidance))
         for name, left in inputs.budget.items():
             if left != whole:
                 share = left.chance / whole.chance
@@ -142,7 +142,7 @@ class Progress:
                 level = next_level(max(inputs.budget[name].edits), STRONG)
                 train, groups = len(splits.train), len({inputs.tickets[i].group for i in splits.tested})
                 pool = min(config.gating.pool_size, groups * (FOLDS - 1) // FOLDS)
-                needed = smallest(level, pool)
+                needed = smallest_gain(level, pool)
                 if needed > 0.25:
                     lines.append(
                         f"{name}: {train} train tickets leave {pool} groups to test an edit on, and it would have to win "
@@ -150,11 +150,11 @@ class Progress:
                     )
         return lines
 
-    def within(self, tickets: int) -> None:
+    def show_answered(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
         self._bar.update(self._task, doing=f"{tickets} tickets of this round answered")
 
-    def round(self, batch: Round, tally: Tally, guidance_step: int) -> dict[str, float]:
+    def show_round(self, batch: Round, tally: Tally, guidance_step: int) -> dict[str, float]:
         """A round is done; ``tally`` is of its split so far in this epoch. What is there to log of it."""
         self._tickets += len(batch.tickets)
         speed = self._tickets / max(1e-6, time.monotonic() - self._began)
@@ -172,19 +172,19 @@ class Progress:
             self._says("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
         return {"tickets_per_second": round(speed, 3), "acc": tally.right / tally.n, "guidance_step": guidance_step}
 
-    def passes(self, batch: Round, why: str) -> None:
+    def show_skipped(self, batch: Round, why: str) -> None:
         """A round needed no rollout."""
         self._one_more(batch, why)
 
-    def says(self, text: str) -> None:
+    def show_activity(self, text: str) -> None:
         """What goes on between rounds."""
         self._bar.update(self._task, doing=text)
 
-    def tells(self, text: str, level: Level = "info") -> None:
+    def print_line(self, text: str, level: Level = "info") -> None:
         """Something that is worth a line of its own."""
         self._says(level, text)
 
-    def learnt(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
+    def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
         """A bundle is dealt with, or a search for idle rules: one line on what became of it, and the rules that changed."""
         self._edits = self._edits.plus(row)
         lines = [f"{mission} {row['reflection_id']}: {_outcome(row)}"]

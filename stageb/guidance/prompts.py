@@ -208,7 +208,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ReflectionInput:
     """What one answer sees of a mission's tickets."""
 
     cases: tuple[Case, ...]  # in the order of ``ordered_cases``
@@ -242,7 +242,7 @@ def rollout_prompt(ticket: Ticket, guidance: Guidance, words: Words) -> Prompt:
     return Prompt(system=f"{system}\n\n{words.images}", user=user, images=tuple(path for _, path in shown.files))
 
 
-def reflection_prompt(shown: Shown, guidance: Guidance, words: Words, max_operations: int) -> Prompt:
+def reflection_prompt(shown: ReflectionInput, guidance: Guidance, words: Words, max_operations: int) -> Prompt:
     """The prompt that asks for edits. Cases are named T1, T2, ... in the order given."""
     by = words.by.format(key=shown.rule) if shown.rule else ""
     counted = evidence_lines(shown, words)
@@ -261,7 +261,7 @@ def reflection_prompt(shown: Shown, guidance: Guidance, words: Words, max_operat
     return Prompt(system=system, user="\n".join(lines))
 
 
-def evidence_lines(shown: Shown, words: Words) -> list[str]:
+def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
     """The evidence as the model reads it: a heading and a line per clue; nothing where there is none."""
     evidence = shown.evidence
     label = next((case.ticket.label for case in shown.cases if not case.right), None)

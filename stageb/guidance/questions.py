@@ -34,14 +34,14 @@ class SampleAnswers:
 
 Question: TypeAlias = JudgeTickets | SampleAnswers
 
-Asking: TypeAlias = Generator[Question, Any, T]
+Dialogue: TypeAlias = Generator[Question, Any, T]
 """A generator that yields questions, is sent their answers, and returns a T."""
 
 CountTokens = Callable[[Sequence[Prompt]], list[int]]
 """The number of tokens of each prompt, as the model that reflects counts them."""
 
 
-def answer_all(steps: Asking[T], answer: Callable[[Any], Any]) -> T:
+def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
     """What ``steps`` return when ``answer`` answers each question: how a test, or a trial without ranks, runs them."""
     try:
         question = next(steps)

@@ -12,7 +12,7 @@ from typing import Any
 
 from stageb import engines
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Completion, Engine, Request, Scorer, open_eyes
+from stageb.engines.protocol import Completion, Engine, Request, Scorer, enable_images
 from stageb.engines.thinking import thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
@@ -83,7 +83,7 @@ class Ranks:
 
         def judge(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             sampler = self.config.sampler
-            found = rollout.judgements(tickets, guidance, self._model, sampler, self.words, self.judges_by)
+            found = rollout.judge_tickets(tickets, guidance, self._model, sampler, self.words, self.judges_by)
             return [[each.merit, each.tokens] for each in found]
 
         tickets: list[Ticket] = []
@@ -156,7 +156,7 @@ def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Eng
     with heartbeat.at("loading the model", "quiet"):
         engine = engines.build(model, world.device)
     if use_images:
-        open_eyes(engine, model.engine)
+        enable_images(engine, model.engine)
     return engine
 
 

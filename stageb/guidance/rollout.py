@@ -74,7 +74,7 @@ def rollout(
         for entry, decode in enumerate(sampler.grid)
     ]
     if words.begin and isinstance(engine, Scorer):
-        completions = iter(_led(requests, engine, words))
+        completions = iter(_draw_verdicts(requests, engine, words))
     else:
         completions = iter(engine.generate(requests))
     candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
@@ -91,7 +91,7 @@ def rollout(
     ]
 
 
-def judgements(
+def judge_tickets(
     tickets: Sequence[Ticket], guidance: Guidance, engine: Engine, sampler: SamplerConfig, words: Words, judge_by: str
 ) -> list[Judgement]:
     """How each ticket is judged, in order, for the gate: a verdict without a reason, at the least cost.
@@ -143,7 +143,7 @@ def leads(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float
     return [passes - fails for passes, fails in scores]
 
 
-def _led(requests: Sequence[Request], engine: Scorer, words: Words) -> list[tuple[Completion, ...]]:
+def _draw_verdicts(requests: Sequence[Request], engine: Scorer, words: Words) -> list[tuple[Completion, ...]]:
     """Answers whose verdicts are drawn by their probabilities at the requests' temperatures, each with a reason of the
     model's that goes on from there."""
     lines = verdict_lines(words)

@@ -20,8 +20,8 @@ from stageb.guidance.files.folder import open_journal
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.inputs import Inputs
-from stageb.guidance.learning import Bundle, Learnt, Tools
-from stageb.guidance.progress import Edits, Progress
+from stageb.guidance.learning import Bundle, GateResult, Tools
+from stageb.guidance.progress import EditCounts, Progress
 from stageb.guidance.progression import UNCHANGED, budget_reached, learns_ahead
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.reflection.reflect import Reflection
@@ -65,7 +65,7 @@ class Run(run.Run):
 
     # Beginning and end
 
-    def finished(self, fresh: bool) -> bool:
+    def show_if_finished(self, fresh: bool) -> bool:
         """Whether the folder holds this run, finished: then its table is shown again, and no model is needed."""
         if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output.folder):
             return False
@@ -82,18 +82,18 @@ class Run(run.Run):
         for mission in self.state.missions.values():
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self._began -= sum(row["seconds"] for row in self.journal.notes("timings.jsonl"))
-        edits = Edits()
+        edits = EditCounts()
         for name in self.state.missions:
             for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
                 edits = edits.plus(row)
         self.progress = Progress(self.config, self.schedule, self.state, edits)
-        self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.tells, level="warning"))
+        self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.print_line, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
-        self.progress.starts(self.inputs, by)
+        self.progress.show_start(self.inputs, by)
         if self.journal.number:
             self._set_resume()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Nothing is left to do: say what came of it."""
         self.progress.close()
         self._commit(replace(self.state, finished=True))
@@ -123,7 +123,7 @@ class Run(run.Run):
 
     def within(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
-        self.progress.within(tickets)
+        self.progress.show_answered(tickets)
 
     def look_at_first(self, answers: Sequence[Answers]) -> None:
         """Whether the model answers in a way that a run can learn by, as its first answers tell.
@@ -137,7 +137,9 @@ class Run(run.Run):
         most, words = self.config.runner.max_unreadable, self.ranks.words
         check_readable(self._first, most, words, "runner.max_unreadable", "nothing would be learnt")
         if any(candidate.thinking for candidate in candidates) and not self.ranks.lets_think:
-            self.progress.tells("the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends")
+            self.progress.print_line(
+                "the model thinks aloud, but not for the gate: name its closing tag in model.thinking_ends"
+            )
 
     def tools(self, name: str) -> Tools:
         """What learning works with, of one mission."""
@@ -152,14 +154,14 @@ class Run(run.Run):
         mission = self.state.missions[batch.mission]
         if why == UNCHANGED and batch.last:
             self._write_metrics(batch, *mission.judged[batch.split])
-        self.progress.passes(batch, why)
+        self.progress.show_skipped(batch, why)
         self.state = replace(self.state, done=batch.place)
 
     def record_round(self, batch: Round, records: Sequence[Record], mission: MissionState) -> None:
         """Write down, show and commit a round; ``mission`` is where that leaves the mission, as below."""
         artifacts.write_round(self.journal, batch, records, audit=self.config.jump_reflection)
         step = mission.guidance.step
-        self._log(batch, self.progress.round(batch, mission.tally, step), "round/")
+        self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:
             self._write_metrics(batch, step, mission.tally)
         self._move(mission, batch.place, self.state.spent.on(records))
@@ -169,7 +171,7 @@ class Run(run.Run):
         before = self.state.missions[batch.mission].distilled
         right = [record for record in records if record.selection.label_match][: mission.distilled - before]
         artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
-        self.progress.passes(batch, f"{mission.distilled} right answers")
+        self.progress.show_skipped(batch, f"{mission.distilled} right answers")
         self._move(mission, batch.place, self.state.spent.on(records))
 
     def record_epoch(self, epoch: int, mission: MissionState) -> None:
@@ -182,11 +184,11 @@ class Run(run.Run):
         if mission.choices:
             artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices))
         if guidance.step != self.state.missions[name].guidance.step:
-            self.progress.tells(f"{name}: back to guidance step {guidance.step}, which does better on val")
+            self.progress.print_line(f"{name}: back to guidance step {guidance.step}, which does better on val")
             artifacts.write_guidance(self.journal, guidance, self.config.guidance.retention)
         self._move(mission, self.schedule.choice(name))
 
-    def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: Learnt, mission: MissionState) -> None:
+    def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState) -> None:
         """Write down, show and commit what a bundle has taught; ``mission`` is where that leaves the mission."""
         name = mission.guidance.mission
         artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
@@ -194,19 +196,19 @@ class Run(run.Run):
         spent = self.state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
         self._settled(artifacts.reflection_row(name, bundle, reflection), mission, learnt, spent)
 
-    def record_removal(self, removal: Removal, learnt: Learnt, mission: MissionState) -> None:
+    def record_removal(self, removal: Removal, learnt: GateResult, mission: MissionState) -> None:
         """Write down, show and commit what came of a search for a rule that can go."""
         row = artifacts.removal_row(self.state.missions[mission.guidance.mission], removal)
         self._settled(row, mission, learnt, self.state.spent)
 
-    def _settled(self, row: artifacts.Row, mission: MissionState, learnt: Learnt, spent: Spent) -> None:
+    def _settled(self, row: artifacts.Row, mission: MissionState, learnt: GateResult, spent: Spent) -> None:
         """Write down, show and commit what became of edits."""
         name, before = mission.guidance.mission, self.state.missions[mission.guidance.mission]
         row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
         artifacts.write_reflection(self.journal, name, row)
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
-        self.progress.learnt(name, row, before.guidance, mission.guidance)
+        self.progress.show_edits(name, row, before.guidance, mission.guidance)
         self._move(mission, self.state.done, spent.plus(judged=learnt.judged, tokens=learnt.tokens))
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:

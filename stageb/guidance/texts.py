@@ -18,7 +18,7 @@ def one_line(text: str, limit: int) -> str:
     return " ".join(seen.split())[:limit].rstrip()
 
 
-def alike(one: str, other: str) -> float:
+def word_overlap(one: str, other: str) -> float:
     """How much two texts share: of all their different words, or CJK characters, the share that both have (Jaccard index).
     Case and punctuation do not count."""
     words, others = (frozenset(_TOKEN.findall(text.casefold())) for text in (one, other))

@@ -64,7 +64,7 @@ SETTLE_S = 5.0  # for the watchdog to end this process, where a collective broke
 
 
 @dataclass(frozen=True)
-class Differing:
+class Difference:
     """A rank that does not hold what rank 0 holds."""
 
     rank: int
@@ -128,12 +128,12 @@ class World:
                 time.sleep(SETTLE_S)
             raise rank_error(self.rank, error, what) from error
 
-    def find_differing(self, mine: Mapping[str, str]) -> Differing | None:
+    def find_differing(self, mine: Mapping[str, str]) -> Difference | None:
         """The first rank that does not hold what rank 0 holds, of ``mine`` by name; the same on every rank, None on none."""
         first, *others = (decode(each) for each in self.gather(encode(mine)))
         for rank, held in enumerate(others, start=1):
             if names := [name for name in first if held.get(name) != first[name]]:
-                return Differing(rank, names, first, held)
+                return Difference(rank, names, first, held)
         return None
 
     def agree(self, what: str, value: str) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from stageb.engines.vision import DRAWN, THREADS, Eyes
+from stageb.engines.vision import DRAWN, THREADS, ImageInputs
 from stageb.seeds import uniform
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
@@ -75,7 +75,7 @@ def parted(image: str) -> tuple[str, View]:
     return path, view
 
 
-class Views(Eyes):
+class Views(ImageInputs):
     """Eyes that know views. They keep images decoded, and cut into patches: files are taken not to change."""
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:

@@ -36,7 +36,7 @@ from stageb.engines import config as engines
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
-from stageb.engines.vision import eyes_of
+from stageb.engines.vision import image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
 from stageb.two_channel.augmentation import Views
@@ -114,7 +114,7 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
     model.set_attn_implementation({"": attention.NAME, "text_config": attention.NAME, "vision_config": sight.NAME})
     model = model.to(device).eval()
     asked = engines.ModelConfig(model_name_or_path=folder, image_pixels=config.image_pixels)
-    eyes = Views(model, eyes_of(model, folder, asked).process, config.image_pixels)
+    eyes = Views(model, image_inputs_of(model, folder, asked).process, config.image_pixels)
     return Detector(model, tokenizer, eyes, Chat(tokenizer, {}), words)
 
 

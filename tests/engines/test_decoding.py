@@ -11,7 +11,7 @@ from stageb.engines import batches, decoding
 from stageb.engines.attention import one_step
 from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
-from stageb.engines.rows import Answer, Choice, Row
+from stageb.engines.rows import Answer, Row, ScoreRequest
 from stageb.errors import EngineError
 from stageb.job import heartbeat
 
@@ -137,7 +137,7 @@ def test_every_step_is_a_sign_of_life(kind: str) -> None:
     engine.answers(SHARED, [replace(row, decode=replace(DECODE, max_new_tokens=30)) for row in asked])
     assert 30 <= heartbeat.now().count - before <= 40
     before = heartbeat.now().count
-    engine.scores(SHARED, [Choice(row.own, ((5, 6), (5, 7))) for row in asked])
+    engine.scores(SHARED, [ScoreRequest(row.own, ((5, 6), (5, 7))) for row in asked])
     assert heartbeat.now().count > before
 
 
@@ -177,7 +177,7 @@ def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(heads: int, k
 def test_the_chance_of_every_token_of_an_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = decoder(kind)
     asked = rows(6, replace(DECODE, max_new_tokens=5))
-    choices = [Choice(row.own, (answer.ids,)) for row, answer in zip(asked, made.answers(SHARED, asked), strict=True)]
+    choices = [ScoreRequest(row.own, (answer.ids,)) for row, answer in zip(asked, made.answers(SHARED, asked), strict=True)]
     chances = made.chances(SHARED, choices)
     assert [len(each) for each in chances] == [5] * 6
     for each, (score,) in zip(chances, made.scores(SHARED, choices), strict=True):

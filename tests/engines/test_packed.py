@@ -12,7 +12,7 @@ from stageb.engines import decoding, packed
 from stageb.engines.decoding import Decoder
 from stageb.engines.packed import Packed
 from stageb.engines.protocol import Decode
-from stageb.engines.rows import Answer, Choice, Row
+from stageb.engines.rows import Answer, Row, ScoreRequest
 from stageb.job import heartbeat
 
 VOCABULARY = 300
@@ -76,7 +76,7 @@ ODD = {
 def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
     model = warmed(made)
     asked = rows(15, replace(DECODE, repetition_penalty=1.1))
-    choices = [Choice(row.own, ((5, 6), (5, 7), (5,))) for row in asked]
+    choices = [ScoreRequest(row.own, ((5, 6), (5, 7), (5,))) for row in asked]
     answers = plainly(lambda it: it.answers(SHARED, asked), model, EOS)
     scores = plainly(lambda it: it.scores(SHARED, choices), model)
     engine = Decoder(model, EOS, text_of)
@@ -106,7 +106,7 @@ def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
     monkeypatch.setattr(packed, "FEW", 4)
     model = warmed(made).to("cuda")
     asked = rows(15, replace(DECODE, max_new_tokens=30))
-    choices = [Choice(row.own, ((5, 6), (5, 7), (5,))) for row in asked]
+    choices = [ScoreRequest(row.own, ((5, 6), (5, 7), (5,))) for row in asked]
     answers = plainly(lambda it: it.answers(SHARED, asked), model, EOS)
     scores = plainly(lambda it: it.scores(SHARED, choices), model)
     engine = Decoder(model, EOS, text_of)
@@ -126,7 +126,7 @@ def test_layers_are_compiled_once_for_all_batches(monkeypatch: pytest.MonkeyPatc
     before = compiled["unique_graphs"]
     for count in (3, 7, 30):  # the compiler takes a line of one token for a shape of its own
         engine.answers(SHARED, rows(count))
-        engine.scores(SHARED, [Choice(row.own, ((5, 6), (5, 7))) for row in rows(count)])
+        engine.scores(SHARED, [ScoreRequest(row.own, ((5, 6), (5, 7))) for row in rows(count)])
     assert compiled["unique_graphs"] == before
 
 
@@ -315,7 +315,7 @@ def test_stop_strings_and_the_end_of_the_context() -> None:
 def test_prompts_that_read_alike_with_answers_of_other_lengths_are_scored_each_for_itself() -> None:
     """(1, 2) and then (3, 4) is the text of (1, 2, 3) and then (4,), but keeps another number of places."""
     model = decoder()
-    together = [Choice((1, 2), ((3, 4),)), Choice((1, 2, 3), ((4,),))]
+    together = [ScoreRequest((1, 2), ((3, 4),)), ScoreRequest((1, 2, 3), ((4,),))]
     scores = model.scores(SHARED, together)
     alone = [score for each in together for score in model.scores(SHARED, [each])]
     assert [len(score) for score in scores] == [1, 1]

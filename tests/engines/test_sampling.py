@@ -19,11 +19,11 @@ from stageb.engines.protocol import Decode
 from stageb.engines.sampling import (
     Settings,
     _least_kept,
-    drawn_in_blocks,
-    inverted,
+    invert_cdf,
     next_tokens,
-    penalised,
+    penalise,
     probabilities,
+    sample_in_blocks,
 )
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def some_logits(rows: int, vocabulary: int = 50, seed: int = 0) -> torch.Tensor:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(any), st.floats(0, 1, exclude_max=True))
 def test_inversion_finds_the_token_at_the_uniform(weights: list[float], uniform: float) -> None:
     probability = torch.tensor([weights], dtype=torch.float64)
-    token = int(inverted(probability, torch.tensor([uniform], dtype=torch.float64)))
+    token = int(invert_cdf(probability, torch.tensor([uniform], dtype=torch.float64)))
     below, total = math.fsum(weights[:token]), math.fsum(weights)
     assert weights[token] > 0
     assert below <= uniform * total * (1 + 1e-12) + 1e-300
@@ -59,7 +59,7 @@ def test_top_p_keeps_the_fewest_tokens_that_come_to_it() -> None:
 def test_inversion_at_the_edges() -> None:
     probability = torch.tensor([[0.0, 0.5, 0.0, 0.5, 0.0]], dtype=torch.float64).expand(3, -1)
     edges = torch.tensor([0.0, 0.5, 1.0 - 2.0**-53], dtype=torch.float64)
-    assert inverted(probability, edges).tolist() == [1, 3, 3]
+    assert invert_cdf(probability, edges).tolist() == [1, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_probabilities_are_those_of_transformers(decode: Decode) -> None:
 
     settings = settings_of(*[decode] * 8)
     seen = torch.zeros(8, 50, dtype=torch.bool).scatter_(1, written, True)
-    found = probabilities(penalised(logits, seen, settings.penalty), settings)
+    found = probabilities(penalise(logits, seen, settings.penalty), settings)
     torch.testing.assert_close(found / found.sum(-1, keepdim=True), expected, rtol=1e-9, atol=1e-12)
 
 
@@ -153,10 +153,10 @@ def test_drawing_in_blocks_is_inverting_the_whole(vocabulary: int) -> None:
     logits = some_logits(200, vocabulary)
     logits[:, 700:2000] = -torch.inf  # a whole block without a chance
     rows = settings_of(*decodes * 40, vocabulary=vocabulary, keys=[seeds.stream("blocks", row) for row in range(200)])
-    whole = inverted(probabilities(logits.double(), rows), uniforms(rows.keys, 3))
+    whole = invert_cdf(probabilities(logits.double(), rows), uniforms(rows.keys, 3))
     expected = torch.where(rows.greedy, logits.argmax(-1), whole)
     for position in (3, torch.tensor([3])):
-        assert drawn_in_blocks(logits, rows, position).tolist() == expected.tolist()
+        assert sample_in_blocks(logits, rows, position).tolist() == expected.tolist()
         assert next_tokens(logits, rows, position).tolist() == expected.tolist()
 
 

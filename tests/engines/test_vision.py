@@ -15,7 +15,7 @@ from PIL import Image
 
 from stageb.engines import Decode, Prompt, Question, Request, build, decoding, vision
 from stageb.engines.config import ModelConfig
-from stageb.engines.protocol import Scorer, open_eyes, without_images
+from stageb.engines.protocol import Scorer, enable_images, without_images
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import ConfigError, EngineError
@@ -161,22 +161,22 @@ def test_what_cannot_see_says_so_before_any_work(
 ) -> None:
     request = Request(Prompt(SYSTEM, "x", (images[0],)), GREEDY, (1,))
     blind = tiny_models.save(tmp_path / "blind", "qwen3")
-    for ask in (lambda: open_eyes(load(blind), "transformers"), lambda: load(blind).generate([request])):
+    for ask in (lambda: enable_images(load(blind), "transformers"), lambda: load(blind).generate([request])):
         with pytest.raises(ConfigError, match=r"model_name_or_path: .*qwen3 cannot be shown images here; name one of"):
             ask()
     with monkeypatch.context() as older:
         older.setattr(transformers.Qwen3VLForConditionalGeneration, "forward", lambda self, input_ids: None)
         with pytest.raises(ConfigError, match=r"transformers \S+ cannot take images read apart; install 5\.18 or newer"):
-            open_eyes(load(folder), "transformers")
-    open_eyes(load(folder), "transformers")
-    open_eyes(ScriptedEngine(lambda prompt, decode, key: "x"), "scripted")
-    monkeypatch.setattr(vision.Eyes, "line", vision.Blind.line)  # a model whose positions we do not know
+            enable_images(load(folder), "transformers")
+    enable_images(load(folder), "transformers")
+    enable_images(ScriptedEngine(lambda prompt, decode, key: "x"), "scripted")
+    monkeypatch.setattr(vision.ImageInputs, "line", vision.TextInputs.line)  # a model whose positions we do not know
     with pytest.raises(ConfigError, match="its images are not read as qwen3_vl reads them: logits differ by"):
-        open_eyes(load(folder), "transformers")
+        enable_images(load(folder), "transformers")
     (Path(folder) / "preprocessor_config.json").rename(tmp_path / "gone.json")
     try:
         with pytest.raises(ConfigError, match=r"image processor cannot be loaded.*see that the folder holds preprocessor"):
-            open_eyes(load(folder), "transformers")
+            enable_images(load(folder), "transformers")
     finally:
         (tmp_path / "gone.json").rename(Path(folder) / "preprocessor_config.json")
 

@@ -12,13 +12,13 @@ import pytest
 from stageb.engines.protocol import Completion, Prompt
 from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, SplitConfig
-from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Tried, decide
+from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Trial, decide
 from stageb.guidance.gate.exact import ExactTest
 from stageb.guidance.gate.pool import Pool, whole_groups
-from stageb.guidance.learning import Bundle, Tools, reflect_on, settle, study, try_edits
+from stageb.guidance.learning import Bundle, Tools, apply_result, draw_bundle, gate_edits, reflect_on
 from stageb.guidance.progression import is_due
 from stageb.guidance.prompts import rule_lines
-from stageb.guidance.questions import Asking, JudgeTickets, Question, SampleAnswers, answer_all
+from stageb.guidance.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
 from stageb.guidance.reflection.reflect import case_of
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.state import MissionState, State, mission_from_plain, mission_to_plain
@@ -55,7 +55,7 @@ class Mission:
             return 1.0
         return float(uniform(stream("merit", name if number >= GOOD else f"{number} {name}"), 0) < 0.4)
 
-    def answer(self, steps: Asking[T]) -> T:
+    def answer(self, steps: Dialogue[T]) -> T:
         """What ``steps`` return, whose questions this mission answers."""
 
         def answered(question: Question) -> Sequence[Any]:
@@ -139,7 +139,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
     for number in range(7):
         mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=chance.randrange(20)))
         before = mission
-        mission, bundle = world.answer(study(mission, tools))
+        mission, bundle = world.answer(draw_bundle(mission, tools))
         assert (bundle.number, bundle.name, mission.bundles) == (number, f"R{number + 1}", number + 1)
         # What teaches is of one fold, each ticket once, as the present guidance judges it.
         fold = list(tools.pool.fold(number))
@@ -156,7 +156,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         assert len(mission.pending) == max(0, len(before.pending) - (0 if before.again else config.batch_size))
         # What is tested shares no group with it, nor with the race.
         reflection = world.answer(reflect_on(bundle, mission.guidance, tools))
-        learnt = world.answer(try_edits(mission, bundle, reflection.proposals, tools))
+        learnt = world.answer(gate_edits(mission, bundle, reflection.proposals, tools))
         edits, gate = listening[-1]
         tested = groups(tickets, (i for group in gate.groups for i in group))
         assert tested.isdisjoint(groups(tickets, where) | groups(tickets, fold) | groups(tickets, gate.race_on))
@@ -171,7 +171,7 @@ def test_one_fold_teaches_and_the_others_test_whatever_the_run(seed: int, listen
         present = rule_lines(mission.guidance)
         assert all(count <= 1 for (rules, _), count in world.asked.items() if rules == present)
         # What is learnt is another guidance: what is known of the old one teaches no more, and more is sought at once.
-        after = settle(mission, learnt, tools)
+        after = apply_result(mission, learnt, tools)
         assert after.again == (learnt.decision.winner is not None) == (after.guidance.rules != mission.guidance.rules)
         assert after.seen == ({} if after.again else mission.seen)
         assert is_due(State({"m": after}), "m", 1000, tools.config) == after.again
@@ -189,9 +189,9 @@ def test_the_runs_of_these_tests_learn_now_and_then(listening: list[Any]) -> Non
         tools, mission = world.tools(), MissionState(NEUTRAL, left=LEFT)
         mission = world.rolled_out(mission, tools.splits.studied)
         for _ in range(4):
-            mission, bundle = world.answer(study(mission, tools))
+            mission, bundle = world.answer(draw_bundle(mission, tools))
             answered = world.answer(reflect_on(bundle, mission.guidance, tools))
-            mission = settle(mission, world.answer(try_edits(mission, bundle, answered.proposals, tools)), tools)
+            mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
         accepted += len(mission.guidance.rules) - 1
     assert accepted >= 3
 
@@ -208,9 +208,9 @@ def test_a_mission_that_was_committed_and_read_goes_on_as_it_would_have(seed: in
         mission, steps = MissionState(NEUTRAL, left=LEFT), []
         for _ in range(5):
             mission = world.rolled_out(mission, chance.choices(tools.splits.studied, k=15))
-            mission, bundle = world.answer(study(mission, tools))
+            mission, bundle = world.answer(draw_bundle(mission, tools))
             answered = world.answer(reflect_on(bundle, mission.guidance, tools))
-            mission = settle(mission, world.answer(try_edits(mission, bundle, answered.proposals, tools)), tools)
+            mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
             if committed:
                 mission = mission_from_plain("m", json.loads(json.dumps(mission_to_plain(mission))), known)
             steps.append((mission, bundle))
@@ -230,9 +230,9 @@ def test_records_of_an_older_guidance_do_not_teach(gate: str) -> None:
     if gate == "none":
         world.config = replace(world.config, gate="none")
     tools = world.tools()
-    mission, bundle = world.answer(study(records_of(world, 50, 3), tools))
+    mission, bundle = world.answer(draw_bundle(records_of(world, 50, 3), tools))
     assert (bundle.judged, bundle.why_not, mission.seen, mission.pending) == ((), "no ticket was judged", {}, ())
-    mission, bundle = world.answer(study(records_of(world, 50, 4), tools))
+    mission, bundle = world.answer(draw_bundle(records_of(world, 50, 4), tools))
     assert bundle.judged
     rolled = {record.ticket.key: record for record in records_of(world, 50, 4).pending if not record.answers.set_aside}
     assert set(mission.seen) == set(rolled)
@@ -250,7 +250,7 @@ def test_of_a_ticket_that_was_rolled_out_twice_the_later_record_teaches() -> Non
         for record in mission.pending
         if not record.answers.set_aside
     ]
-    mission, _ = world.answer(study(replace(mission, pending=(*mission.pending, *turned)), world.tools()))
+    mission, _ = world.answer(draw_bundle(replace(mission, pending=(*mission.pending, *turned)), world.tools()))
     assert mission.seen == {record.ticket.key: case_of(record) for record in turned}
 
 
@@ -260,11 +260,11 @@ def test_a_mission_remembers_the_tickets_that_were_rolled_out_last(monkeypatch: 
     tools, mission = world.tools(), MissionState(NEUTRAL)
     order = [i for i in tools.splits.studied if i % 11]  # not set aside
     for n, i in enumerate(order, 1):
-        mission, _ = world.answer(study(world.rolled_out(mission, [i]), tools))
+        mission, _ = world.answer(draw_bundle(world.rolled_out(mission, [i]), tools))
         assert list(mission.seen) == [world.tickets[j].key for j in order[max(0, n - 10) : n]]
     again = order[-10]  # what is rolled out anew counts as the last
-    mission, _ = world.answer(study(world.rolled_out(mission, [again]), tools))
-    mission, _ = world.answer(study(world.rolled_out(mission, order[:1]), tools))
+    mission, _ = world.answer(draw_bundle(world.rolled_out(mission, [again]), tools))
+    mission, _ = world.answer(draw_bundle(world.rolled_out(mission, order[:1]), tools))
     assert world.tickets[again].key in mission.seen
     assert len(mission.seen) == 10
 
@@ -274,7 +274,7 @@ def test_what_taught_something_is_followed_by_another_fold_without_another_rollo
     tools = world.tools()
     mission = replace(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied[:3]), again=True, bundles=1)
     assert is_due(State({"m": mission}), "m", 5, tools.config)
-    after, bundle = world.answer(study(mission, tools))
+    after, bundle = world.answer(draw_bundle(mission, tools))
     assert after.pending == mission.pending
     assert not after.again
     assert not is_due(State({"m": after}), "m", 5, tools.config)
@@ -289,20 +289,22 @@ def test_what_failed_is_not_tried_again_where_the_same_fold_teaches_and_is_where
     """That a test failed tells of the tickets that it saw: another fold's edits are tested on some of them."""
     offered = []
 
-    def fails(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Asking[Decision]:
+    def fails(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
         yield from ()
         offered.append([edit.guidance.rules[1].text for edit in edits])
         test = ExactTest(0.01, 100)
-        return Decision(tuple(Tried(edit, outcome, test=test) for edit in edits if len(offered) == 1), left)
+        return Decision(tuple(Trial(edit, outcome, test=test) for edit in edits if len(offered) == 1), left)
 
     monkeypatch.setattr(learning, "decide", fails)
     world = made_up(Random("barred"), batch_size=5)
     tools = world.tools()
-    mission, bundle = world.answer(study(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied), tools))
+    mission, bundle = world.answer(
+        draw_bundle(world.rolled_out(MissionState(NEUTRAL, left=LEFT), tools.splits.studied), tools)
+    )
     proposals = world.answer(reflect_on(bundle, NEUTRAL, tools)).proposals
-    mission = settle(mission, world.answer(try_edits(mission, bundle, proposals, tools)), tools)
+    mission = apply_result(mission, world.answer(gate_edits(mission, bundle, proposals, tools)), tools)
     for number in range(3, 9):
-        world.answer(try_edits(mission, replace(bundle, number=number), proposals, tools))
+        world.answer(gate_edits(mission, replace(bundle, number=number), proposals, tools))
     first, *later = offered
     assert first
     assert later == [first if number % FOLDS else [] for number in range(3, 9)]
@@ -315,7 +317,7 @@ def test_what_a_bundle_reads_does_not_depend_on_where_an_earlier_test_stopped() 
     read = []
     for judged in (tools.splits.studied[:3], tools.splits.studied):
         known = {world.tickets[i].key: world.merit(NEUTRAL, i) for i in judged}
-        _, bundle = world.answer(study(MissionState(NEUTRAL, left=LEFT, merits=known), tools))
+        _, bundle = world.answer(draw_bundle(MissionState(NEUTRAL, left=LEFT, merits=known), tools))
         read.append(bundle.judged)
     assert read[0] == read[1]
     assert len(read[0]) == 10 < len(list(tools.pool.fold(0)))
@@ -326,7 +328,7 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
 ) -> None:
     asked = []
 
-    def spends(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Asking[Decision]:
+    def spends(edits: Sequence[Edit], gate: Gate, join: Any, left: float) -> Dialogue[Decision]:
         yield from ()
         asked.append(left)
         return Decision((), left / 2, edits[0] if len(asked) == 4 else None)
@@ -336,9 +338,9 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
     tools, before = world.tools(), replace(NEUTRAL, spent=Budget((0.1, 0.0, 0.0)))
     mission = MissionState(before, Budget((0.4, 0.2, 0.1), 0.3))
     for number in range(4):
-        mission, bundle = world.answer(study(world.rolled_out(mission, tools.splits.studied[:20]), tools))
+        mission, bundle = world.answer(draw_bundle(world.rolled_out(mission, tools.splits.studied[:20]), tools))
         answered = world.answer(reflect_on(bundle, mission.guidance, tools))
-        mission = settle(mission, world.answer(try_edits(mission, bundle, answered.proposals, tools)), tools)
+        mission = apply_result(mission, world.answer(gate_edits(mission, bundle, answered.proposals, tools)), tools)
         if number == 1:
             assert mission.left == Budget((0.2, 0.1, 0.1), 0.3)
             assert mission.guidance.spent.edits == pytest.approx((0.3, 0.1, 0.0))
@@ -350,7 +352,9 @@ def test_a_test_spends_the_part_of_the_fold_that_taught_its_edit_and_the_guidanc
 
 def test_where_nothing_is_counted_no_further_ticket_is_judged() -> None:
     world = made_up(Random("none"), evidence=0, evidence_tickets=500)
-    _, bundle = world.answer(study(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.studied[:9]), world.tools()))
+    _, bundle = world.answer(
+        draw_bundle(world.rolled_out(MissionState(NEUTRAL), world.tools().splits.studied[:9]), world.tools())
+    )
     assert (bundle.asked, world.asked.total()) == (0, 0)
 
 
@@ -360,13 +364,13 @@ def test_without_a_gate_all_that_was_rolled_out_teaches_and_the_first_edit_is_ta
     tools, mission = world.tools(), MissionState(NEUTRAL)
     for _ in range(3):
         mission = world.rolled_out(mission, tools.splits.studied[:30])
-        mission, bundle = world.answer(study(mission, tools))
+        mission, bundle = world.answer(draw_bundle(mission, tools))
         assert {case.ticket.key for case in bundle.judged} == set(mission.seen)
         assert len(bundle.judged) > len(list(tools.pool.fold(0))) / FOLDS
         answered = world.answer(reflect_on(bundle, mission.guidance, tools))
-        learnt = world.answer(try_edits(mission, bundle, answered.proposals, tools))
+        learnt = world.answer(gate_edits(mission, bundle, answered.proposals, tools))
         assert learnt.decision.winner
         assert learnt.decision.winner.proposals[0] == answered.proposals[0]
         assert learnt.judged == bundle.asked == world.asked.total() == 0
-        mission = settle(mission, learnt, tools)
+        mission = apply_result(mission, learnt, tools)
     assert len(mission.guidance.rules) == 4

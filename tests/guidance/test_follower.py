@@ -8,13 +8,13 @@ from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.follower import respond
-from stageb.guidance.prompts import WORDS, Case, Shown, parse_answer, reflection_prompt, rollout_prompt
+from stageb.guidance.prompts import WORDS, Case, ReflectionInput, parse_answer, reflection_prompt, rollout_prompt
 from stageb.guidance.questions import answer_all
 from stageb.guidance.reflection.conditions import Condition
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.reflection.reflect import case_of, distinct, reflect
+from stageb.guidance.reflection.reflect import case_of, merge_equal, reflect
 from stageb.guidance.selection import select
 from stageb.guidance.types import Answers, Candidate, Guidance, Record, Rule, Ticket, Verdict
 from stageb.seeds import stream, uniform
@@ -80,8 +80,8 @@ def test_sampled_answers_slip_now_and_then_and_greedy_ones_never() -> None:
     assert {respond(prompt, GREEDY, stream("slip", n)) for n in range(200)} == {"Verdict: fail\nReason: G1: a is b"}
 
 
-def proposed(shown: Shown | list[Case], rules: Guidance, language: str = "en", key: int = 1) -> Any:
-    shown = Shown(tuple(shown)) if isinstance(shown, list) else shown
+def proposed(shown: ReflectionInput | list[Case], rules: Guidance, language: str = "en", key: int = 1) -> Any:
+    shown = ReflectionInput(tuple(shown)) if isinstance(shown, list) else shown
     text = respond(reflection_prompt(shown, rules, WORDS[language], 1), GREEDY, key)
     proposal = parse_proposal(text, shown.cases, rules, ReflectionConfig(), WORDS[language], 0)
     assert proposal.refusals == ()
@@ -131,7 +131,7 @@ def test_the_rule_that_headings_name_is_mended_whatever_reasons_say(language: st
         else guidance("不通过：若q为r。", "通过：若a为b。")
     )
     cases = (case("a: b; c: d", label="pass", right=True), case("a: b; c: e", reason=None), case("a: b; c: f", reason="so"))
-    operations = [proposed(Shown(cases, NOTHING, "G2"), rules, language, key) for key in range(20)]
+    operations = [proposed(ReflectionInput(cases, NOTHING, "G2"), rules, language, key) for key in range(20)]
     assert {(operation.op, operation.key) for operation in operations} == {("remove", "G2"), ("update", "G2")}
     texts = {operation.text for operation in operations if operation.text}
     assert texts == {"Pass if a is b and c is d." if language == "en" else "通过：若a为b且c为d。"}
@@ -145,13 +145,13 @@ def test_the_first_clue_that_it_understands_and_has_not_yet_is_taken() -> None:
         (Condition("is", "x", "y"), Condition("is", "a", "b")),
         (Condition("is", "c", "e"),),
     ]
-    shown = Shown(cases, Evidence(9, 9, tuple(Clue(conditions, 5, 0) for conditions in clues)))
+    shown = ReflectionInput(cases, Evidence(9, 9, tuple(Clue(conditions, 5, 0) for conditions in clues)))
     operation = proposed(shown, guidance())
     assert (operation.text, len(operation.evidence)) == ("Fail if x is y and a is b.", 1)
     assert proposed(shown, guidance("Fail if x is y and a is b.")).text == "Fail if c is e."
     assert proposed(shown, guidance(), language="zh").text == "不通过：若x为y且a为b。"
-    strange = Shown(cases, Evidence(9, 9, (Clue((Condition("above", "w", "3"),), 5, 0),)))
-    assert proposed(strange, guidance()).text == proposed(Shown(cases), guidance()).text
+    strange = ReflectionInput(cases, Evidence(9, 9, (Clue((Condition("above", "w", "3"),), 5, 0),)))
+    assert proposed(strange, guidance()).text == proposed(ReflectionInput(cases), guidance()).text
 
 
 def test_without_a_rule_to_blame_an_exception_is_added() -> None:
@@ -162,7 +162,7 @@ def test_without_a_rule_to_blame_an_exception_is_added() -> None:
 def test_other_prompts_get_a_remark() -> None:
     assert "nothing else" in respond(Prompt("Be nice.", "Hello"), GREEDY, 0)
     assert json.loads(
-        respond(reflection_prompt(Shown(()), guidance(), WORDS["en"], 1), GREEDY, 0)
+        respond(reflection_prompt(ReflectionInput(()), guidance(), WORDS["en"], 1), GREEDY, 0)
     )  # and no cases are no trouble
 
 
@@ -213,7 +213,7 @@ def test_the_stages_together_learn_hidden_rules() -> None:
         cases, key = [case_of(each) for each in records], stream("r", bundle)
         steps = reflect(cases, rules, Follower().count_tokens, ReflectionConfig(), WORDS["en"], key)
         answered = answer_all(steps, lambda question: Follower().generate(question.requests))
-        for proposal, _ in distinct(answered.proposals):
+        for proposal, _ in merge_equal(answered.proposals):
             edited = apply(rules, proposal.operations, f"r{bundle}")
             tried = rolled_out(tickets, edited)
             if accuracy(tried) > accuracy(records):

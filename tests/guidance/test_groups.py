@@ -135,7 +135,7 @@ def test_a_large_group_leaves_room_for_others() -> None:
         splits = split_tickets(world, replace(CONFIG, seed=seed))["m"]
         assert 20 <= len(splits.raced) <= max(64, len(splits.train) // 3)
         pool = Pool(whole_groups(splits.tested, world), 50)
-        tested = pool.besides(None)
+        tested = pool.groups_outside(None)
         assert 45 <= sum(map(len, tested)) <= 50 and max(map(len, tested)) <= TOLD
     alike = join_equal([Ticket("m", f"{n}", "pass", (("image_1", f"{n % 5}"),)) for n in range(600)])
     assert any(0 < len(split_tickets(alike, replace(CONFIG, seed=seed))["m"].raced) <= 200 for seed in range(8))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stageb.guidance.prompts import (
     WORDS,
     Case,
-    Shown,
+    ReflectionInput,
     clue_text,
     evidence_lines,
     ordered_cases,
@@ -19,7 +19,7 @@ from stageb.guidance.prompts import (
     rule_lines,
 )
 from stageb.guidance.reflection.conditions import Condition, Kind
-from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence, evidence
+from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence, find_evidence
 from stageb.guidance.types import Guidance, Rule, Ticket, Verdict
 
 LANGUAGES = st.sampled_from(list(WORDS))
@@ -28,7 +28,7 @@ GUIDANCE = Guidance("m", 2, (Rule("G0", "A ticket passes unless a rule fails it.
 
 
 @st.composite
-def shown(draw: st.DrawFn) -> Shown:
+def shown(draw: st.DrawFn) -> ReflectionInput:
     """Cases of one kind of error, of any text, and what is counted over them."""
     label: Verdict = draw(VERDICT)
     opposite: Verdict = "fail" if label == "pass" else "pass"
@@ -40,11 +40,13 @@ def shown(draw: st.DrawFn) -> Shown:
         reason = draw(st.sampled_from(["so (G3)", "", None]))
         cases.append(Case(Ticket("m", f"{SECRET}-{number}", opposite if right else label, images), right, reason))
     wrong, right_ = ([case.ticket for case in cases if case.right is side] for side in (False, True))
-    return Shown(tuple(ordered_cases(cases)), evidence(wrong, right_, 12), draw(st.sampled_from(["", "G3"])))
+    return ReflectionInput(tuple(ordered_cases(cases)), find_evidence(wrong, right_, 12), draw(st.sampled_from(["", "G3"])))
 
 
 @given(shown(), LANGUAGES)
-def test_a_reflection_prompt_holds_each_clue_and_each_case_on_a_line_of_its_own(made: Shown, language: str) -> None:
+def test_a_reflection_prompt_holds_each_clue_and_each_case_on_a_line_of_its_own(
+    made: ReflectionInput, language: str
+) -> None:
     user = reflection_prompt(made, GUIDANCE, WORDS[language], 1).user
     lines, words = user.split("\n"), WORDS[language]
     assert user.splitlines() == lines
@@ -67,7 +69,7 @@ def test_a_reflection_prompt_holds_each_clue_and_each_case_on_a_line_of_its_own(
 
 
 @given(shown(), LANGUAGES)
-def test_neither_a_label_nor_a_group_leaks(made: Shown, language: str) -> None:
+def test_neither_a_label_nor_a_group_leaks(made: ReflectionInput, language: str) -> None:
     """Cases stand under what they are, as headings say; beside that, other labels and groups make the same prompt."""
     prompt = reflection_prompt(made, GUIDANCE, WORDS[language], 1)
     assert SECRET not in prompt.user + prompt.system
@@ -86,7 +88,7 @@ def test_headings_say_what_cases_are_and_name_the_rule_to_mend(language: str, ru
     labels: tuple[Verdict, Verdict] = ("pass", "fail")
     for right in (True, False):
         made += [Case(Ticket("m", f"{right}", label, (("image_1", "x"),)), right, "so") for label in labels]
-    lines = reflection_prompt(Shown(tuple(made), NOTHING, rule), GUIDANCE, WORDS[language], 1).user.split("\n")
+    lines = reflection_prompt(ReflectionInput(tuple(made), NOTHING, rule), GUIDANCE, WORDS[language], 1).user.split("\n")
     above = [lines[lines.index(line) - 1] for line in lines if re.match(r"T\d\. ", line)]
     by = {"en": " by G3", "zh": "由G3"}[language] if rule else ""
     wrong = f"Wrong or unsure{by}, should"
@@ -122,7 +124,9 @@ def test_conditions_read_as_rules_do() -> None:
 @given(LANGUAGES, VERDICT, st.lists(LINE, min_size=1, max_size=3), guidances())
 def test_braces_in_texts_are_texts(language: str, label: Verdict, values: list[str], guidance: Guidance) -> None:
     clues = tuple(Clue((Condition("is", "{wrong}", f"{{text}}{value}"),), 5, 1) for value in values)
-    made = Shown((Case(Ticket("m", "g", label, (("image_1", "{by} {0}"),)), False, "{reason}"),), Evidence(7, 3, clues), "")
+    made = ReflectionInput(
+        (Case(Ticket("m", "g", label, (("image_1", "{by} {0}"),)), False, "{reason}"),), Evidence(7, 3, clues), ""
+    )
     lines = evidence_lines(made, WORDS[language])
     assert all("{wrong}" in line and "{text}" in line for line in lines[2:])
     assert len(lines) == 2 + len(clues)
@@ -133,7 +137,7 @@ def test_without_errors_or_clues_nothing_is_counted() -> None:
     right = Case(Ticket("m", "g", "pass", (("image_1", "x"),)), True, None)
     wrong = replace(right, right=False)
     clue = Clue((Condition("is", "a", "b"),), 2, 0)
-    assert evidence_lines(Shown((right,), Evidence(0, 1, (clue,))), WORDS["en"]) == []
-    assert evidence_lines(Shown((wrong,), Evidence(1, 0, ())), WORDS["en"]) == []
+    assert evidence_lines(ReflectionInput((right,), Evidence(0, 1, (clue,))), WORDS["en"]) == []
+    assert evidence_lines(ReflectionInput((wrong,), Evidence(1, 0, ())), WORDS["en"]) == []
     counted = ["", "Counted in 3 wrong that should pass, 1 right to fail:", "2 to 0: a is b"]
-    assert evidence_lines(Shown((wrong,), Evidence(3, 1, (clue,))), WORDS["en"]) == counted
+    assert evidence_lines(ReflectionInput((wrong,), Evidence(3, 1, (clue,))), WORDS["en"]) == counted

@@ -19,7 +19,7 @@ from stageb.guidance.answers import FEWEST, UnreadableError, check_readable, rea
 from stageb.guidance.config import PromptConfig, ReflectionConfig
 from stageb.guidance.files.guidance_file import load_seed, neutral
 from stageb.guidance.follower import respond
-from stageb.guidance.prompts import WORDS, Case, Shown, reflection_prompt, rollout_prompt, verdict_lines, words_of
+from stageb.guidance.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt, verdict_lines, words_of
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Candidate, Ticket
 
@@ -186,7 +186,7 @@ def test_prompts_speak_verdict_words_alone(language: Any, own: dict[str, str]) -
     for verdict, line in verdict_lines(words).items():
         assert read(Completion(f"{line.upper()}\nReason: x", 5, "stop"), asked, words)[1] in (verdict, None)
         assert read(Completion(f"{line}\nReason: x", 5, "stop"), asked, words)[1] == verdict
-    shown = Shown((Case(TICKET, False, "r"), Case(TICKET, True, None)))
+    shown = ReflectionInput((Case(TICKET, False, "r"), Case(TICKET, True, None)))
     prompt = reflection_prompt(shown, guidance, words, 1)
     default = {"en": ("Pass", " fail"), "zh": ("通过",)}[language]
     assert not any(word in asked.system + prompt.system + prompt.user for word in default)

@@ -14,7 +14,7 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import neutral
 from stageb.guidance.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
-from stageb.guidance.rollout import as_decode, group_size, judgements, micro_batches, rollout, sigmoid
+from stageb.guidance.rollout import as_decode, group_size, judge_tickets, micro_batches, rollout, sigmoid
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
 
@@ -177,8 +177,8 @@ def test_answers_do_not_depend_on_what_else_is_in_the_batch(round_: list[Ticket]
     assert rollout(some, GUIDANCE, engine, SAMPLER, WORDS["en"], NAMES) == [together[each.key] for each in some]
     scorer = Weighing()
     for judge_by in ("answer", "probability"):
-        judged = dict(zip(together, judgements(round_, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by), strict=True))
-        assert judgements(some, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by) == [judged[each.key] for each in some]
+        judged = dict(zip(together, judge_tickets(round_, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by), strict=True))
+        assert judge_tickets(some, GUIDANCE, scorer, SAMPLER, WORDS["en"], judge_by) == [judged[each.key] for each in some]
 
 
 class Reasoning(Weighing):
@@ -209,7 +209,7 @@ def test_a_begun_verdict_is_drawn_by_its_probability_and_the_reason_goes_on_from
             assert asked[key] == (f"Verdict: {verdict}\nReason:", ("\n",))
     assert rollout(round_[1:], GUIDANCE, engine, sampler, words, NAMES) == given_[1:]
     for judge_by, temperature in (("answer", 0.0), ("probability", 0.9)):
-        judged = judgements(round_, GUIDANCE, engine, sampler, words, judge_by)
+        judged = judge_tickets(round_, GUIDANCE, engine, sampler, words, judge_by)
         assert [each.merit for each in judged] == [
             sigmoid(ratio if each.label == "pass" else -ratio, temperature) for each in round_
         ]
@@ -219,7 +219,7 @@ def test_an_engine_that_cannot_weigh_is_asked_to_go_on_from_the_first_word() -> 
     engine = Listening()
     words = words_of(PromptConfig(prefill=True))
     rollout([ticket()], GUIDANCE, engine, SAMPLER, words, NAMES)
-    judgements([ticket()], GUIDANCE, engine, SAMPLER, words, "answer")
+    judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, words, "answer")
     assert {request.begin for request in engine.asked} == {"Verdict:"}
 
 
@@ -257,9 +257,9 @@ def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
     assert (short.set_aside, other.set_aside) == ("", "")
     assert {request.prompt for request in engine.asked} == {rollout_prompt(round_[i], GUIDANCE, WORDS["en"]) for i in (0, 2)}
     for judge_by in ("answer", "probability"):
-        judged = judgements(round_, GUIDANCE, Weighing(), sampler, WORDS["en"], judge_by)
+        judged = judge_tickets(round_, GUIDANCE, Weighing(), sampler, WORDS["en"], judge_by)
         assert judged[1] == Judgement(0.0, 0)  # never right, and costs nothing
-        others = judgements([round_[0], round_[2]], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], judge_by)
+        others = judge_tickets([round_[0], round_[2]], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], judge_by)
         assert [judged[0], judged[2]] == others
     fits = rollout(round_, GUIDANCE, engine, replace(SAMPLER, max_prompt_tokens=length), WORDS["en"], NAMES)[1]
     assert len(fits.candidates) == 4
@@ -267,8 +267,8 @@ def test_a_long_prompt_is_set_aside_and_recorded_and_never_cut() -> None:
 
 def test_nothing_to_roll_out_is_nothing() -> None:
     assert rollout([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], NAMES) == []
-    assert judgements([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], "answer") == []
-    assert judgements([], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], "probability") == []
+    assert judge_tickets([], GUIDANCE, Listening(), SAMPLER, WORDS["en"], "answer") == []
+    assert judge_tickets([], GUIDANCE, Weighing(), SAMPLER, WORDS["en"], "probability") == []
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -277,9 +277,9 @@ def test_a_prompt_tells_neither_label_nor_group(language: str) -> None:
     one = Ticket("m", "secret-group", "fail", (("image_1", "a: b"),), {"note": "secret extra"})
     engine = Listening()
     rollout([one, replace(one, group_id="another", label="pass")], guidance, engine, SAMPLER, WORDS[language], NAMES)
-    judgements([one], guidance, engine, SAMPLER, WORDS[language], "answer")
+    judge_tickets([one], guidance, engine, SAMPLER, WORDS[language], "answer")
     weighing = Weighing()
-    judgements([one], guidance, weighing, SAMPLER, WORDS[language], "probability")
+    judge_tickets([one], guidance, weighing, SAMPLER, WORDS[language], "probability")
     (prompt,) = {request.prompt for request in engine.asked} | {question.prompt for question in weighing.questions}
     assert "secret" not in prompt.system + prompt.user
     assert prompt.user == "image_1: a: b"
@@ -308,7 +308,7 @@ def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: fl
         return answer
 
     engine = ScriptedEngine(answering)
-    (judged,) = judgements([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
+    (judged,) = judge_tickets([ticket()], GUIDANCE, engine, SAMPLER, WORDS["en"], "answer")
     (read,) = engine.count_tokens([rollout_prompt(ticket(), GUIDANCE, WORDS["en"])])
     assert judged == Judgement(merit, read + len(answer.partition("\n")[0].split()) + 1)
     assert [(decode.temperature, decode.stop) for decode in seen] == [(0.0, ("\n",))]
@@ -318,7 +318,7 @@ def test_by_answer_the_verdict_is_read_off_the_first_line(answer: str, merit: fl
 def test_by_probability_the_two_verdict_lines_are_weighed_at_the_grids_temperature(lead: float, temperature: float) -> None:
     engine, sampler = Weighing(lead), SamplerConfig(grid=[DecodeConfig(temperature), DecodeConfig(5.0)])
     both = [ticket(), replace(ticket(), label="fail")]
-    passes, fails = judgements(both, GUIDANCE, engine, sampler, WORDS["en"], "probability")
+    passes, fails = judge_tickets(both, GUIDANCE, engine, sampler, WORDS["en"], "probability")
     assert {question.answers for question in engine.questions} == {("Verdict: pass", "Verdict: fail")}
     assert [question.prompt for question in engine.questions] == [
         rollout_prompt(each, GUIDANCE, WORDS["en"]) for each in both
@@ -334,7 +334,7 @@ def test_greedily_the_more_probable_verdict_is_all_and_a_tie_is_never_right() ->
     sampler = SamplerConfig(grid=[DecodeConfig(temperature=0)])
     for lead, merits in ((0.3, [1.0, 0.0]), (-0.3, [0.0, 1.0]), (0.0, [0.0, 0.0])):
         both = [ticket(), replace(ticket(), label="fail")]
-        judged = judgements(both, GUIDANCE, Weighing(lead), sampler, WORDS["en"], "probability")
+        judged = judge_tickets(both, GUIDANCE, Weighing(lead), sampler, WORDS["en"], "probability")
         assert [each.merit for each in judged] == merits
     assert sigmoid(1e9, 0.01) == 1.0
     assert sigmoid(-1e9, 0.01) == 0.0
@@ -351,7 +351,7 @@ def test_the_shipped_models_probability_is_the_share_of_its_sampled_verdicts() -
     temperature, samples = 1.5, 200
     sampler = SamplerConfig(samples, grid=[DecodeConfig(temperature, max_new_tokens=8, stop=["\n"])])
     told = rollout(round_, guidance, engine, sampler, WORDS["en"], NAMES)
-    judged = judgements(round_, guidance, engine, sampler, WORDS["en"], "probability")
+    judged = judge_tickets(round_, guidance, engine, sampler, WORDS["en"], "probability")
     unsure = 0
     for answers, judgement in zip(told, judged, strict=True):
         verdicts = [parse_verdict(candidate.text, WORDS["en"]) for candidate in answers.candidates]
@@ -369,7 +369,7 @@ def test_a_begun_verdict_of_the_shipped_model_is_readable_and_as_the_gate_sees_i
     guidance, samples = replace(GUIDANCE, rules=rules, next_number=3), 100
     sampler = SamplerConfig(samples, grid=[DecodeConfig(3.0, max_new_tokens=4)])
     (told,) = rollout([ticket("g", "torn and red")], guidance, engine, sampler, words, NAMES)
-    (judged,) = judgements([ticket("g", "torn and red")], guidance, engine, sampler, words, "probability")
+    (judged,) = judge_tickets([ticket("g", "torn and red")], guidance, engine, sampler, words, "probability")
     verdicts = [candidate.verdict for candidate in told.candidates]
     formed = len(verdicts) - verdicts.count(None)  # at such a temperature a reason may be empty
     assert formed > 0.8 * samples

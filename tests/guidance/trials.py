@@ -13,7 +13,7 @@ from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.decide import Edit, Gate
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import whole_groups
-from stageb.guidance.questions import Asking, JudgeTickets, answer_all
+from stageb.guidance.questions import Dialogue, JudgeTickets, answer_all
 from stageb.guidance.types import Guidance, Judgement, Proposal, Rule, Ticket, Verdict
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ class World:
         """A gate that tests on ``others``."""
         return Gate(self.judge(config), race_on, race_chunk, whole_groups(others, self.tickets), look)
 
-    def answer(self, steps: Asking[T]) -> T:
+    def answer(self, steps: Dialogue[T]) -> T:
         """What ``steps`` return, whose questions this world answers."""
         return answer_all(steps, self._judged)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from two_channel import made
 
-from stageb.engines.vision import Eyes
+from stageb.engines.vision import ImageInputs
 from stageb.two_channel import augmentation
 from stageb.two_channel.augmentation import View, Views, parted, shown, viewed
 from stageb.two_channel.config import AugmentationConfig
@@ -69,7 +69,7 @@ def test_a_processor_of_another_kind_is_asked_for_every_image(tmp_path: Path, mo
     monkeypatch.setattr(kind, "rescale", lambda self, image, scale, **keys: sharper(self, np.sort(image, 2), scale, **keys))
     views = Views(found.model, found.eyes.process, 1 << 20)
     assert Pixels.of(found.eyes.process) is None
-    plain = Eyes(found.model, found.eyes.process, 1 << 20)
+    plain = ImageInputs(found.model, found.eyes.process, 1 << 20)
     both = [eyes.inputs(eyes.names_in(eyes.ids((image,))))["pixel_values"] for eyes in (views, plain)]
     assert both[0].equal(both[1])
 
@@ -123,7 +123,7 @@ def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None
     assert isinstance(found.eyes, Views)
     (name,) = found.eyes.names_in(found.prompt_ids(image + noted))
     patches = found.eyes.inputs([name])["pixel_values"]
-    plain = Eyes(found.model, found.eyes.process, 1 << 20)
+    plain = ImageInputs(found.model, found.eyes.process, 1 << 20)
     by_hand = tmp_path / "view.png"
     picture = Image.open(image).convert("RGB")
     shown(picture, parted(image + noted)[1], picture.size).save(by_hand)

@@ -16,7 +16,7 @@ from math import inf, lgamma, log, log2
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.prompts import clue_text
-from stageb.guidance.reflection.conditions import Condition, conditions, number, reading
+from stageb.guidance.reflection.conditions import Condition, find_conditions, parse_number, reading
 from stageb.guidance.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 
@@ -71,7 +71,9 @@ def features(ticket: Ticket) -> dict[str, str | float]:
     """A ticket for the tree: a value under every name, a number where it is one, and 1 for every word."""
     read = reading(ticket)
     words = dict.fromkeys((f"mentions {word}" for word in read.words), 1.0)
-    numbers = {f"{name} as a number": found for name, value in read.pairs.items() if (found := number(value)) is not None}
+    numbers = {
+        f"{name} as a number": found for name, value in read.pairs.items() if (found := parse_number(value)) is not None
+    }
     return {**read.pairs, **numbers, **words}
 
 
@@ -79,7 +81,7 @@ class Ripper:
     """Rules for the tickets of one label."""
 
     def __init__(self, train: Sequence[Ticket], label: Verdict, seed: int) -> None:
-        self.masks = conditions([reading(ticket) for ticket in train])
+        self.masks = find_conditions([reading(ticket) for ticket in train])
         self.all = (1 << len(train)) - 1
         self.wanted = sum(1 << i for i, ticket in enumerate(train) if ticket.label == label)
         order = shuffled(range(len(train)), stream("ripper", seed))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lab.bench.learning.method import ENGLISH
-from stageb.guidance.reflection.conditions import Condition, Kind, Reading, number
+from stageb.guidance.reflection.conditions import Condition, Kind, Reading, parse_number
 
 _KINDS: Sequence[Kind] = ("mentions", "above", "below", "equals", "differs", "among", "is")  # the first that fits
 _COMPARED: dict[Kind, Kind] = {"above": "over", "below": "under"}  # written alike: the other side is a name, not a number
@@ -44,7 +44,7 @@ def holds(read: Reading, condition: Condition) -> bool:
         return False
     if condition.kind in ("equals", "differs"):
         return (value == other) == (condition.kind == "equals")
-    left, right = number(value), number(other)
+    left, right = parse_number(value), parse_number(other)
     if left is None or right is None:
         return False
     return left > right if condition.kind in ("above", "over") else left < right

@@ -31,7 +31,7 @@ class Judge:
         new = [ticket for name, ticket in dict(zip(names, tickets, strict=True)).items() if name not in self._known]
         for group in rollout.micro_batches(new, BATCH):
             batch = [new[i] for i in group]
-            judged = rollout.judgements(batch, guidance, self._engine, SamplerConfig(), ENGLISH, "answer")
+            judged = rollout.judge_tickets(batch, guidance, self._engine, SamplerConfig(), ENGLISH, "answer")
             for ticket, each in zip(batch, judged, strict=True):
                 self._known[text, ticket.mission, ticket.key] = each.merit == 1
         return [self._known[name] for name in names]

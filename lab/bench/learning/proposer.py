@@ -16,12 +16,12 @@ from lab.bench.learning.clues import says
 from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case, Shown
-from stageb.guidance.reflection.conditions import read
+from stageb.guidance.prompts import Case, ReflectionInput
+from stageb.guidance.reflection.conditions import parse_summaries
 from stageb.guidance.reflection.edits import apply, named
-from stageb.guidance.reflection.evidence import evidence
+from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.reflection.reflect import distinct, eligible, fitting, of_kind, requests
+from stageb.guidance.reflection.reflect import fit_cases, merge_equal, of_kind, requests, why_ineligible
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
 from stageb.seeds import stream, uniform
 
@@ -44,23 +44,23 @@ def propose(
 ) -> tuple[list[Proposal], int]:
     """The distinct proposals among ``answers`` answers to these cases, the most frequent first; and how many answers were
     asked for: none where every case is right. Where ``counted`` is given, evidence counted over it is shown too."""
-    if eligible(cases):
+    if why_ineligible(cases):
         return [], 0
     shown, asked = _shown(cases, guidance, engine, answers, key, counted)
     given = [
         parse_proposal(completion.text, each.cases, guidance, SETTINGS, ENGLISH, index)
         for index, (each, (completion,)) in enumerate(zip(shown, engine.generate(asked), strict=True))
     ]
-    return [proposal for proposal, _ in sorted(distinct(given), key=lambda pair: -pair[1])], len(given)
+    return [proposal for proposal, _ in sorted(merge_equal(given), key=lambda pair: -pair[1])], len(given)
 
 
 def _shown(
     cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counted: Sequence[Case]
-) -> tuple[list[Shown], list[Request]]:
+) -> tuple[list[ReflectionInput], list[Request]]:
     """What each answer sees, and its request: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)
     while True:
-        shown, asked = fitting(cases, guidance, engine.count_tokens, config, ENGLISH, key)
+        shown, asked = fit_cases(cases, guidance, engine.count_tokens, config, ENGLISH, key)
         if not counted:
             return shown, asked
         shown = [_with_evidence(each, counted, guidance) for each in shown]
@@ -71,11 +71,11 @@ def _shown(
         config = replace(config, max_cases=max(1, config.max_cases * 3 // 4))
 
 
-def _with_evidence(shown: Shown, counted: Sequence[Case], guidance: Guidance) -> Shown:
+def _with_evidence(shown: ReflectionInput, counted: Sequence[Case], guidance: Guidance) -> ReflectionInput:
     """What an answer sees, and what was counted of the kind of error that it looks at."""
     label = next(case.ticket.label for case in shown.cases if not case.right)
     errors, contrast = of_kind(counted, (label, shown.rule), guidance)
-    counts = evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES)
+    counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES)
     return replace(shown, evidence=counts)
 
 
@@ -108,7 +108,7 @@ def statistics(prompt: Prompt, decode: Decode, key: int) -> str:
         return json.dumps({"operations": []})
     share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))  # geometric, as far as there are clues
     clue = clues[min(int(log(1 - share) / log(1 - NEXT)), len(clues) - 1)]
-    cases = {name: read(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
+    cases = {name: parse_summaries(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
     named = [name for name, each in cases.items() if says(clue, each)] or list(cases)
     text = f"{heading[1].capitalize()} if {clue}."
     return json.dumps({"operations": [{"op": "add", "text": text, "rationale": "counted", "evidence": named[:NAMED]}]})

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from stageb.guidance.config import GateConfig, SplitConfig
-from stageb.guidance.gate.budget import dealt
+from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.gate.pruning import prune
 from stageb.guidance.learning import CREDITED_ON
-from stageb.guidance.questions import Asking, answer_all
+from stageb.guidance.questions import Dialogue, answer_all
 from stageb.guidance.run import LOOK
 from stageb.guidance.types import FOLDS, Guidance, Judgement, Rule, Ticket
 from stageb.seeds import shuffled, stream, uniform
@@ -24,7 +24,7 @@ from stageb.seeds import shuffled, stream, uniform
 T = TypeVar("T")
 
 CONFIG = GateConfig()
-BUDGET = dealt(CONFIG, 1)
+BUDGET = budget_per_mission(CONFIG, 1)
 ERROR = 0.3  # share of the tickets judged wrong without a rule
 EDITS = 8  # of a bundle
 RULES = 12  # that could go
@@ -49,7 +49,7 @@ class World:
     key: int  # names the draws that say which of them are judged wrong without a rule
     rules: dict[str, Turns] = field(default_factory=dict)
 
-    def answer(self, steps: Asking[T]) -> T:
+    def answer(self, steps: Dialogue[T]) -> T:
         """What ``steps`` of the gate return, whose questions this world answers."""
         return answer_all(steps, lambda question: [self._judged(*each) for each in question.asked])
 
@@ -95,7 +95,7 @@ def one_edit(key: int, tickets: int, mended: float, broken: float, left: float) 
     edited = made.plus(START, Turns(stream(key, "edit"), mended / ERROR, broken / (1 - ERROR)))
     pool = Pool(whole_groups(range(raced, train), made.tickets), CONFIG.pool_size)
     judge = Judge(made.tickets, CONFIG, START, {})
-    gate = Gate(judge, range(raced), CONFIG.race_chunk, pool.besides(0), LOOK)
+    gate = Gate(judge, range(raced), CONFIG.race_chunk, pool.groups_outside(0), LOOK)
     decision = made.answer(decide([Edit((), 1, edited)], gate, lambda one, other: None, left))
     return decision.winner is not None
 
@@ -122,7 +122,7 @@ class Run:
         """Whether one of the edits is accepted that each add one of the ``rules``, made from the tickets of a fold."""
         judge = Judge(self._world.tickets, CONFIG, self.guidance, self._known)
         race_on = shuffled(self._raced, stream(self.key, "race", number))
-        gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.besides(number), LOOK)
+        gate = Gate(judge, race_on, CONFIG.race_chunk, self._pool.groups_outside(number), LOOK)
         edits = [Edit((), 1, self._world.plus(self.guidance, turns)) for turns in rules]
         decision = self._world.answer(decide(edits, gate, lambda one, other: None, self.left[number % FOLDS]))
         self.left = [decision.left if fold == number % FOLDS else left for fold, left in enumerate(self.left)]

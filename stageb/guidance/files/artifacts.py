@@ -16,11 +16,11 @@ from stageb.guidance.files.reflection_file import (
     ProposalEntry,
     RaceEntry,
 )
-from stageb.guidance.gate.decide import Decision, Tried
+from stageb.guidance.gate.decide import Decision, Trial
 from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.gate.sequential import Test
-from stageb.guidance.learning import Bundle, Learnt
-from stageb.guidance.prompts import WORDS, Shown, Words, answer_text, clue_text, rollout_prompt
+from stageb.guidance.learning import Bundle, GateResult
+from stageb.guidance.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, rollout_prompt
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState, Tally
@@ -200,7 +200,7 @@ def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
     }
 
 
-def evidence_row(shown: Shown) -> dict[str, Any]:
+def evidence_row(shown: ReflectionInput) -> dict[str, Any]:
     """What was counted for one kind of error."""
     evidence = shown.evidence
     return {
@@ -223,7 +223,7 @@ def removal_row(before: MissionState, removal: Removal) -> Row:
     }
 
 
-def outcome_row(before: MissionState, after: MissionState, learnt: Learnt, gated: bool) -> Row:
+def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, gated: bool) -> Row:
     """What became of the edits that were tried."""
     winner = learnt.decision.winner
     return {
@@ -241,7 +241,7 @@ def gate_entry(decision: Decision, judged: int, before: Budget, after: Budget) -
     return GateEntry(judged, round(before.chance, 9), round(after.chance, 9), edits)
 
 
-def _edit_entry(tried: Tried) -> EditEntry:
+def _edit_entry(tried: Trial) -> EditEntry:
     edit, score = tried.edit, tried.score
     return EditEntry(
         proposals=tuple(proposal.index for proposal in edit.proposals),

@@ -54,12 +54,12 @@ class Wealth:
         """Whether the doubt is refuted at ``level``."""
         return self.log >= -log(level)
 
-    def grown(self, bets: int) -> float:
+    def projected_log(self, bets: int) -> float:
         """The log that so many ``bets`` would bring, all in all, if they went as these did; 0 where there were none."""
         return max(0.0, *self.logs) / self.bets * bets if self.bets else 0.0
 
 
-def favourite(won: float, lost: float) -> float:
+def kelly_stake(won: float, lost: float) -> float:
     """A stake for an edit by which of each group ``won`` seemed to be won outright and ``lost`` to be lost.
 
     Four fifths of the one that would grow fastest (Kelly, "A new interpretation of information rate", 1956), since losses
@@ -74,7 +74,7 @@ class BettingTest(Test):
 
     wealth: Wealth = Wealth()
 
-    def _looked(self, gains: Sequence[float]) -> Self:
+    def _update(self, gains: Sequence[float]) -> Self:
         return replace(self, wealth=self.wealth.plus(gains))
 
     @property

@@ -31,7 +31,7 @@ from stageb.guidance.types import FOLDS, NOTHING, Budget, Guidance, Rule
 FOR_REMOVALS = 1 / 20  # of a mission's part: a larger one costs edits a group to win where tickets are few
 
 
-def dealt(gate: GateConfig, missions: int) -> Budget:
+def budget_per_mission(gate: GateConfig, missions: int) -> Budget:
     """What each of so many missions may spend."""
     part = gate.alpha / missions
     return Budget((part * (1 - FOR_REMOVALS) / FOLDS,) * FOLDS, part * FOR_REMOVALS, gate.removal_margin)

@@ -24,13 +24,13 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from stageb.errors import StagebError, shown
-from stageb.guidance.gate.betting import BettingTest, Wealth, favourite
-from stageb.guidance.gate.exact import ExactTest, fair, promises
+from stageb.guidance.gate.betting import BettingTest, Wealth, kelly_stake
+from stageb.guidance.gate.exact import ExactTest, is_promising, mcnemar_p
 from stageb.guidance.gate.judge import Judge, digest
-from stageb.guidance.gate.pool import Group, looks, whole_groups
-from stageb.guidance.gate.race import LOSS_PRICE, Kind, Score, race
+from stageb.guidance.gate.pool import Group, interim_looks, whole_groups
+from stageb.guidance.gate.race import LOSS_PRICE, Score, TicketKind, race
 from stageb.guidance.gate.sequential import Test, mean, next_level
-from stageb.guidance.questions import Asking
+from stageb.guidance.questions import Dialogue
 from stageb.guidance.types import Guidance, Proposal
 from stageb.seeds import stream
 
@@ -54,7 +54,7 @@ class Edit:
 
 AnyTest = TypeVar("AnyTest", bound=Test)
 
-Choose = Callable[[Sequence[Edit], "Gate"], Asking[Edit | None]]
+Choose = Callable[[Sequence[Edit], "Gate"], Dialogue[Edit | None]]
 """A gate of a user's own: a bundle's edits, one or more, and what they can be judged with in; the one to accept out."""
 
 Join = Callable[[Edit, Edit], Edit | None]
@@ -73,7 +73,7 @@ class Gate:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Tried:
+class Trial:
     """What became of one edit. It equals itself alone, so that it can be looked up."""
 
     edit: Edit
@@ -87,65 +87,65 @@ class Tried:
 class Decision:
     """What became of a bundle's edits."""
 
-    tried: tuple[Tried, ...]
+    tried: tuple[Trial, ...]
     left: float  # of the part of the budget that its tests were given
     winner: Edit | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Raced:
+class _RaceTickets:
     """The tickets of a race."""
 
-    among: Mapping[Kind, int]  # how many of each kind there were
+    among: Mapping[TicketKind, int]  # how many of each kind there were
     positions: Sequence[int]  # of those that were seen by the edits which came to the end
-    kinds: Sequence[Kind]  # theirs
+    kinds: Sequence[TicketKind]  # theirs
 
 
-def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Asking[Decision]:
+def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialogue[Decision]:
     """Which of a bundle's ``edits`` to accept, if any; tests take their levels from what is ``left`` of the fold's
     part of the budget."""
-    idle, racing = yield from _by_evidence(edits, gate.judge)
+    idle, racing = yield from _screen_by_evidence(edits, gate.judge)
     if not racing:
         return Decision(tuple(idle), left)
     kinds = yield from gate.judge.kinds(gate.race_on)
     outcome = yield from race(kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk)
     racing = [replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)]
-    raced = _Raced(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
+    raced = _RaceTickets(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
     ranked = [racing[i] for i in outcome.ranked]
-    joined = yield from _joined(ranked, gate, join, raced, next_level(left, STRONG))
+    joined = yield from _join_survivors(ranked, gate, join, raced, next_level(left, STRONG))
     careful = [*ranked[:1], *joined][-1:]
     leader = [] if outcome.leader is None else [racing[outcome.leader]]
-    tested, left = yield from _tested(list(dict.fromkeys([*careful, *leader])), gate, raced, left)
+    tested, left = yield from _test_in_turn(list(dict.fromkeys([*careful, *leader])), gate, raced, left)
     tried = tuple(tested.get(each, each) for each in [*idle, *racing, *joined])
     winner = next((each.edit for each in tried if each.outcome == "accepted"), None)
     return Decision(tried, left, winner)
 
 
-def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Asking[Decision]:
+def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Dialogue[Decision]:
     """What ``choose`` accepts, untouched by the budget: nothing bounds the chance that it is no better."""
     winner = (yield from choose(edits, gate)) if edits else None
     if winner is not None and winner not in edits:
         raise StagebError(f"gate.choose returned {shown(repr(winner), 60)}; return one of the edits given, or None")
-    return Decision(tuple(Tried(edit, "accepted" if edit == winner else "dropped") for edit in edits), left, winner)
+    return Decision(tuple(Trial(edit, "accepted" if edit == winner else "dropped") for edit in edits), left, winner)
 
 
-def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> Asking[AnyTest]:
+def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> Dialogue[AnyTest]:
     """``test`` of ``guidance`` on these groups, gone on with until it is decided."""
-    for chunk in looks(groups, gate.look):
+    for chunk in interim_looks(groups, gate.look):
         test = test.plus((yield from _by_group(guidance, gate.judge, chunk)))
         if test.decided:
             break
     return test
 
 
-def said(test: Test) -> Outcome:
+def outcome_of(test: Test) -> Outcome:
     """What became of an edit with such a test."""
     if test.accepts:
         return "accepted"
     return "futile" if test.futile else "unproven"
 
 
-def _by_evidence(edits: Sequence[Edit], judge: Judge) -> Asking[tuple[list[Tried], list[Tried]]]:
+def _screen_by_evidence(edits: Sequence[Edit], judge: Judge) -> Dialogue[tuple[list[Trial], list[Trial]]]:
     """The edits that turn none of the tickets that they name, and the others. Turned is what is judged right now, and more
     surely than before."""
     asked = [(each.guidance, each.evidence) for each in edits]
@@ -155,23 +155,25 @@ def _by_evidence(edits: Sequence[Edit], judge: Judge) -> Asking[tuple[list[Tried
     for edit, gains, merits in zip(edits, gained, reached, strict=True):
         turned = sum(gain > 0 and merit > 0.5 for gain, merit in zip(gains, merits, strict=True))
         if turned or not edit.evidence:
-            others.append(Tried(edit, turned=turned))
+            others.append(Trial(edit, turned=turned))
         else:
-            idle.append(Tried(edit, "turns no evidence"))
+            idle.append(Trial(edit, "turns no evidence"))
     return idle, others
 
 
 def _race_gains(
-    gate: Gate, racing: Sequence[Tried], asked: Sequence[tuple[int, Sequence[int]]]
-) -> Asking[Sequence[Sequence[float]]]:
+    gate: Gate, racing: Sequence[Trial], asked: Sequence[tuple[int, Sequence[int]]]
+) -> Dialogue[Sequence[Sequence[float]]]:
     """What the race asks: for each edit, by its number, and each of its race tickets, by its place, the gain."""
     return gate.judge.gains([(racing[i].edit.guidance, [gate.race_on[k] for k in places]) for i, places in asked])
 
 
-def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, level: float) -> Asking[list[Tried]]:
+def _join_survivors(
+    ranked: Sequence[Trial], gate: Gate, join: Join, raced: _RaceTickets, level: float
+) -> Dialogue[list[Trial]]:
     """What becomes of the first edit as others join it, in their order: those of which the race says that what they add
     promises a test of its own, at the price of losses that ranks them. So no idle edit gets in behind a good one."""
-    joined: list[Tried] = []
+    joined: list[Trial] = []
     for other in ranked[1:]:
         team = joined[-1] if joined else ranked[0]
         both = join(team.edit, other.edit)
@@ -181,23 +183,25 @@ def _joined(ranked: Sequence[Tried], gate: Gate, join: Join, raced: _Raced, leve
         score = Score().plus(raced.kinds, gains)
         (won, lost), (won_before, lost_before) = score.rates(raced.among), team.score.rates(raced.among)
         more_lost = LOSS_PRICE * max(0.0, lost - lost_before)
-        if promises(won - won_before, more_lost, len(gate.groups), level):
-            joined.append(Tried(both, score=score))
+        if is_promising(won - won_before, more_lost, len(gate.groups), level):
+            joined.append(Trial(both, score=score))
     return joined
 
 
-def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float) -> Asking[tuple[dict[Tried, Tried], float]]:
+def _test_in_turn(
+    candidates: Sequence[Trial], gate: Gate, raced: _RaceTickets, left: float
+) -> Dialogue[tuple[dict[Trial, Trial], float]]:
     """What becomes of each as they are tested in turn, until one is accepted; and what is left of the budget."""
-    tested: dict[Tried, Tried] = {}
+    tested: dict[Trial, Trial] = {}
     for tried in candidates:
         won, lost = tried.score.rates(raced.among)
         level, groups = next_level(left, _share(won, lost, len(raced.positions))), gate.groups
-        if not promises(won, lost, len(groups), level):
+        if not is_promising(won, lost, len(groups), level):
             tested[tried] = replace(tried, outcome="unpromising")
             continue
         begun = yield from _test(tried, gate, raced, level, len(groups))
         test = yield from run_test(begun, tried.edit.guidance, gate, groups)
-        tested[tried] = replace(tried, outcome=said(test), test=test)
+        tested[tried] = replace(tried, outcome=outcome_of(test), test=test)
         if test.accepts:
             break
         left -= level
@@ -207,10 +211,10 @@ def _tested(candidates: Sequence[Tried], gate: Gate, raced: _Raced, left: float)
 def _share(won: float, lost: float, raced: int) -> float:
     """Of what the part of the budget has left, for the test of an edit that won and lost at these rates on so many tickets:
     what it gets it gives back if it is proven, and one with a strong race is likelier to be."""
-    return STRONG if fair(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
+    return STRONG if mcnemar_p(round(won * raced), round(lost * raced)) <= LUCKY else WEAK
 
 
-def _test(tried: Tried, gate: Gate, raced: _Raced, level: float, groups: int) -> Asking[Test]:
+def _test(tried: Trial, gate: Gate, raced: _RaceTickets, level: float, groups: int) -> Dialogue[Test]:
     """The test that suits what the edit did in its race: drawing a gain g as won outright with a chance of g leaves g of its
     information, since its variance grows from g squared to g."""
     edited = tried.edit.guidance
@@ -218,10 +222,10 @@ def _test(tried: Tried, gate: Gate, raced: _Raced, level: float, groups: int) ->
     gains = [mean(each) for each in by_group]
     if sum(gain * gain for gain in gains) >= WHOLE * sum(map(abs, gains)):
         return ExactTest(level, groups, key=stream("turned", digest(edited)))
-    return BettingTest(level, groups, wealth=Wealth(favourite=favourite(*tried.score.rates(raced.among))))
+    return BettingTest(level, groups, wealth=Wealth(favourite=kelly_stake(*tried.score.rates(raced.among))))
 
 
-def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Asking[list[list[float]]]:
+def _by_group(guidance: Guidance, judge: Judge, groups: Sequence[Group]) -> Dialogue[list[list[float]]]:
     """What each group's tickets gain."""
     (gains,) = yield from judge.gains([(guidance, [i for group in groups for i in group])])
     each = iter(gains)

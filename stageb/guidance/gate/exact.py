@@ -43,7 +43,7 @@ class ExactTest(Test):
     spent: float = 0.0  # of the level: that fair coins had proven it by now
     proven: bool = False
 
-    def _looked(self, gains: Sequence[float]) -> Self:
+    def _update(self, gains: Sequence[float]) -> Self:
         first = self.seen - len(gains)
         turned = [gain for place, gain in enumerate(gains, first) if uniform(self.key, place) < abs(gain)]
         won = self.won + sum(gain > 0 for gain in turned)
@@ -72,7 +72,7 @@ class ExactTest(Test):
         if self.seen < FIRST or left <= 0 or self.proven:
             return False
         won = self.won + left * (self.won + HOPE * sqrt(self.won + 1)) / self.seen
-        return fair(ceil(won), floor(self.lost + left * self.lost / self.seen)) > self.level
+        return mcnemar_p(ceil(won), floor(self.lost + left * self.lost / self.seen)) > self.level
 
     @property
     def figures(self) -> Mapping[str, float]:
@@ -80,20 +80,20 @@ class ExactTest(Test):
         return {"won": self.won, "lost": self.lost}
 
 
-def fair(won: int, lost: int) -> float:
+def mcnemar_p(won: int, lost: int) -> float:
     """The chance that of ``won + lost`` fair coins ``won`` or more fall well: McNemar's exact one-sided p."""
     turned = won + lost
     few = sum(comb(turned, k) for k in range(min(won, lost + 1)))  # of the shorter end: coins are fair, so either will do
     return float((few if lost < won else 2**turned - few) / 2**turned)
 
 
-def promises(won: float, lost: float, groups: int, level: float) -> bool:
+def is_promising(won: float, lost: float, groups: int, level: float) -> bool:
     """Whether so many groups, won and lost at these rates each, make 1 / ``DOUBT`` of a proof (in logs), and could make a
     whole one."""
-    return fair(round(won * groups), round(lost * groups)) <= level ** (1 / DOUBT) and fair(groups, 0) <= level
+    return mcnemar_p(round(won * groups), round(lost * groups)) <= level ** (1 / DOUBT) and mcnemar_p(groups, 0) <= level
 
 
-def smallest(level: float, groups: int) -> float:
+def smallest_gain(level: float, groups: int) -> float:
     """The smallest mean gain that so many ``groups`` can prove at ``level``, where nothing is lost: the share of them that
     must be won outright. Above 1 where even that would not do."""
     return ceil(-log2(level)) / groups if groups and level else 2.0

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.race import Kind
+from stageb.guidance.gate.race import TicketKind
 from stageb.guidance.prompts import rule_lines
-from stageb.guidance.questions import Asking, JudgeTickets
+from stageb.guidance.questions import Dialogue, JudgeTickets
 from stageb.guidance.types import Guidance, Judgement, Ticket
 
 
@@ -33,7 +33,7 @@ class Judge:
         self.judged = 0  # tickets judged
         self.tokens = 0  # that this cost
 
-    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Asking[list[list[float]]]:
+    def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
         """For each guidance and its positions, the merits; all that is not known is asked in one question."""
         unknown: dict[str, tuple[Guidance, dict[int, None]]] = {}
         for guidance, positions in asked:
@@ -49,7 +49,7 @@ class Judge:
             self.tokens += sum(each.tokens for each in judged)
         return [[self.known(guidance)[i] for i in positions] for guidance, positions in asked]
 
-    def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Asking[list[list[float]]]:
+    def gains(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
         """For each edited guidance and its positions: merit gained over the present guidance, weighed, each in [-1, 1]."""
         pairs = [pair for guidance, positions in asked for pair in ((guidance, positions), (self._present, positions))]
         merits = iter((yield from self.merits(pairs)))
@@ -61,7 +61,7 @@ class Judge:
             for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
         ]
 
-    def kinds(self, positions: Sequence[int]) -> Asking[list[Kind]]:
+    def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""
         (merits,) = yield from self.merits([(self._present, positions)])
         return [(self.tickets[i].label, merit > 0.5) for i, merit in zip(positions, merits, strict=True)]

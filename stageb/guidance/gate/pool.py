@@ -51,7 +51,7 @@ class Pool:
         """Position -> which group, and which ticket of it."""
         return {i: (place, spot) for place, group in enumerate(self.groups) for spot, i in enumerate(group)}
 
-    def besides(self, number: int | None) -> list[Group]:
+    def groups_outside(self, number: int | None) -> list[Group]:
         """The first groups outside a fold (None: all), ``TOLD`` tickets of each and ``size`` in all at most. Groups further
         on are not looked at, however many there are."""
         kept: list[Group] = []
@@ -67,7 +67,7 @@ class Pool:
         return kept
 
 
-def looks(groups: Sequence[Group], least: int) -> Iterator[list[Group]]:
+def interim_looks(groups: Sequence[Group], least: int) -> Iterator[list[Group]]:
     """``groups`` in chunks of ``least`` tickets or a few more; the last may be shorter."""
     chunk: list[Group] = []
     tickets = 0

@@ -23,13 +23,13 @@ from dataclasses import dataclass, replace
 from math import log
 
 from stageb.guidance.gate.betting import STAKES, RemovalTest, Wealth
-from stageb.guidance.gate.decide import Edit, Gate, Tried, run_test, said
+from stageb.guidance.gate.decide import Edit, Gate, Trial, outcome_of, run_test
 from stageb.guidance.gate.judge import Judge
 from stageb.guidance.gate.race import Score
 from stageb.guidance.gate.sequential import next_level
-from stageb.guidance.questions import Asking
+from stageb.guidance.questions import Dialogue
 from stageb.guidance.reflection.edits import apply, named
-from stageb.guidance.texts import alike
+from stageb.guidance.texts import word_overlap
 from stageb.guidance.types import HEADLINE_KEY, Budget, Guidance, Operation, Proposal, Rule
 
 NEARLY_THE_SAME = 0.8  # share of common words above which two rules are proposed for merging
@@ -40,43 +40,43 @@ SHARE = 1 / 2  # of what the part of the budget has left, for the next test
 class Removal:
     """What became of one search for a rule that can go."""
 
-    tried: tuple[Tried, ...]
+    tried: tuple[Trial, ...]
     credits: Mapping[str, float]  # rule -> what it earns
     left: Budget
     winner: Edit | None = None
 
 
-def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> Asking[Removal]:
+def prune(guidance: Guidance, reflection_id: str, gate: Gate, left: Budget) -> Dialogue[Removal]:
     """Which rule of the present ``guidance`` can go, if any: the one that is missed least on the race tickets, where what it
     may cost at most is proven to be within the margin that is ``left``."""
-    edits = lighter(guidance, reflection_id)
+    edits = removal_edits(guidance, reflection_id)
     kinds = yield from gate.judge.kinds(gate.race_on)
     gained = yield from gate.judge.gains([(each.guidance, gate.race_on) for each in edits])
-    tried = [Tried(each, score=Score().plus(kinds, gains)) for each, gains in zip(edits, gained, strict=True)]
-    earns = yield from earned(guidance, gate.judge, gate.race_on)
+    tried = [Trial(each, score=Score().plus(kinds, gains)) for each, gains in zip(edits, gained, strict=True)]
+    earns = yield from credit_rules(guidance, gate.judge, gate.race_on)
     best = max(range(len(tried)), key=lambda i: tried[i].score.mean, default=None)
     if best is None or tried[best].score.mean <= -left.margin:
         return Removal(tuple(tried), earns, left)
     level, groups = next_level(left.removals, SHARE), gate.groups
     wealth = Wealth(-left.margin, STAKES[-1])  # an idle rule loses nothing, so all on that
-    if not level or wealth.plus(gained[best]).grown(len(groups)) < -log(level):
+    if not level or wealth.plus(gained[best]).projected_log(len(groups)) < -log(level):
         tried[best] = replace(tried[best], outcome="unpromising")
         return Removal(tuple(tried), earns, left)
     edit = tried[best].edit
     test = yield from run_test(RemovalTest(level, len(groups), wealth=wealth), edit.guidance, gate, groups)
-    tried[best] = replace(tried[best], outcome=said(test), test=test)
+    tried[best] = replace(tried[best], outcome=outcome_of(test), test=test)
     left = left.less(Budget(removals=level, margin=test.bound if test.accepts else 0.0))
     return Removal(tuple(tried), earns, left, edit if test.accepts else None)
 
 
-def lighter(guidance: Guidance, reflection_id: str) -> list[Edit]:
+def removal_edits(guidance: Guidance, reflection_id: str) -> list[Edit]:
     """``guidance`` without one rule, for each rule but the headline, and with two that are nearly the same made one."""
     operations = [Operation("remove", rule.key, (), "", "it earns nothing", ()) for rule in _rules(guidance)]
     operations += [
         Operation("merge", None, (one.key, other.key), one.text, "they say nearly the same", ())
         for place, one in enumerate(_rules(guidance))
         for other in _rules(guidance)[place + 1 :]
-        if alike(one.text, other.text) > NEARLY_THE_SAME
+        if word_overlap(one.text, other.text) > NEARLY_THE_SAME
     ]
     return [
         Edit((Proposal(index, "", (operation,), ()),), 1, apply(guidance, [operation], reflection_id))
@@ -84,7 +84,7 @@ def lighter(guidance: Guidance, reflection_id: str) -> list[Edit]:
     ]
 
 
-def earned(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> Asking[dict[str, float]]:
+def credit_rules(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> Dialogue[dict[str, float]]:
     """What each rule but the headline earns: the mean weighed merit that leaving it out would cost on ``positions``."""
     without = [(apply(guidance, [Operation("remove", rule.key, (), "", "", ())]), positions) for rule in _rules(guidance)]
     gains = yield from judge.gains(without)
@@ -94,7 +94,7 @@ def earned(guidance: Guidance, judge: Judge, positions: Sequence[int]) -> Asking
     }
 
 
-def traded(
+def make_room(
     guidance: Guidance,
     operations: Sequence[Operation],
     fits: Callable[[Guidance], bool],

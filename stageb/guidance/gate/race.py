@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stageb.guidance.questions import Asking
+from stageb.guidance.questions import Dialogue
 from stageb.guidance.types import Verdict
 
 LAPS = 6  # chunks of a race at most
@@ -25,10 +25,10 @@ LUCK = 0.5  # tickets won in a race that its best are not believed
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when edits are ranked
 LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
 
-Kind = tuple[Verdict, bool]
+TicketKind = tuple[Verdict, bool]
 """A ticket's label, and whether the present guidance judges it right."""
 
-Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Asking[Sequence[Sequence[float]]]]
+Gains = Callable[[Sequence[tuple[int, Sequence[int]]]], Dialogue[Sequence[Sequence[float]]]]
 """(edit, positions) pairs in, an edit by its number; for each position what the edit gains there."""
 
 
@@ -54,26 +54,26 @@ class KindScore:
 class Score:
     """How one edit has done so far."""
 
-    by_kind: Mapping[Kind, KindScore] = field(default_factory=dict)
+    by_kind: Mapping[TicketKind, KindScore] = field(default_factory=dict)
 
-    def plus(self, kinds: Sequence[Kind], gains: Sequence[float]) -> Score:
+    def plus(self, kinds: Sequence[TicketKind], gains: Sequence[float]) -> Score:
         """The score with further tickets."""
-        new: dict[Kind, list[float]] = {}
+        new: dict[TicketKind, list[float]] = {}
         for kind, gain in zip(kinds, gains, strict=True):
             new.setdefault(kind, []).append(gain)
         return Score(
             {**self.by_kind, **{kind: self.by_kind.get(kind, KindScore()).plus(seen) for kind, seen in new.items()}}
         )
 
-    def expected(self, pool: Mapping[Kind, int], price: float = 1.0) -> float:
+    def expected(self, pool: Mapping[TicketKind, int], price: float = 1.0) -> float:
         """Won, less ``price`` times lost, of a pool with so many tickets of each kind, at the rates so far."""
         return sum(each.expected(pool[kind], price) for kind, each in self.by_kind.items())
 
-    def one_more(self, pool: Mapping[Kind, int]) -> float:
+    def one_more(self, pool: Mapping[TicketKind, int]) -> float:
         """What would be expected beside of such a pool, had one more ticket been won of those that were judged wrong."""
         return max((pool[kind] / each.seen for kind, each in self.by_kind.items() if not kind[1]), default=0.0)
 
-    def rates(self, pool: Mapping[Kind, int]) -> tuple[float, float]:
+    def rates(self, pool: Mapping[TicketKind, int]) -> tuple[float, float]:
         """Won and lost per ticket of such a pool, at the rates so far but for ``LUCK``."""
         kinds = [(each, pool[kind] / each.seen / sum(pool.values())) for kind, each in self.by_kind.items()]
         won = sum(share * max(0.0, each.won - LUCK) for each, share in kinds)
@@ -110,12 +110,12 @@ class Race:
     positions: tuple[int, ...]  # of those tickets
 
 
-def chunks(kinds: Sequence[Kind], size: int) -> list[list[int]]:
+def cut_chunks(kinds: Sequence[TicketKind], size: int) -> list[list[int]]:
     """Positions in chunks of ``size``: half judged wrong, half right, while there are both.
 
     Of those judged right, a label has the share that the other label has of those judged wrong, but ``LEAST``.
     """
-    of: dict[Kind, list[int]] = {(label, right): [] for label in ("pass", "fail") for right in (False, True)}
+    of: dict[TicketKind, list[int]] = {(label, right): [] for label in ("pass", "fail") for right in (False, True)}
     for position, kind in enumerate(kinds):
         of[kind].append(position)
     wrong = sorted(of["pass", False] + of["fail", False])
@@ -132,7 +132,7 @@ def chunks(kinds: Sequence[Kind], size: int) -> list[list[int]]:
     return cut
 
 
-def survivors(scores: Sequence[Score], pool: Mapping[Kind, int], early: bool = False) -> list[int]:
+def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], early: bool = False) -> list[int]:
     """Which edits go on after a chunk, best first: of those that expect a gain, the better half, but
     ``FEWEST`` as long as there are so many; ``early``, the places that are free go to those that one ticket more would make
     expect one.
@@ -151,18 +151,18 @@ def survivors(scores: Sequence[Score], pool: Mapping[Kind, int], early: bool = F
     return [*kept, *unlucky[: max(0, FEWEST - len(kept))]] if early else kept
 
 
-def race(kinds: Sequence[Kind], edits: int, gains: Gains, chunk: int) -> Asking[Race]:
+def race(kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int) -> Dialogue[Race]:
     """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts."""
     pool = Counter(kinds)
     scores = [Score() for _ in range(edits)]
-    laps = chunks(kinds, chunk)[:LAPS]
+    laps = cut_chunks(kinds, chunk)[:LAPS]
     running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
     for lap, positions in enumerate(laps):
         gained = yield from gains([(one, positions) for one in running])
         for one, seen in zip(running, gained, strict=True):
             scores[one] = scores[one].plus([kinds[i] for i in positions], seen)
         early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
-        running = [running[i] for i in survivors([scores[one] for one in running], pool, early)]
+        running = [running[i] for i in select_survivors([scores[one] for one in running], pool, early)]
         if not running:
             break
     leader = max(running, key=lambda one: scores[one].expected(pool), default=None)

@@ -29,9 +29,9 @@ class Test:
         """The test after one more look, at further groups, each given by the gains of its tickets, one at the least."""
         gains = tuple(mean(group) for group in groups)
         seen = replace(self, gains=self.gains + gains, tickets=self.tickets + sum(map(len, groups)))
-        return seen._looked(gains)
+        return seen._update(gains)
 
-    def _looked(self, gains: Sequence[float]) -> Self:
+    def _update(self, gains: Sequence[float]) -> Self:
         """This test, which has all groups seen, with what its proof needs of the new ones."""
         raise NotImplementedError
 

@@ -56,7 +56,7 @@ class Reading:
 
 
 @lru_cache(maxsize=1 << 16)
-def read(summaries: tuple[str, ...]) -> Reading:
+def parse_summaries(summaries: tuple[str, ...]) -> Reading:
     """A ticket's summaries, read."""
     pairs: dict[str, str] = {}
     words: set[str] = set()
@@ -73,16 +73,16 @@ def read(summaries: tuple[str, ...]) -> Reading:
 
 def reading(ticket: Ticket) -> Reading:
     """``read`` of a ticket."""
-    return read(tuple(summary for _, summary in ticket.per_image))
+    return parse_summaries(tuple(summary for _, summary in ticket.per_image))
 
 
-def number(value: str) -> float | None:
+def parse_number(value: str) -> float | None:
     """The number that a value begins with (a unit may follow); None where there is none."""
     found = _NUMBER.match(value)
     return float(found[0]) if found else None
 
 
-def conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
+def find_conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
     """Every condition that tickets suggest, with the bit mask of those that meet it."""
     masks: dict[Condition, int] = {}
     columns: dict[str, dict[int, str]] = {}
@@ -125,7 +125,7 @@ def _words(text: str) -> Iterator[str]:
 
 def _numbers(column: Mapping[int, str]) -> dict[int, float]:
     """The numbers of a column; none where one of its values is none."""
-    numbers = {position: found for position, value in column.items() if (found := number(value)) is not None}
+    numbers = {position: found for position, value in column.items() if (found := parse_number(value)) is not None}
     return numbers if len(numbers) == len(column) and len(set(numbers.values())) > 2 else {}
 
 
@@ -161,7 +161,7 @@ def _compared(
         Condition("differs", one, other): _mask(p for p in both if column[p] != beside[p]),
     }
     if numeric:
-        sides = [(p, number(column[p]) or 0.0, number(beside[p]) or 0.0) for p in both]
+        sides = [(p, parse_number(column[p]) or 0.0, parse_number(beside[p]) or 0.0) for p in both]
         found[Condition("over", one, other)] = _mask(p for p, left, right in sides if left > right)
         found[Condition("under", one, other)] = _mask(p for p, left, right in sides if left < right)
     return found

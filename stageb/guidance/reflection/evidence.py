@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import inf, log
 
-from stageb.guidance.reflection.conditions import Condition, Kind, conditions, reading
+from stageb.guidance.reflection.conditions import Condition, Kind, find_conditions, reading
 from stageb.guidance.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
@@ -65,12 +65,12 @@ NOTHING = Evidence(0, 0, ())
 _Joined = tuple[Condition, ...]
 
 
-def evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int) -> Evidence:
+def find_evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int) -> Evidence:
     """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where fewer say anything."""
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right))
-    told = _search(conditions([reading(ticket) for ticket in (*wrong, *right)]), sides)
+    told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)]), sides)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
     for joined, (mask, _) in sorted(told.items(), key=lambda item: (-item[1][1], _written(item[0]))):

@@ -14,9 +14,9 @@ from functools import cache
 
 from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case, Shown, Words, ordered_cases, reflection_prompt
-from stageb.guidance.questions import Asking, CountTokens, SampleAnswers
-from stageb.guidance.reflection.evidence import Evidence, evidence
+from stageb.guidance.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt
+from stageb.guidance.questions import CountTokens, Dialogue, SampleAnswers
+from stageb.guidance.reflection.evidence import Evidence, find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal, unfinished
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
@@ -40,7 +40,7 @@ def case_of(record: Record) -> Case:
     return Case(record.ticket, is_right(record), record.selection.reason)
 
 
-def eligible(judged: Sequence[Case]) -> str:
+def why_ineligible(judged: Sequence[Case]) -> str:
     """An empty string when these tickets can teach, otherwise why they cannot."""
     if not judged:
         return "no ticket was judged"
@@ -51,20 +51,20 @@ def eligible(judged: Sequence[Case]) -> str:
 class Reflection:
     """What reflecting brought."""
 
-    shown: tuple[Shown, ...] = ()  # what each answer saw
+    shown: tuple[ReflectionInput, ...] = ()  # what each answer saw
     proposals: tuple[Proposal, ...] = ()
     tokens: int = 0  # read and made
 
 
 def reflect(
     judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
-) -> Asking[Reflection]:
+) -> Dialogue[Reflection]:
     """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
     streams. ``judged`` holds a ticket once.
     """
-    if eligible(judged):
+    if why_ineligible(judged):
         return Reflection()
-    shown, asked = fitting(judged, guidance, count_tokens, config, words, key)
+    shown, asked = fit_cases(judged, guidance, count_tokens, config, words, key)
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
     proposals = tuple(
@@ -75,21 +75,21 @@ def reflect(
     return Reflection(tuple(shown), proposals, read + sum(answer.tokens for answer in answers))
 
 
-def fitting(
+def fit_cases(
     judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
-) -> tuple[list[Shown], list[Request]]:
+) -> tuple[list[ReflectionInput], list[Request]]:
     """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
     ``max_prompt_tokens``."""
 
     @cache
     def count(kind: Kind) -> Evidence:
         errors, contrast = of_kind(judged, kind, guidance)
-        return evidence([case.ticket for case in errors], [case.ticket for case in contrast], config.evidence)
+        return find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], config.evidence)
 
     most = config.max_cases
     while True:
-        shown = [look(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
-        sights = [Shown(tuple(cases), count(kind), kind[1]) for kind, cases in shown]
+        shown = [choose_cases(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
+        sights = [ReflectionInput(tuple(cases), count(kind), kind[1]) for kind, cases in shown]
         asked = requests(sights, guidance, config, words, key)
         longest = max(count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or most == 1:
@@ -97,7 +97,9 @@ def fitting(
         most = max(1, min(most - 1, most * config.max_prompt_tokens // longest))
 
 
-def requests(shown: Sequence[Shown], guidance: Guidance, config: ReflectionConfig, words: Words, key: int) -> list[Request]:
+def requests(
+    shown: Sequence[ReflectionInput], guidance: Guidance, config: ReflectionConfig, words: Words, key: int
+) -> list[Request]:
     """One request with one sample for each answer."""
     decode = Decode(temperature=config.temperature, top_p=config.top_p, max_new_tokens=config.max_new_tokens)
     return [
@@ -106,7 +108,7 @@ def requests(shown: Sequence[Shown], guidance: Guidance, config: ReflectionConfi
     ]
 
 
-def look(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[Kind, list[Case]]:
+def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[Kind, list[Case]]:
     """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
 
     The label is drawn with the share that it has of the errors; half of the answers that meet an error of a rule look at
@@ -118,7 +120,7 @@ def look(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tup
     if not wrong:
         return ("pass", ""), []
     drawn = wrong[int(uniform(stream(key, "kind"), 0) * len(wrong))]
-    kind: Kind = (drawn.ticket.label, decided_by(drawn, guidance))
+    kind: Kind = (drawn.ticket.label, deciding_rule(drawn, guidance))
     errors, contrast = of_kind(judged, kind, guidance)
     if len(errors) < FEWEST_TO_MEND or uniform(stream(key, "mend"), 0) >= MENDING:
         kind = (drawn.ticket.label, "")
@@ -133,19 +135,19 @@ def look(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tup
 def of_kind(judged: Sequence[Case], kind: Kind, guidance: Guidance) -> tuple[list[Case], list[Case]]:
     """The errors of a kind, and the rightly judged tickets of the opposite label: of the same rule, where it names one."""
     label, rule = kind
-    there = [case for case in judged if not rule or decided_by(case, guidance) == rule]
+    there = [case for case in judged if not rule or deciding_rule(case, guidance) == rule]
     errors = [case for case in there if not case.right and case.ticket.label == label]
     return errors, [case for case in there if case.right and case.ticket.label != label]
 
 
-def decided_by(case: Case, guidance: Guidance) -> str:
+def deciding_rule(case: Case, guidance: Guidance) -> str:
     """The key of the rule that the reason of a case names last; empty where that is none of the guidance, or its headline,
     which decides where no rule does."""
     named = _NAMED.findall(case.reason or "")
     return named[-1] if named and named[-1] != HEADLINE_KEY and guidance.rule(named[-1]) else ""
 
 
-def distinct(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:
+def merge_equal(proposals: Sequence[Proposal]) -> list[tuple[Proposal, int]]:
     """Each different edit once, in the order of first appearance, with how many proposals hold it.
 
     Proposals without operations are left out. Rationales and evidence make no difference, nor does the order of operations.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from stageb.guidance.gate.exact import fair
+from stageb.guidance.gate.exact import mcnemar_p
 from stageb.guidance.state import interval, share
 
 Row = Mapping[str, Any]
@@ -92,7 +92,7 @@ def compare_gains(gains: list[float]) -> dict[str, Any]:
         "groups": len(gains),
         "won": won,
         "lost": lost,
-        "p": min(1.0, 2 * fair(max(won, lost), min(won, lost))),
+        "p": min(1.0, 2 * mcnemar_p(max(won, lost), min(won, lost))),
         "difference": round(sum(gains) / len(gains), 6),
         "difference_interval": [round(max(-1.0, mean - half), 6), round(min(1.0, mean + half), 6)],
     }

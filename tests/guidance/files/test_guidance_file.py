@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stageb.errors import BadInputError
 from stageb.guidance.config import GateConfig
 from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, read_guidance, to_json
-from stageb.guidance.gate.budget import dealt, spent_on
+from stageb.guidance.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.govern.shared import GuidanceChange
 from stageb.guidance.govern.shared import apply as apply_change
 from stageb.guidance.prompts import WORDS
@@ -195,7 +195,7 @@ def test_what_was_spent_may_be_whole_numbers_as_the_remedy_shows_them(tmp_path: 
 
 
 def test_spent_counts_on_the_tickets_that_taught_and_never_makes_more_of_the_budget() -> None:
-    whole = dealt(GateConfig(), 2)
+    whole = budget_per_mission(GateConfig(), 2)
     assert whole.chance == pytest.approx(GateConfig().alpha / 2)
     learnt = Guidance("m", 1, (Rule("G0", "headline"), Rule("G1", "a", {"sources": ["g1::fail"]})), 2, SPENT)
     assert spent_on(learnt, ["g1::fail", "g2::pass"]) == SPENT

@@ -13,7 +13,7 @@ from stageb.guidance.gate.betting import (
     BettingTest,
     RemovalTest,
     Wealth,
-    favourite,
+    kelly_stake,
 )
 from stageb.guidance.gate.sequential import FIRST, next_level
 
@@ -126,20 +126,20 @@ def test_half_of_the_wealth_is_the_favourites_and_half_is_spread_over_the_others
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_the_favourite_is_a_stake_that_grows_where_the_race_told_the_truth(won: float, lost: float) -> None:
-    stake = favourite(won, lost)
+    stake = kelly_stake(won, lost)
     assert min(STAKES) <= stake < 1
     if won > 1.2 * lost + 1e-6:
         assert won * log1p(stake) + lost * log1p(-stake) > 0
-    assert favourite(won, lost + 0.1) - 1e-9 <= stake <= favourite(won + 0.1, lost) + 1e-9
+    assert kelly_stake(won, lost + 0.1) - 1e-9 <= stake <= kelly_stake(won + 0.1, lost) + 1e-9
 
 
 @given(GAINS, st.integers(0, 500))
 def test_what_tickets_would_bring_grows_with_their_number(gains: list[float], tickets: int) -> None:
     wealth = Wealth().plus(gains)
-    assert Wealth().grown(tickets) == 0
-    assert wealth.grown(2 * tickets) == pytest.approx(2 * wealth.grown(tickets))
-    assert wealth.grown(len(gains)) == pytest.approx(max(0.0, *wealth.logs))
-    assert Wealth().plus([-abs(gain) for gain in gains]).grown(tickets) == 0
+    assert Wealth().projected_log(tickets) == 0
+    assert wealth.projected_log(2 * tickets) == pytest.approx(2 * wealth.projected_log(tickets))
+    assert wealth.projected_log(len(gains)) == pytest.approx(max(0.0, *wealth.logs))
+    assert Wealth().plus([-abs(gain) for gain in gains]).projected_log(tickets) == 0
 
 
 # The test

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.gate.exact import ExactTest, fair, promises, smallest
+from stageb.guidance.gate.exact import ExactTest, is_promising, mcnemar_p, smallest_gain
 from stageb.guidance.gate.sequential import FIRST
 
 LEVEL = st.floats(1e-4, 0.4)
@@ -29,8 +29,10 @@ def looked(level: float, looks: Sequence[Sequence[float]], groups: int | None = 
 
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_the_chance_of_fair_coins_is_that_of_the_binomial(won: int, lost: int) -> None:
-    assert fair(won, lost) == pytest.approx(sum(comb(won + lost, k) for k in range(won, won + lost + 1)) / 2 ** (won + lost))
-    assert fair(won + 1, lost) <= fair(won, lost) <= fair(won, lost + 1)
+    assert mcnemar_p(won, lost) == pytest.approx(
+        sum(comb(won + lost, k) for k in range(won, won + lost + 1)) / 2 ** (won + lost)
+    )
+    assert mcnemar_p(won + 1, lost) <= mcnemar_p(won, lost) <= mcnemar_p(won, lost + 1)
 
 
 @given(LEVEL, WHOLE)
@@ -38,8 +40,8 @@ def test_one_look_at_the_end_of_a_pool_is_mcnemars_exact_test(level: float, gain
     won, lost = gains.count(1.0), gains.count(-1.0)
     test = looked(level, [gains])
     assert (test.won, test.lost, test.futile) == (won, lost, False)
-    if abs(fair(won, lost) - level) > 1e-9:
-        assert test.accepts == (fair(won, lost) <= level)
+    if abs(mcnemar_p(won, lost) - level) > 1e-9:
+        assert test.accepts == (mcnemar_p(won, lost) <= level)
 
 
 @given(LEVEL, WHOLE, st.randoms(use_true_random=False))
@@ -86,7 +88,7 @@ def test_a_win_in_place_of_a_loss_never_hurts(level: float, looks: list[list[flo
 
 @given(LEVEL, WHOLE)
 def test_one_more_win_at_the_last_look_never_hurts(level: float, gains: list[float]) -> None:
-    if fair(gains.count(1.0), gains.count(-1.0)) < level - 1e-9:
+    if mcnemar_p(gains.count(1.0), gains.count(-1.0)) < level - 1e-9:
         assert looked(level, [[*gains, 1.0]]).accepts
 
 
@@ -98,7 +100,7 @@ def test_looking_on_the_way_costs_less_than_it_could(level: float, looks: list[l
     groups = max(1, sum(map(len, looks)))
     before = looked(level, looks[:-1], groups)
     assert before.spent <= level * before.seen / groups + 1e-12
-    if fair(won, lost) < level - before.spent - 1e-9:
+    if mcnemar_p(won, lost) < level - before.spent - 1e-9:
         assert test.accepts
 
 
@@ -198,22 +200,28 @@ def test_giving_up_costs_little_power() -> None:
 
 @given(LEVEL, st.integers(1, 3000))
 def test_smallest_is_what_wins_alone_can_prove(level: float, groups: int) -> None:
-    needed = round(smallest(level, groups) * groups)
-    assert fair(needed, 0) <= level < fair(needed - 1, 0)
-    assert smallest(level, 0) > 1
+    needed = round(smallest_gain(level, groups) * groups)
+    assert mcnemar_p(needed, 0) <= level < mcnemar_p(needed - 1, 0)
+    assert smallest_gain(level, 0) > 1
 
 
 @given(st.floats(0, 0.5), st.floats(0, 0.5), st.integers(1, 500), LEVEL)
 def test_what_proves_as_it_stands_is_promising_and_more_lost_is_less_so(
     won: float, lost: float, groups: int, level: float
 ) -> None:
-    if fair(round(won * groups), round(lost * groups)) <= level:
-        assert promises(won, lost, groups, level)
-    if promises(won, lost + 0.1, groups, level):
-        assert promises(won, lost, groups, level)
-    assert not promises(0.0, lost, groups, level)
+    if mcnemar_p(round(won * groups), round(lost * groups)) <= level:
+        assert is_promising(won, lost, groups, level)
+    if is_promising(won, lost + 0.1, groups, level):
+        assert is_promising(won, lost, groups, level)
+    assert not is_promising(0.0, lost, groups, level)
 
 
 def test_a_pool_in_which_all_groups_won_would_prove_nothing_promises_nothing() -> None:
-    assert promises(1.0, 0.0, 8, 0.00625)
-    assert not promises(1.0, 0.0, 7, 0.00625)
+    assert is_promising(1.0, 0.0, 8, 0.00625)
+    assert not is_promising(1.0, 0.0, 7, 0.00625)
+
+
+def test_a_proof_may_use_all_of_its_level() -> None:
+    """Two fair coins fall well with a chance of a quarter."""
+    assert ExactTest(0.25, 2).plus([[1.0], [1.0]]).accepts
+    assert not ExactTest(0.249, 2).plus([[1.0], [1.0]]).accepts

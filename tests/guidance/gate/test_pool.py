@@ -3,7 +3,7 @@ from guidance.trials import numbered
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.gate.pool import Pool, looks, whole_groups
+from stageb.guidance.gate.pool import Pool, interim_looks, whole_groups
 from stageb.guidance.types import FOLDS, Ticket
 
 
@@ -21,7 +21,7 @@ def test_what_one_fold_teaches_is_tested_on_the_first_whole_groups_of_the_others
         number: [group for group in groups if made[group[0]].group_id not in told],
         None: groups,
     }.items():
-        tested = pool.besides(taught)
+        tested = pool.groups_outside(taught)
         assert tested == allowed[: len(tested)]
         assert sum(map(len, tested)) <= size
         if len(tested) < len(allowed):  # there was no room for one more
@@ -47,7 +47,7 @@ def test_folds_take_turns_and_hold_every_ticket_once_in_whole_groups(made: list[
 @given(tickets(), st.integers(1, 40))
 def test_a_test_looks_at_whole_groups(made: list[Ticket], least: int) -> None:
     groups = whole_groups(range(len(made)), made)
-    chunks = list(looks(groups, least))
+    chunks = list(interim_looks(groups, least))
     assert [group for chunk in chunks for group in chunk] == groups
     sizes = [sum(map(len, chunk)) for chunk in chunks]
     assert all(least <= size <= least + 1 for size in sizes[:-1])
@@ -69,5 +69,5 @@ def test_what_a_pool_has_no_room_for_is_not_looked_at() -> None:
     made = numbered(5000)
     groups = Listened(whole_groups(range(5000), made))
     groups.asked = 0
-    assert len(Pool(groups, 100).besides(1)) == 100
+    assert len(Pool(groups, 100).groups_outside(1)) == 100
     assert groups.asked <= 150 + 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lab.bench.learning import simulated
 from stageb.guidance.config import GateConfig
-from stageb.guidance.gate.pruning import SHARE, Removal, earned, lighter, prune, traded
+from stageb.guidance.gate.pruning import SHARE, Removal, credit_rules, make_room, prune, removal_edits
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.types import HEADLINE_KEY, Budget, Guidance, Operation, Rule
@@ -45,18 +45,20 @@ def at_most(count: int) -> Callable[[Guidance], bool]:
 @given(guidances())
 def test_each_rule_but_the_headline_is_left_out_once(guidance: Guidance) -> None:
     texts = [rule.text for rule in guidance.rules]
-    without = [edit.guidance for edit in lighter(guidance, "P4") if edit.proposals[0].operations[0].op == "remove"]
+    without = [edit.guidance for edit in removal_edits(guidance, "P4") if edit.proposals[0].operations[0].op == "remove"]
     assert [[rule.text for rule in each.rules] for each in without] == [
         texts[:place] + texts[place + 1 :] for place in range(1, len(texts))
     ]
     assert all(each.step == guidance.step + 1 for each in without)
-    assert [edit.proposals[0].index for edit in lighter(guidance, "P4")] == list(range(len(lighter(guidance, "P4"))))
+    assert [edit.proposals[0].index for edit in removal_edits(guidance, "P4")] == list(
+        range(len(removal_edits(guidance, "P4")))
+    )
 
 
 def test_rules_that_say_nearly_the_same_are_made_one() -> None:
     rules_ = ["Fail if the left flange is loose.", "Pass if e is f.", "Fail if the left flange is loose!", "Fail if a is b."]
     guidance = Guidance("m", 5, (Rule("G0", rules_[0]), *(Rule(f"G{n}", text) for n, text in enumerate(rules_, 1))), 9)
-    merged = [each.guidance for each in lighter(guidance, "P5") if each.proposals[0].operations[0].op == "merge"]
+    merged = [each.guidance for each in removal_edits(guidance, "P5") if each.proposals[0].operations[0].op == "merge"]
     assert [[rule.key for rule in each.rules] for each in merged] == [["G0", "G1", "G2", "G4"]]
 
 
@@ -68,13 +70,13 @@ def test_a_rule_earns_what_leaving_it_out_would_cost() -> None:
     world.table["headline / Fail if a is b. / Pass if e is f."] = world.present
     world.table["headline / Pass if e is f."] = [0.5, 0.0] + [1.0] * 2 + [0.0] * 4  # without G2: a mean of 1.5 / 8 less
     world.table["headline / Fail if a is b."] = [1.0] * 5 + [0.0] * 3  # without G7: 1 / 8 more
-    assert world.answer(earned(TWO, world.judge(present=TWO), range(8))) == {"G2": 0.1875, "G7": -0.125}
-    assert world.answer(earned(TWO, world.judge(GateConfig(fn_weight=2), TWO), [0, 1])) == {
+    assert world.answer(credit_rules(TWO, world.judge(present=TWO), range(8))) == {"G2": 0.1875, "G7": -0.125}
+    assert world.answer(credit_rules(TWO, world.judge(GateConfig(fn_weight=2), TWO), [0, 1])) == {
         "G2": 0.5 * (0.5 + 0.5 * 1.0),
         "G7": 0.0,
     }
-    assert world.answer(earned(TWO, world.judge(present=TWO), [])) == {"G2": 0.0, "G7": 0.0}
-    assert world.answer(earned(PRESENT, world.judge(), [0, 1])) == {}
+    assert world.answer(credit_rules(TWO, world.judge(present=TWO), [])) == {"G2": 0.0, "G7": 0.0}
+    assert world.answer(credit_rules(PRESENT, world.judge(), [0, 1])) == {}
     assert rules(TWO) in {text for text, _ in world.asked}
 
 
@@ -172,7 +174,7 @@ def test_room_is_made_by_the_rules_that_earn_least_and_no_more_of_them_than_need
     earns = {rule.key: data.draw(st.sampled_from([-0.1, 0.0, 0.2, 0.3])) for rule in guidance.rules[1:]}
     touched = {key for operation in operations for key in named(operation)}
     spare = [rule.key for rule in guidance.rules[1:] if rule.key not in touched]
-    found = traded(guidance, operations, at_most(most), earns)
+    found = make_room(guidance, operations, at_most(most), earns)
     if found is None:
         bare = [*operations, *(Operation("remove", key, (), "", "", ()) for key in spare)]
         assert len(apply(guidance, bare).rules) > most

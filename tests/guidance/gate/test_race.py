@@ -11,20 +11,20 @@ from stageb.guidance.gate.race import (
     LEAST,
     LOSS_PRICE,
     LUCK,
-    Kind,
     KindScore,
     Race,
     Score,
-    chunks,
+    TicketKind,
+    cut_chunks,
     race,
-    survivors,
+    select_survivors,
 )
-from stageb.guidance.questions import Asking, answer_all
+from stageb.guidance.questions import Dialogue, answer_all
 
 CHUNK = 16
-WRONG: Kind = ("fail", False)
-RIGHT: Kind = ("pass", True)
-KINDS: st.SearchStrategy[list[Kind]] = st.lists(
+WRONG: TicketKind = ("fail", False)
+RIGHT: TicketKind = ("pass", True)
+KINDS: st.SearchStrategy[list[TicketKind]] = st.lists(
     st.tuples(st.sampled_from(["pass", "fail"]), st.booleans()), min_size=1, max_size=150
 )
 SIZES = st.integers(1, 40)
@@ -34,15 +34,15 @@ SCORES = st.builds(lambda wrong, right: Score({WRONG: wrong, RIGHT: right}), KIN
 
 
 @st.composite
-def races(draw: st.DrawFn, most: int = 9) -> tuple[list[Kind], list[list[float]]]:
+def races(draw: st.DrawFn, most: int = 9) -> tuple[list[TicketKind], list[list[float]]]:
     """The tickets' kinds, and each edit's gains."""
     kinds = draw(KINDS)
     gains = st.lists(GAIN, min_size=len(kinds), max_size=len(kinds))
     return kinds, draw(st.lists(gains, min_size=1, max_size=most))
 
 
-def told(gains: Sequence[Sequence[float]]) -> Callable[..., Asking[list[list[float]]]]:
-    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Asking[list[list[float]]]:
+def told(gains: Sequence[Sequence[float]]) -> Callable[..., Dialogue[list[list[float]]]]:
+    def tell(asked: Sequence[tuple[int, Sequence[int]]]) -> Dialogue[list[list[float]]]:
         assert asked
         yield from ()  # nobody need be asked
         return [[gains[one][i] for i in positions] for one, positions in asked]
@@ -50,7 +50,7 @@ def told(gains: Sequence[Sequence[float]]) -> Callable[..., Asking[list[list[flo
     return tell
 
 
-def run(kinds: Sequence[Kind], gains: Sequence[Sequence[float]], chunk: int = CHUNK) -> Race:
+def run(kinds: Sequence[TicketKind], gains: Sequence[Sequence[float]], chunk: int = CHUNK) -> Race:
     return answer_all(race(kinds, len(gains), told(gains), chunk), lambda question: None)
 
 
@@ -59,7 +59,7 @@ def scored(seen: int, won: float, lost: float) -> Score:
     return Score({WRONG: KindScore(seen, won), RIGHT: KindScore(seen, 0.0, lost)})
 
 
-def whole(kinds: Sequence[Kind], gains: Sequence[float]) -> Score:
+def whole(kinds: Sequence[TicketKind], gains: Sequence[float]) -> Score:
     return Score().plus(kinds, gains)
 
 
@@ -67,17 +67,17 @@ def whole(kinds: Sequence[Kind], gains: Sequence[float]) -> Score:
 
 
 @given(KINDS, SIZES)
-def test_chunks_partition_the_tickets(kinds: list[Kind], size: int) -> None:
-    cut = chunks(kinds, size)
+def test_chunks_partition_the_tickets(kinds: list[TicketKind], size: int) -> None:
+    cut = cut_chunks(kinds, size)
     assert sorted(i for chunk in cut for i in chunk) == list(range(len(kinds)))
     assert all(len(chunk) == size for chunk in cut[:-1])
     assert 0 < len(cut[-1]) <= size
 
 
 @given(KINDS, SIZES)
-def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[Kind], size: int) -> None:
+def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[TicketKind], size: int) -> None:
     wrong, right = [i for i, kind in enumerate(kinds) if not kind[1]], [i for i, kind in enumerate(kinds) if kind[1]]
-    for chunk in chunks(kinds, size):
+    for chunk in cut_chunks(kinds, size):
         shares = len(set(chunk) & set(wrong)), len(set(chunk) & set(right))
         assert shares[0] >= min(len(wrong), size // 2)
         assert shares[1] >= min(len(right), size - size // 2)
@@ -87,9 +87,9 @@ def test_chunks_hold_half_of_each_while_there_are_both(kinds: list[Kind], size: 
 @pytest.mark.parametrize(("passing", "expected"), [(0, 1 - LEAST), (24, 0.5), (48, LEAST)])
 def test_what_an_edit_threatens_is_most_of_what_is_judged_right(passing: int, expected: float) -> None:
     """Where faults pass, an edit against them threatens what passes rightly, however little of it there is."""
-    wrong: list[Kind] = [("pass", False)] * passing + [("fail", False)] * (48 - passing)
-    kinds: list[Kind] = [("fail", True)] * 900 + [("pass", True)] * 100 + wrong
-    for chunk in chunks(kinds, 16)[:6]:
+    wrong: list[TicketKind] = [("pass", False)] * passing + [("fail", False)] * (48 - passing)
+    kinds: list[TicketKind] = [("fail", True)] * 900 + [("pass", True)] * 100 + wrong
+    for chunk in cut_chunks(kinds, 16)[:6]:
         assert [kinds[i] for i in chunk].count(("pass", True)) == 8 * expected
         assert [kinds[i] for i in chunk].count(("fail", True)) == 8 * (1 - expected)
 
@@ -98,7 +98,7 @@ def test_what_an_edit_threatens_is_most_of_what_is_judged_right(passing: int, ex
 
 
 @given(races(most=1), st.integers(0, 90))
-def test_a_score_adds_up(made: tuple[list[Kind], list[list[float]]], cut: int) -> None:
+def test_a_score_adds_up(made: tuple[list[TicketKind], list[list[float]]], cut: int) -> None:
     kinds, (gains,) = made
     score = whole(kinds, gains)
     parts = Score().plus(kinds[:cut], gains[:cut]).plus(kinds[cut:], gains[cut:])
@@ -118,8 +118,8 @@ def test_rates_are_weighed_by_the_tickets_at_hand_and_not_by_the_chunk() -> None
     score = scored(32, 8.0, 2.0)
     mostly_right, even = {WRONG: 64, RIGHT: 448}, {WRONG: 256, RIGHT: 256}
     assert score.expected(mostly_right) == 64 * 8 / 32 - 448 * 2 / 32
-    assert survivors([score], mostly_right) == []
-    assert survivors([score], even) == [0]
+    assert select_survivors([score], mostly_right) == []
+    assert select_survivors([score], even) == [0]
     assert score.rates(mostly_right) == (64 / 512 * (8 - LUCK) / 32, 448 / 512 * 2 / 32)
     assert scored(32, LUCK / 2, 0.0).rates(mostly_right) == (0, 0)
     assert Score().expected(mostly_right) == 0
@@ -131,7 +131,7 @@ def test_rates_are_weighed_by_the_tickets_at_hand_and_not_by_the_chunk() -> None
 @given(st.lists(SCORES, max_size=12), st.integers(0, 200), st.integers(0, 200))
 def test_the_better_half_goes_on_with_the_one_of_most_gain(scores: list[Score], wrong: int, right: int) -> None:
     pool = {WRONG: wrong, RIGHT: right}
-    kept = survivors(scores, pool)
+    kept = select_survivors(scores, pool)
     hopeful = [i for i, score in enumerate(scores) if score.expected(pool) > 0]
     assert set(kept) <= set(hopeful)
     assert len(set(kept)) == len(kept) == min(len(hopeful), max(FEWEST, -(-len(scores) // 2)))
@@ -146,8 +146,8 @@ def test_the_better_half_goes_on_with_the_one_of_most_gain(scores: list[Score], 
 
 def test_ties_keep_their_order_and_the_hopeless_go_however_few_are_left() -> None:
     scores = [scored(10, won, lost) for won, lost in [(3, 0), (9, 1), (0, 0), (9, 1), (2, 5)]]
-    assert survivors(scores, {WRONG: 100, RIGHT: 100}) == [1, 3, 0]
-    assert survivors(scores[2:3], {WRONG: 100, RIGHT: 100}) == []
+    assert select_survivors(scores, {WRONG: 100, RIGHT: 100}) == [1, 3, 0]
+    assert select_survivors(scores[2:3], {WRONG: 100, RIGHT: 100}) == []
 
 
 @given(st.lists(SCORES, max_size=12), st.integers(0, 200), st.integers(0, 200))
@@ -155,7 +155,7 @@ def test_at_first_free_places_go_to_those_that_one_ticket_more_would_make_hopefu
     scores: list[Score], wrong: int, right: int
 ) -> None:
     pool = {WRONG: wrong, RIGHT: right}
-    kept, early = survivors(scores, pool), survivors(scores, pool, early=True)
+    kept, early = select_survivors(scores, pool), select_survivors(scores, pool, early=True)
     assert early[: len(kept)] == kept
     assert len(set(early)) == len(early) <= max(FEWEST, len(kept))
     for i in early[len(kept) :]:
@@ -172,7 +172,7 @@ def test_an_edit_that_happens_to_win_nothing_at_first_may_still_win_the_race() -
 
 
 def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
-    assert survivors([*[scored(32, 4.0, 0.0)] * 4, scored(32, 20.0, 10.0)], {WRONG: 50, RIGHT: 50}) == [0, 1, 2, 4]
+    assert select_survivors([*[scored(32, 4.0, 0.0)] * 4, scored(32, 20.0, 10.0)], {WRONG: 50, RIGHT: 50}) == [0, 1, 2, 4]
 
 
 # The race
@@ -180,7 +180,7 @@ def test_the_broad_edit_of_most_gain_goes_on_behind_careful_ones() -> None:
 
 @given(races(), SIZES)
 def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_them(
-    made: tuple[list[Kind], list[list[float]]], chunk: int
+    made: tuple[list[TicketKind], list[list[float]]], chunk: int
 ) -> None:
     kinds, gains = made
     outcome = run(kinds, gains, chunk)
@@ -199,19 +199,19 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
 
 
 @given(races(), SIZES)
-def test_what_a_race_costs_is_bounded(made: tuple[list[Kind], list[list[float]]], size: int) -> None:
+def test_what_a_race_costs_is_bounded(made: tuple[list[TicketKind], list[list[float]]], size: int) -> None:
     """Halved after each chunk, rounding up, down to ``FEWEST``."""
     kinds, gains = made
     seen = [score.seen for score in run(kinds, gains, size).scores]
     most, begun = len(gains), 0
     assert max(seen) <= LAPS * size
-    for chunk in chunks(kinds, size)[:LAPS]:
+    for chunk in cut_chunks(kinds, size)[:LAPS]:
         assert sum(count > begun for count in seen) <= most
         most, begun = max(FEWEST, -(-most // 2)), begun + len(chunk)
 
 
 @given(races(most=4), st.integers(0, 3))
-def test_an_edit_that_changes_nothing_is_never_ranked(made: tuple[list[Kind], list[list[float]]], place: int) -> None:
+def test_an_edit_that_changes_nothing_is_never_ranked(made: tuple[list[TicketKind], list[list[float]]], place: int) -> None:
     kinds, gains = made
     gains[place % len(gains)] = [0.0] * len(kinds)
     assert place % len(gains) not in run(kinds, gains).ranked

@@ -14,9 +14,9 @@ from stageb.guidance.reflection.conditions import (
     MOST_CHARS,
     Condition,
     Reading,
-    conditions,
-    number,
-    read,
+    find_conditions,
+    parse_number,
+    parse_summaries,
 )
 from stageb.untrusted.clean_text import text_fault
 
@@ -46,25 +46,25 @@ from stageb.untrusted.clean_text import text_fault
     ],
 )
 def test_pairs_are_told_from_words_by_punctuation(summary: str, pairs: dict[str, str], words: str) -> None:
-    found = read((summary,))
+    found = parse_summaries((summary,))
     assert found.pairs == pairs
     assert found.words == set(words.split())
 
 
 def test_summaries_are_read_together() -> None:
-    assert read(("a: b", "leak; c: d")) == Reading({"a": "b", "c": "d"}, frozenset({"leak"}))
+    assert parse_summaries(("a: b", "leak; c: d")) == Reading({"a": "b", "c": "d"}, frozenset({"leak"}))
 
 
 @given(st.lists(TEXTS, max_size=3))
 def test_any_text_can_be_read_and_what_is_read_fits_on_a_line(summaries: list[str]) -> None:
-    found = read(tuple(summaries))
+    found = parse_summaries(tuple(summaries))
     for text in (*found.pairs, *found.pairs.values()):
         assert not text_fault(text)
         assert len(text) <= MOST_CHARS
     for word in found.words:
         assert 1 < len(word) <= MOST_CHARS
         assert len(word.splitlines()) == len(word.split()) == 1
-    assert conditions([found, found]) == dict.fromkeys(conditions([found]), 3)
+    assert find_conditions([found, found]) == dict.fromkeys(find_conditions([found]), 3)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def test_long_hostile_texts_are_read_at_once(part: str) -> None:
     long = part * (100_000 // len(part))
     with within(5.0):
         for text in (long, f"{long}a", f"a{long}b", f"a: b{long}c", f"a{long}: b", f"a is{long}b:"):
-            read((text,))
+            parse_summaries((text,))
 
 
 # Conditions, against the plain statement of each
@@ -142,9 +142,9 @@ def plainly(condition: Condition, each: Reading) -> bool:
         case "among":
             return own in (condition.value, condition.other)
         case "above":
-            return (number(own) or 0.0) > (number(condition.value) or 0.0)
+            return (parse_number(own) or 0.0) > (parse_number(condition.value) or 0.0)
         case "below":
-            return (number(own) or 0.0) < (number(condition.value) or 0.0)
+            return (parse_number(own) or 0.0) < (parse_number(condition.value) or 0.0)
     if condition.value not in pairs:
         return False
     other = pairs[condition.value]
@@ -154,14 +154,14 @@ def plainly(condition: Condition, each: Reading) -> bool:
         case "differs":
             return own != other
         case "over":
-            return (number(own) or 0.0) > (number(other) or 0.0)
+            return (parse_number(own) or 0.0) > (parse_number(other) or 0.0)
         case _:
-            return (number(own) or 0.0) < (number(other) or 0.0)
+            return (parse_number(own) or 0.0) < (parse_number(other) or 0.0)
 
 
 @given(READINGS)
 def test_a_condition_holds_where_its_words_say(readings: list[Reading]) -> None:
-    found = conditions(readings)
+    found = find_conditions(readings)
     for condition, mask in found.items():
         assert mask == sum(plainly(condition, each) << place for place, each in enumerate(readings)), condition
     assert {(c.name, c.value) for c in found if c.kind == "is"} == {pair for each in readings for pair in each.pairs.items()}
@@ -177,17 +177,17 @@ def of_kind(found: Mapping[Condition, int], *kinds: str) -> set[Condition]:
 
 
 def test_limits_are_sought_where_all_values_are_numbers_and_values_joined_where_they_are_not() -> None:
-    numbers, words = conditions(column(["1", "2", "3"])), conditions(column(["1", "2", "x"]))
+    numbers, words = find_conditions(column(["1", "2", "3"])), find_conditions(column(["1", "2", "x"]))
     assert len(of_kind(numbers, "above", "below")) == 6
     assert of_kind(numbers, "among") == of_kind(words, "above", "below") == set()
     assert len(of_kind(words, "among")) == 3
-    assert of_kind(conditions(column(["1", "2"])), "above", "below", "among") == set()  # nothing that is does not say
-    assert of_kind(conditions(column(list("abcdefgh"))), "among") == set()  # names, rather
+    assert of_kind(find_conditions(column(["1", "2"])), "above", "below", "among") == set()  # nothing that is does not say
+    assert of_kind(find_conditions(column(list("abcdefgh"))), "among") == set()  # names, rather
 
 
 @given(st.lists(st.integers(-50, 50), min_size=3, max_size=60, unique=True))
 def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: list[int]) -> None:
-    found = of_kind(conditions(column([f"{value} mm" for value in values])), "above")
+    found = of_kind(find_conditions(column([f"{value} mm" for value in values])), "above")
     limits = sorted(int(condition.value.removesuffix(" mm")) for condition in found)
     assert set(limits) <= set(values)
     assert len(limits) == min(LIMITS, len(values))
@@ -198,25 +198,25 @@ def test_limits_are_written_as_tickets_have_them_and_are_spread_evenly(values: l
 
 def test_of_several_ways_to_write_a_limit_one_is_taken_whatever_the_order() -> None:
     values = ["1", "1.0", "1 mm", "2", "3"]
-    assert set(conditions(column(values))) == set(conditions(column(values[::-1])))
-    assert len(of_kind(conditions(column(values)), "above")) == 3
+    assert set(find_conditions(column(values))) == set(find_conditions(column(values[::-1])))
+    assert len(of_kind(find_conditions(column(values)), "above")) == 3
 
 
 def test_names_are_compared_where_they_have_values_in_common() -> None:
     apart = [Reading({"a": "1", "b": "x"}, frozenset()), Reading({"a": "2", "b": "y"}, frozenset())]
     alike = [Reading({"a": "x", "b": "x"}, frozenset()), Reading({"a": "y", "b": "x"}, frozenset())]
-    assert of_kind(conditions(apart), "equals", "differs") == set()
-    assert of_kind(conditions(alike), "equals", "differs", "over", "under") == set()  # one value in common is a chance
+    assert of_kind(find_conditions(apart), "equals", "differs") == set()
+    assert of_kind(find_conditions(alike), "equals", "differs", "over", "under") == set()  # one value in common is a chance
     alike.append(Reading({"a": "x", "b": "y"}, frozenset()))
-    assert conditions(alike)[Condition("equals", "a", "b")] == 0b001
-    assert conditions(alike)[Condition("differs", "a", "b")] == 0b110
-    assert of_kind(conditions(alike), "over", "under") == set()
+    assert find_conditions(alike)[Condition("equals", "a", "b")] == 0b001
+    assert find_conditions(alike)[Condition("differs", "a", "b")] == 0b110
+    assert of_kind(find_conditions(alike), "over", "under") == set()
 
 
 @given(READINGS, st.data())
 def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(readings))))
-    masks, mixed = conditions(readings), conditions([readings[place] for place in order])
+    masks, mixed = find_conditions(readings), find_conditions([readings[place] for place in order])
     assert set(masks) == set(mixed)
     for condition, mask in masks.items():
         assert mixed[condition] == sum((mask >> place & 1) << now for now, place in enumerate(order))
@@ -226,9 +226,9 @@ def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.
     ("value", "wanted"), [("3", 3.0), ("-2.5 kg", -2.5), ("3-4", 3.0), ("kg 3", None), ("", None), (".5", None), ("1.", 1.0)]
 )
 def test_a_number_is_what_a_value_begins_with(value: str, wanted: float | None) -> None:
-    assert number(value) == wanted
+    assert parse_number(value) == wanted
 
 
 @pytest.mark.parametrize("value", NASTY)
 def test_no_value_breaks_numbers(value: str) -> None:
-    number(value[:MOST_CHARS])
+    parse_number(value[:MOST_CHARS])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stageb.guidance.reflection.conditions import Condition, conditions, read, reading
-from stageb.guidance.reflection.evidence import CLASS, NOTHING, PURE, Clue, Evidence, evidence
+from stageb.guidance.reflection.conditions import Condition, find_conditions, parse_summaries, reading
+from stageb.guidance.reflection.evidence import CLASS, NOTHING, PURE, Clue, Evidence, find_evidence
 from stageb.guidance.types import Ticket, Verdict
 
 MOST = 12
@@ -89,7 +89,7 @@ def sides(drawn: list[tuple[str, bool]]) -> tuple[list[Ticket], list[Ticket]]:
 @given(SIDES, st.integers(0, 15))
 def test_what_is_counted_is_so_and_each_clue_tells_something_new(drawn: list[tuple[str, bool]], most: int) -> None:
     wrong, right = sides(drawn)
-    counted = evidence(wrong, right, most)
+    counted = find_evidence(wrong, right, most)
     if not most or not wrong:
         assert counted == NOTHING
         return
@@ -109,32 +109,32 @@ def test_what_is_counted_is_so_and_each_clue_tells_something_new(drawn: list[tup
                 continue  # what compares two names hides nothing plain
             assert len(before & which[place]) <= 0.8 * len(before | which[place])
             assert not (errors <= before and earlier.right <= clue.right)  # no line that an earlier one makes idle
-    assert evidence(wrong, right, most + 5).clues[:most] == counted.clues
+    assert find_evidence(wrong, right, most + 5).clues[:most] == counted.clues
 
 
 @given(SIDES, st.randoms(use_true_random=False))
 def test_the_order_of_tickets_does_not_matter(drawn: list[tuple[str, bool]], chance: Random) -> None:
     wrong, right = sides(drawn)
-    counted = evidence(wrong, right, MOST)
+    counted = find_evidence(wrong, right, MOST)
     chance.shuffle(wrong)
     chance.shuffle(right)
-    assert evidence(wrong, right, MOST) == counted
+    assert find_evidence(wrong, right, MOST) == counted
 
 
 @given(SIDES)
 def test_names_groups_and_labels_are_no_evidence(drawn: list[tuple[str, bool]]) -> None:
     wrong, right = sides(drawn)
     renamed = [replace(each, group_id=f"{n} rust leak", label="pass") for n, each in enumerate(wrong)]
-    assert evidence(renamed, right, MOST) == evidence(wrong, right, MOST)
+    assert find_evidence(renamed, right, MOST) == find_evidence(wrong, right, MOST)
 
 
 def test_of_nothing_there_is_no_evidence() -> None:
     some = [ticket(n, "a: b") for n in range(9)]
-    assert evidence([], some, MOST) == evidence(some, some, 0) == NOTHING
-    assert evidence(some, some, MOST) == Evidence(9, 9, ())  # what all have sets nothing apart
-    assert evidence([ticket(0, "a: b")], some, MOST).clues == ()  # nor does what one has
-    assert evidence([ticket(n, "") for n in range(9)], some, MOST).clues == ()
-    assert evidence(some, [], MOST) == Evidence(9, 0, (Clue((Condition("is", "a", "b"),), 9, 0),))
+    assert find_evidence([], some, MOST) == find_evidence(some, some, 0) == NOTHING
+    assert find_evidence(some, some, MOST) == Evidence(9, 9, ())  # what all have sets nothing apart
+    assert find_evidence([ticket(0, "a: b")], some, MOST).clues == ()  # nor does what one has
+    assert find_evidence([ticket(n, "") for n in range(9)], some, MOST).clues == ()
+    assert find_evidence(some, [], MOST) == Evidence(9, 0, (Clue((Condition("is", "a", "b"),), 9, 0),))
 
 
 # What is found
@@ -164,7 +164,7 @@ def test_a_planted_rule_is_found_among_noise(name: str, seed: int) -> None:
     rule = PLANTED[name]
     wrong = [each for each in made if holds(rule, each) or chance.random() < 0.02]
     right = [each for each in made if each not in wrong]
-    counted = evidence(wrong, right, MOST)
+    counted = find_evidence(wrong, right, MOST)
     best = [{each.group_id for each in made if holds(clue.conditions, each)} for clue in counted.clues[:3]]
     meant = {each.group_id for each in made if holds(rule, each)}
     closest = max(best, key=lambda found: len(found & meant) / len(found | meant))
@@ -177,7 +177,7 @@ def test_two_rules_are_both_found(seed: int) -> None:
     made = world(seed)
     one, other = PLANTED["a value and another"], PLANTED["a word and a value"]
     wrong = [each for each in made if holds(one, each) or holds(other, each)]
-    found = told(evidence(wrong, [each for each in made if each not in wrong], MOST))[:4]
+    found = told(find_evidence(wrong, [each for each in made if each not in wrong], MOST))[:4]
     assert frozenset((c.kind, c.name, c.value) for c in one) in found
     assert frozenset((c.kind, c.name, c.value) for c in other) in found
 
@@ -187,7 +187,7 @@ def test_a_condition_is_joined_only_where_it_tells_more() -> None:
     made = world(5)
     rule = PLANTED["a value"]
     wrong = [each for each in made if holds(rule, each)]
-    counted = evidence(wrong, [each for each in made if each not in wrong], MOST)
+    counted = find_evidence(wrong, [each for each in made if each not in wrong], MOST)
     assert told(counted) == [frozenset({("is", "a1", "y")})]
 
 
@@ -195,7 +195,7 @@ def test_a_condition_that_halves_what_a_rule_catches_is_not_joined_for_the_few_t
     made = world(5, 600)
     chance, rule = Random("spared"), PLANTED["a value"]
     wrong = [each for each in made if holds(rule, each) and chance.random() < 0.95]
-    counted = evidence(wrong, [each for each in made if each not in wrong], MOST)
+    counted = find_evidence(wrong, [each for each in made if each not in wrong], MOST)
     assert told(counted)[0] == frozenset({("is", "a1", "y")})
     assert not [joined for joined in told(counted) if len(joined) > 1 and ("is", "a1", "y") in joined]
 
@@ -203,9 +203,9 @@ def test_a_condition_that_halves_what_a_rule_catches_is_not_joined_for_the_few_t
 def test_of_clues_for_nearly_the_same_tickets_one_is_listed() -> None:
     wrong = [ticket(n, *["a: x"] * (n < 10), *["b: y"] * (n > 0)) for n in range(11)]
     right = [ticket(n, "c: z") for n in range(20, 40)]
-    assert told(evidence(wrong, right, MOST)) == [frozenset({("is", "a", "x")})]  # nine of eleven are the same
+    assert told(find_evidence(wrong, right, MOST)) == [frozenset({("is", "a", "x")})]  # nine of eleven are the same
     wrong = [ticket(n, *["a: x"] * (n < 7), *["b: y"] * (n > 3)) for n in range(11)]
-    assert len(evidence(wrong, right, MOST).clues) == 2
+    assert len(find_evidence(wrong, right, MOST).clues) == 2
 
 
 def test_of_one_name_no_two_conditions_say_which_values_it_may_have() -> None:
@@ -213,20 +213,20 @@ def test_of_one_name_no_two_conditions_say_which_values_it_may_have() -> None:
     values = [COLOURS[n % 3] for n in range(60)]
     made = [ticket(n, f"colour: {colour}", " ".join(f"word{n}x{k}" for k in range(40))) for n, colour in enumerate(values)]
     wrong = [each for each, colour in zip(made, values, strict=True) if colour == "red"]
-    counted = evidence(wrong, [each for each in made if each not in wrong], MOST)
+    counted = find_evidence(wrong, [each for each in made if each not in wrong], MOST)
     assert counted.clues[0] == Clue((Condition("is", "colour", "red"),), 20, 0)
 
 
 def test_of_words_that_say_the_same_the_longest_is_listed() -> None:
     wrong = [ticket(n, f"{n}管子漏油") for n in range(5)]
-    assert told(evidence(wrong, [ticket(n, "正常") for n in range(9, 14)], MOST)) == [{("mentions", "", "管子漏油")}]
+    assert told(find_evidence(wrong, [ticket(n, "正常") for n in range(9, 14)], MOST)) == [{("mentions", "", "管子漏油")}]
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_conditions_that_tell_as_much_the_order_is_theirs_by_name(order: int) -> None:
     wrong = [ticket(0, "b: y; a: x"), *(ticket(n, "a: x; b: y") for n in range(1, 6))][::order]
     right = [ticket(n, "a: x; b: z" if n % 2 else "a: w; b: y") for n in range(10, 22)]
-    (clue,) = evidence(wrong, right, MOST).clues
+    (clue,) = find_evidence(wrong, right, MOST).clues
     assert clue == Clue((Condition("is", "a", "x"), Condition("is", "b", "y")), 6, 0)
 
 
@@ -234,14 +234,14 @@ def test_of_labels_drawn_at_random_nothing_looks_proven() -> None:
     """Chernoff's exponent of the best single clue, less the log of how many there are, exceeds 3 by chance in 5 % of all
     runs at most."""
     made = world(7, 200)
-    singles = len(conditions([reading(each) for each in made]))
+    singles = len(find_conditions([reading(each) for each in made]))
     proven = 0
     for run in range(40):
         chance = Random(f"noise {run}")
         wrong = [each for each in made if chance.random() < 0.3]
         right = [each for each in made if each not in wrong]
         share = max(PURE, len(wrong) / len(made))
-        for clue in evidence(wrong, right, MOST).clues:
+        for clue in find_evidence(wrong, right, MOST).clues:
             n = clue.wrong + clue.right
             told_ = clue.wrong * log(clue.wrong / (n * share))
             told_ += clue.right * log(clue.right / (n * (1 - share))) if clue.right else 0.0
@@ -253,9 +253,9 @@ def test_of_labels_drawn_at_random_nothing_looks_proven() -> None:
 def test_any_text_can_be_counted(texts: list[str], cut: int) -> None:
     assume(cut < len(texts))
     made = [ticket(n, text) for n, text in enumerate([*texts, *texts])]
-    counted = evidence(made[:cut], made[cut:], MOST)
+    counted = find_evidence(made[:cut], made[cut:], MOST)
     assert all(clue.wrong <= cut and clue.right <= len(made) - cut for clue in counted.clues)
     for clue in counted.clues:
         for each in clue.conditions:
-            masks = conditions([read((text,)) for text in (*texts, *texts)])
+            masks = find_conditions([parse_summaries((text,)) for text in (*texts, *texts)])
             assert each in masks

@@ -10,18 +10,18 @@ from stageb.engines.protocol import Completion, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import WORDS, Case, ordered_cases
 from stageb.guidance.questions import answer_all
-from stageb.guidance.reflection.evidence import evidence
+from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.reflect import (
     Kind,
     Reflection,
     case_of,
-    decided_by,
-    distinct,
-    eligible,
+    choose_cases,
+    deciding_rule,
     is_right,
-    look,
+    merge_equal,
     of_kind,
     reflect,
+    why_ineligible,
 )
 from stageb.guidance.types import Answers, Guidance, Operation, Proposal, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream
@@ -77,9 +77,9 @@ def test_right_means_matching_with_agreement() -> None:
 
 
 def test_tickets_without_errors_can_not_teach() -> None:
-    assert eligible([case("a", "pass"), case("b", "fail")]) == "all right with high agreement"
-    assert eligible([]) == "no ticket was judged"
-    assert eligible([case("a", "pass"), case("b", "fail", right=False)]) == ""
+    assert why_ineligible([case("a", "pass"), case("b", "fail")]) == "all right with high agreement"
+    assert why_ineligible([]) == "no ticket was judged"
+    assert why_ineligible([case("a", "pass"), case("b", "fail", right=False)]) == ""
 
 
 # Which cases
@@ -102,7 +102,7 @@ def test_the_rule_that_decided_is_the_last_that_a_reason_names() -> None:
         "": "",
         None: "",  # not asked for one
     }.items():
-        assert decided_by(case("a", "fail", reason=reason), two) == rule, reason
+        assert deciding_rule(case("a", "fail", reason=reason), two) == rule, reason
 
 
 @given(CASES, st.sampled_from(["pass", "fail"]), st.sampled_from(["", "G1"]))
@@ -110,18 +110,18 @@ def test_a_kind_of_error_is_a_label_and_where_a_rule_is_to_be_mended_its_tickets
     judged: list[Case], label: Verdict, rule: str
 ) -> None:
     errors, contrast = of_kind(judged, (label, rule), GUIDANCE)
-    there = [each for each in judged if not rule or decided_by(each, GUIDANCE) == rule]
+    there = [each for each in judged if not rule or deciding_rule(each, GUIDANCE) == rule]
     assert errors == [each for each in there if (each.right, each.ticket.label == label) == (False, True)]
     assert contrast == [each for each in there if (each.right, each.ticket.label == label) == (True, False)]
 
 
 @given(CASES, st.integers(1, 9), st.integers(0, 99))
 def test_cases_show_one_kind_of_error_and_its_contrast(judged: list[Case], most: int, key: int) -> None:
-    kind, cases = look(judged, GUIDANCE, most, key)
-    assert bool(cases) == (eligible(judged) == "")
+    kind, cases = choose_cases(judged, GUIDANCE, most, key)
+    assert bool(cases) == (why_ineligible(judged) == "")
     if not cases:
         return
-    assert (kind, cases) == look(judged, GUIDANCE, most, key)
+    assert (kind, cases) == choose_cases(judged, GUIDANCE, most, key)
     assert cases == ordered_cases(cases)
     assert len(cases) <= most
     assert len({each.ticket.key for each in cases}) == len(cases)
@@ -135,12 +135,12 @@ def test_cases_show_one_kind_of_error_and_its_contrast(judged: list[Case], most:
     assert len(right) == min(len(contrast), most - min(len(errors), max(1, most // 2)))
     if kind[1]:  # one error of a rule says nothing of it
         assert len(errors) >= 2
-        assert {decided_by(each, GUIDANCE) for each in cases} == {kind[1]} == {"G1"}
+        assert {deciding_rule(each, GUIDANCE) for each in cases} == {kind[1]} == {"G1"}
 
 
 def kinds(judged: list[Case]) -> Counter[Kind]:
     """Of 2000 answers, how many look at each kind of error."""
-    return Counter(look(judged, GUIDANCE, 2, stream("share", n))[0] for n in range(2000))
+    return Counter(choose_cases(judged, GUIDANCE, 2, stream("share", n))[0] for n in range(2000))
 
 
 def test_kinds_of_error_come_in_their_shares() -> None:
@@ -156,7 +156,7 @@ def test_half_of_the_answers_that_meet_errors_of_a_rule_mend_it() -> None:
 
 
 def test_every_error_gets_its_turn() -> None:
-    seen = {each.ticket.key for n in range(200) for each in look(MANY, GUIDANCE, 4, stream("turn", n))[1]}
+    seen = {each.ticket.key for n in range(200) for each in choose_cases(MANY, GUIDANCE, 4, stream("turn", n))[1]}
     assert len(seen) == 60
 
 
@@ -237,7 +237,7 @@ def test_evidence_to_mend_a_rule_is_counted_between_tickets_that_it_decided() ->
     assert {each.rule for each in shown} == {"", "G1"}
     for each in shown:
         errors, contrast = of_kind(judged, ("pass", each.rule), GUIDANCE)
-        wanted = evidence([one.ticket for one in errors], [one.ticket for one in contrast], CONFIG.evidence)
+        wanted = find_evidence([one.ticket for one in errors], [one.ticket for one in contrast], CONFIG.evidence)
         assert each.evidence == wanted
         assert (each.evidence.wrong, each.evidence.right) == ((9, 9) if each.rule else (9, 18))
         assert len(each.evidence.clues) == 1
@@ -271,4 +271,4 @@ def test_equal_edits_are_one_whatever_their_reasons_and_order() -> None:
         Proposal(6, "", (replace(merge, merged_from=("G2", "G1")),), ()),
         Proposal(7, "", (replace(add, text="Fail if c is e."),), ()),
     ]
-    assert distinct(made) == [(made[1], 2), (made[2], 2), (made[5], 2), (made[7], 1)]
+    assert merge_equal(made) == [(made[1], 2), (made[2], 2), (made[5], 2), (made[7], 1)]

@@ -15,7 +15,7 @@ from lab.bench.learning import cells, classic, clues, missions
 from lab.bench.learning.cells import Cell, Place
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.prompts import clue_text
-from stageb.guidance.reflection.conditions import conditions, reading
+from stageb.guidance.reflection.conditions import find_conditions, reading
 from stageb.guidance.types import Ticket, Verdict
 
 
@@ -35,14 +35,14 @@ TEXTS = st.lists(TEXT, min_size=4, max_size=12)
 @given(TEXTS)
 def test_a_condition_holds_for_a_ticket_exactly_where_the_count_says_so(texts: Sequence[str]) -> None:
     readings = [reading(ticket(n, text)) for n, text in enumerate(texts)]
-    for condition, mask in conditions(readings).items():
+    for condition, mask in find_conditions(readings).items():
         assert [clues.holds(read, condition) for read in readings] == [bool(mask >> n & 1) for n in range(len(texts))]
 
 
 @given(TEXTS)
 def test_a_clue_as_a_prompt_shows_it_holds_where_its_conditions_do(texts: Sequence[str]) -> None:
     readings = [reading(ticket(n, text)) for n, text in enumerate(texts)]
-    found = list(conditions(readings).items())
+    found = list(find_conditions(readings).items())
     for (one, mask), (other, mask_too) in pairwise(found):
         said = [clues.says(clue_text([one, other], ENGLISH), read) for read in readings]
         assert said == [bool((mask & mask_too) >> n & 1) for n in range(len(texts))]
