@@ -76,7 +76,7 @@ def parted(image: str) -> tuple[str, View]:
 
 
 class Views(ImageInputs):
-    """Eyes that know views. They keep images decoded, and cut into patches: files are taken not to change."""
+    """Image inputs that know views. They keep images decoded, and cut into patches: files are taken not to change."""
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
         super().__init__(model, process, pixels)
@@ -96,11 +96,11 @@ class Views(ImageInputs):
             self._cutting(name)
 
     def _cut(self, names: Sequence[int]) -> list[Tensor]:
-        """See ``Eyes``."""
+        """See ``ImageInputs``."""
         return [each.done.result() for each in [self._cutting(name) for name in names]]
 
     def _numbers(self, patches: Tensor) -> Tensor:
-        """See ``Eyes``."""
+        """See ``ImageInputs``."""
         return self._plain.numbers(patches) if self._plain else patches
 
     def _cutting(self, name: int) -> Cut:

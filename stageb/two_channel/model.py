@@ -83,7 +83,7 @@ class Detector:
         return Prompt("", self.words, (image,))
 
     def prompt_ids(self, image: str) -> Ids:
-        """The same as ids, the picture's as ``Eyes`` names it. Raises ``PictureError``."""
+        """The same as ids, the picture's as ``ImageInputs`` names it. Raises ``PictureError``."""
         shared, own = self.chat.encode(self.prompt(image))
         return shared + self.eyes.ids((image,)) + own
 
