@@ -6,6 +6,7 @@ Run it from a checkout's root. It imports ``stageb``, which never imports it (``
 - ``demo``: makes the demo's tickets (``stageb/demo/tickets.jsonl``): ``python -m lab.demo.make``
 - ``bench``: speed, and what engines are beside it: ``bin/bench rollout``, ``scale``, ``gate``, ``precision``
 - ``bench/learning``: learning, and the loop's peers beside it: ``bin/bench learn``, ``noise``, ``power``
+- ``notes``: what was measured and tried, with date and command
 
 ``lab/X`` is tested by ``tests/lab/X``.
 """

@@ -82,7 +82,7 @@ class Packed:
         self._fused: dict[Any, Callable[..., Any]] | None = None
 
     def batches(self, rows: Sequence[Row]) -> Iterator[list[int]]:
-        """Places in ``rows`` by growing length, rows of one prompt together, in batches that fit into memory."""
+        """Yield places in ``rows`` by growing length, rows of one prompt together, in batches that fit into free memory."""
         free = self._free_bytes()
         per_token = self._layers * 2 * self._like[0, :, 0].nbytes
         per_row = self._vocabulary * (self._like.element_size() + 2)  # logits, and what is made of them
@@ -111,7 +111,10 @@ class Packed:
         return int(MEMORY * (free // grain * grain))
 
     def answers(self, shared: Ids, stems: list[Stem] | None, rows: list[Row], told: OnAnswer | None = None) -> list[Answer]:
-        """Answers to one batch that fits, rows of one prompt standing together; ``told`` is called as each has ended."""
+        """Decode a batch that fits into memory, in which rows of one prompt stand together: their answers, in order.
+
+        ``told`` is called as each has ended. Raises ``EngineError`` where the model's logits are not numbers.
+        """
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # so that what other batches left in pieces is no loss to this one's stores
         prompts = list(dict.fromkeys(row.own for row in rows))
@@ -152,14 +155,14 @@ class Packed:
         return [answer.answer() for answer in answers]
 
     def scores(self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]) -> list[tuple[float, ...]]:
-        """Scores of one batch."""
+        """For each choice of a batch, log p(answer | prompt) in nats of each of its answers: the sum over its tokens."""
         each = self.chances(shared, stems, choices)
         numbers = iter(torch.stack([part.sum() for part in each]).tolist())
         return [tuple(next(numbers) for _ in choice.answers) for choice in choices]
 
     def chances(self, shared: Ids, stems: list[Stem] | None, choices: list[ScoreRequest]) -> Sequence[Tensor]:
-        """The log-probability of every token of every answer, a tensor an answer, all choices' one after the other. Where
-        answers differ in their last token alone, a prompt is read once for all of them."""
+        """Log-probabilities in nats of every token of every answer: a float32 tensor (tokens,) per answer, all choices' one
+        after the other. Where answers differ in their last token alone, a prompt is read once for all of them."""
         texts: list[Ids] = []
         keep: list[int] = []
         asked: list[tuple[int, Ids]] = []  # for each answer: which text ends before its last token, and its ids

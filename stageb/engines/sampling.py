@@ -142,13 +142,14 @@ def _below(target: Tensor, cumulative: Tensor) -> Tensor:
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
-    """``logits`` with those of ``seen`` tokens made less likely by the factor ``penalty`` (rows,)."""
+    """``logits`` (rows, vocabulary), those of ``seen`` tokens divided by ``penalty`` (rows,) if positive, multiplied by it
+    if negative (the repetition penalty of CTRL, arXiv 1909.05858)."""
     factor = penalty[:, None]
     return torch.where(seen, torch.where(logits < 0, logits * factor, logits / factor), logits)
 
 
 def probabilities(logits: Tensor, settings: Settings) -> Tensor:
-    """The distribution that each row draws from, (rows, vocabulary): 0 where cut; not scaled to 1 after top-p."""
+    """softmax(logits / temperature), (rows, vocabulary), 0 where top-k or top-p cuts; not scaled to 1 after top-p."""
     # Taking the maximum off first keeps a temperature near 0 from overflowing.
     scaled = (logits - logits.amax(-1, keepdim=True)) / settings.temperature[:, None]
     if settings.largest_k:

@@ -63,3 +63,11 @@ def test_what_the_program_says_to_read_is_there() -> None:
         path, _, heading = link.partition("#")
         assert (ROOT / path).exists(), link
         assert not heading or heading in anchors(ROOT / path), link
+
+
+def test_the_map_of_the_house_names_files_that_are_there() -> None:
+    rows = re.findall(r"^\| `(stageb/\w+)/`(.*)$", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows
+    for folder, row in rows:
+        for name in re.findall(r"`([\w/]+(?:\.py|/))`", row):
+            assert list((ROOT / folder).rglob(name.rstrip("/"))), f"{folder}: {name}"
