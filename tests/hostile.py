@@ -39,9 +39,9 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError, ConfigError, EngineError, InputError, StagebError, shown
 from stageb.guidance.config import LoopConfig, ReflectionConfig
-from stageb.guidance.files.artifacts import proposal_entry
-from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, to_json
-from stageb.guidance.files.tickets import read
+from stageb.guidance.files.artifacts import make_proposal_entry
+from stageb.guidance.files.guidance_file import from_json, load_seed, make_neutral, to_json
+from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import (
     WORDS,
     Case,
@@ -246,7 +246,7 @@ def check_guidance(guidance: Guidance) -> None:
     assert numbers == sorted(set(numbers))
     assert guidance.next_number > numbers[-1]
     assert not any(text_fault(rule.text) for rule in guidance.rules)
-    content = json.loads(disk.encoded(disk.json_text(to_json(guidance))))
+    content = json.loads(disk.encode(disk.json_text(to_json(guidance))))
     assert from_json(content, "guidance.json") == {guidance.mission: guidance}
     assert len(f".guidance-{guidance.step:06d}.json{disk.UNFINISHED}") < 100
 
@@ -301,12 +301,12 @@ def meet_tickets(data: bytes) -> bool:
     path.write_bytes(data)
     strict: list[Ticket] | None = None
     try:
-        strict, none = read([path], "error")
+        strict, none = read_tickets([path], "error")
         assert none == []
     except BadInputError as error:
         check_message(error, path)
     try:
-        kept, aside = read([path], "skip")
+        kept, aside = read_tickets([path], "skip")
     except BadInputError as error:
         check_message(error, path)
         assert strict is None
@@ -317,9 +317,9 @@ def meet_tickets(data: bytes) -> bool:
     assert len(kept) + len(bad) == sum(bool(line.strip()) for line in lines)
     assert all(raw == lines[line - 1].decode("utf-8", "backslashreplace") for line, raw in bad.items())
     path.write_bytes(b"\n".join(line for place, line in enumerate(lines, 1) if place not in bad))
-    assert read([path], "error") == (kept, [])
+    assert read_tickets([path], "error") == (kept, [])
     for ticket in kept:
-        guidance = neutral(ticket.mission, WORDS["en"])
+        guidance = make_neutral(ticket.mission, WORDS["en"])
         check_guidance(guidance)
         check_prompts(guidance, [ticket])
     return strict is not None
@@ -491,7 +491,7 @@ def meet_config(line: Line) -> bool:
             assert run(["fit", *line.arguments]) == 0
             config, resolved = called.pop()
             assert isinstance(config, LoopConfig)
-            disk.encoded(disk.json_text(asdict(config))).decode("utf-8")
+            disk.encode(disk.json_text(asdict(config))).decode("utf-8")
             Path("resolved.yaml").write_bytes(resolved.encode("utf-8"))
             assert run(["fit", "--config", "resolved.yaml"]) == 0
             assert called.pop() == (config, resolved)
@@ -634,7 +634,7 @@ def meet_reflection(asked: Asked) -> bool:
     assert (proposal.index, proposal.text) == (2, asked.text)
     assert all(refusal.reason and "\n" not in refusal.reason for refusal in proposal.refusals)
     check_refusals(asked.text, len(proposal.operations), [refusal.raw for refusal in proposal.refusals])
-    (row,) = disk.json_lines([asdict(proposal_entry(proposal))]).decode("utf-8").splitlines()
+    (row,) = disk.json_lines([asdict(make_proposal_entry(proposal))]).decode("utf-8").splitlines()
     assert json.loads(row)["text"] == joined(asked.text)
     after = apply(before, proposal.operations, "R1")
     check_guidance(after)
@@ -1153,7 +1153,7 @@ def meet_images(made: Handed) -> bool:
     path = place / "t.jsonl"
     with watched():
         try:
-            tickets, _ = read([path], "error", use_images=True if made.command == "true" else "instead")
+            tickets, _ = read_tickets([path], "error", use_images=True if made.command == "true" else "instead")
             for name in (name for ticket in tickets for _, name in (ticket.images.files if ticket.images else ())):
                 assert Path(name).is_relative_to(place)
                 pictures.examined(name)

@@ -13,8 +13,8 @@ from stageb.demo import TICKETS
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Question, Request, Scorer
 from stageb.errors import ConfigError
-from stageb.guidance.files.guidance_file import neutral
-from stageb.guidance.files.tickets import read
+from stageb.guidance.files.guidance_file import make_neutral
+from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import WORDS, rollout_prompt, verdict_lines
 from stageb.job.world import World, run
 
@@ -31,11 +31,11 @@ def threads() -> Iterator[None]:
 
 def answered() -> Answered:
     """Scores and samples of the shipped model for some tickets of the demo, as a rank finds them."""
-    tickets, _ = read([TICKETS], "error")
+    tickets, _ = read_tickets([TICKETS], "error")
     words = WORDS["en"]
     lines = verdict_lines(words)
     some = tickets[: 3 * AT_ONCE]
-    prompts = [rollout_prompt(ticket, neutral(ticket.mission, words), words) for ticket in some]
+    prompts = [rollout_prompt(ticket, make_neutral(ticket.mission, words), words) for ticket in some]
     groups = [prompts[start : start + AT_ONCE] for start in range(0, len(prompts), AT_ONCE)]
     scores: list[tuple[float, ...]] = []
     samples: list[tuple[Completion, ...]] = []

@@ -33,7 +33,7 @@ from stageb.config import OutputConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance import loop
 from stageb.guidance.config import GateConfig, LoopConfig, ReflectionConfig, RunnerConfig, SamplerConfig
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.loop import guidance_for, select
@@ -186,7 +186,7 @@ def inputs_of(config: LoopConfig, tickets: Sequence[Ticket]) -> Inputs:
         "",
         [],
         split_tickets(tickets, config),
-        {"m": neutral("m", WORDS["en"])},
+        {"m": make_neutral("m", WORDS["en"])},
         {"m": budget_per_mission(GateConfig(), 1)},
     )
 

@@ -17,7 +17,7 @@ from typing import Any
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance import learning
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Tools
@@ -138,7 +138,7 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     records = recorded([tickets[i] for i in splits.studied[: config.reflection.batch_size]])
     known = (*splits.raced, *splits.tested[: 2 * config.gate.pool_size])
     merits = {tickets[i].key: float(tickets[i].label == "pass") for i in known}
-    start = MissionState(neutral("m", WORDS["en"]), budget_per_mission(GateConfig(), 1), pending=records, merits=merits)
+    start = MissionState(make_neutral("m", WORDS["en"]), budget_per_mission(GateConfig(), 1), pending=records, merits=merits)
     judged, accepted = 0, False
 
     def once() -> None:
@@ -160,7 +160,7 @@ def commit(folder: Path, missions: int, pending: int, repeats: int) -> tuple[Too
     commit.json, and of the mission's part."""
     records = recorded(made(pending))
     names = [f"mission {n}" for n in range(missions)]
-    state = State({name: MissionState(neutral(name, WORDS["en"]), pending=records) for name in names})
+    state = State({name: MissionState(make_neutral(name, WORDS["en"]), pending=records) for name in names})
     with Journal.open(folder, f"run-{missions}-{pending}", {"made": "up"}) as journal:
         for name in names:
             for file in APPENDED:

@@ -25,8 +25,8 @@ from stageb.config import require
 from stageb.demo import TICKETS
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.transformers import TINY
-from stageb.guidance.files.guidance_file import neutral
-from stageb.guidance.files.tickets import read
+from stageb.guidance.files.guidance_file import make_neutral
+from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import WORDS, rollout_prompt
 from stageb.guidance.rollout import group_size
 from stageb.seeds import bits, stream
@@ -113,14 +113,15 @@ def prompts_of(workload: Workload) -> list[Prompt]:
             Prompt(shared, _words(stream("own", workload.seed, ticket), workload.own_tokens, vocabulary))
             for ticket in range(workload.tickets)
         ]
-    tickets, _ = read([TICKETS], "error")
+    tickets, _ = read_tickets([TICKETS], "error")
     require(workload.tickets <= len(tickets), "--tickets", workload.tickets, f"the demo has {len(tickets)} tickets")
     by_mission: dict[str, list[Any]] = {}
     for ticket in tickets:
         by_mission.setdefault(ticket.mission, []).append(ticket)
     mixed = [ticket for alike in zip(*by_mission.values(), strict=False) for ticket in alike]
     return [
-        rollout_prompt(ticket, neutral(ticket.mission, WORDS["en"]), WORDS["en"]) for ticket in mixed[: workload.tickets]
+        rollout_prompt(ticket, make_neutral(ticket.mission, WORDS["en"]), WORDS["en"])
+        for ticket in mixed[: workload.tickets]
     ]
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from stageb.errors import InputError
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, taken_up
-from stageb.store.commits import committed
+from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
 
 WEIGHTS = "weights/policy.safetensors"
@@ -35,7 +35,7 @@ def with_data(config: GrowthConfig, folder: Path, given: str | None) -> GrowthCo
 
 def stored(folder: Path, config: GrowthConfig, controller: str) -> Stored:
     """What a controller needs, as last committed. Raises ``InputError`` where there is none yet, or of another shape."""
-    last = committed(folder)
+    last = read_commit(folder)
     if not last["state"]:
         raise InputError(f"{folder}: its run has committed nothing yet; wait for its first commit")
     updates = last["state"]["update"]

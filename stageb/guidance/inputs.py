@@ -11,8 +11,8 @@ from stageb.errors import BadInputError, BadLine, ConfigError
 from stageb.functions import function_named
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
-from stageb.guidance.files.guidance_file import neutral, read_guidance
-from stageb.guidance.files.tickets import BadRecord, digest, read
+from stageb.guidance.files.guidance_file import make_neutral, read_guidance
+from stageb.guidance.files.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.gate.budget import budget_per_mission, sources_of, spent_on
 from stageb.guidance.gate.decide import Choose
 from stageb.guidance.prompts import words_of
@@ -40,7 +40,7 @@ class Inputs:
 def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
     use_images = config.sampler.use_images
-    tickets, set_aside = read(config.stage_a_paths, config.on_bad_record, config.columns, use_images)
+    tickets, set_aside = read_tickets(config.stage_a_paths, config.on_bad_record, config.columns, use_images)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
     words = words_of(config.prompt)
@@ -59,10 +59,10 @@ def read_inputs(config: LoopConfig) -> Inputs:
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
     check_sealed(config, tickets, splits, seeds)
-    first = {name: seeds.get(name) or neutral(name, words) for name in missions}
+    first = {name: seeds.get(name) or make_neutral(name, words) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     return Inputs(
-        tickets, digest(tickets), set_aside, splits, first, budget, rule_named(config.selection), _own_gate(config)
+        tickets, fingerprint(tickets), set_aside, splits, first, budget, rule_named(config.selection), _own_gate(config)
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stageb.guidance import learning, progression, selection
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.files.images import looked_into
+from stageb.guidance.files.images import check_images
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.ranks import Ranks
@@ -39,7 +39,7 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
 def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs) -> int:
     """The loop, on every rank."""
     world.agree("the digest of the ticket files", inputs.digest)
-    inputs = replace(inputs, digest=inputs.digest + looked_into(world, inputs.tickets))
+    inputs = replace(inputs, digest=inputs.digest + check_images(world, inputs.tickets))
     ranks = Ranks(config, inputs.tickets, world)
     with Run(config, resolved_yaml, inputs, ranks) as run:
         if not world.lead(run.show_if_finished, fresh):

@@ -22,8 +22,8 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
     """Print the summary on standard output."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
-    console.print(table(journal, config, guidance))
-    counts = {mission: accepted(journal, learnt) for mission, learnt in guidance.items()}
+    console.print(tabulate(journal, config, guidance))
+    counts = {mission: count_accepted(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
         count, gone = counts[mission]
         edits = f"{count} accepted edit{'s' if count != 1 else ''}"
@@ -32,7 +32,7 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
     console.print("")
-    for line in spending(state, sum(count for count, _ in counts.values())):
+    for line in describe_spending(state, sum(count for count, _ in counts.values())):
         console.print(line)
     if not config.jump_reflection:
         console.print(
@@ -43,7 +43,7 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
         console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
 
 
-def table(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Table:
+def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Table:
     """Accuracy with its 95 % interval, wrong passes (fp) and wrong fails (fn) per mission and split: before learning and
     after; of an audit, as found."""
     learnt = not config.jump_reflection
@@ -56,11 +56,11 @@ def table(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
             # The final guidance may be an earlier one: the row to show is its own, not the last that was measured.
             of_final = [row for row in of_split if row["guidance_step"] == guidance[mission].step]
             if of_final:
-                drawn.add_row(Text(mission), split, *figures(of_split[0] if learnt else None, of_final[-1]))
+                drawn.add_row(Text(mission), split, *format_cells(of_split[0] if learnt else None, of_final[-1]))
     return drawn
 
 
-def figures(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
+def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:
     """The cells of one row."""
     low, high = after["acc_interval"]
     accuracy = f"{after['acc']:.1%} ({low:.0%}-{high:.0%})"
@@ -71,7 +71,7 @@ def figures(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[
     return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
 
 
-def accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
+def count_accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
     """Edits that the run accepted on the way to ``guidance``, and rules that it let go; those of an earlier run, which it
     may have started from, are not counted."""
     rows = map(parse_row, journal.rows(f"{folder(guidance.mission)}/{REFLECTION}"))
@@ -80,7 +80,7 @@ def accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
     return len(applied) - gone, gone
 
 
-def spending(state: State, edits: int) -> list[str]:
+def describe_spending(state: State, edits: int) -> list[str]:
     """What the run cost, all in all and for each of its accepted ``edits``, and what ended it."""
     spent = state.spent
     lines = [

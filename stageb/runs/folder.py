@@ -11,7 +11,7 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, JournalError
 from stageb.store import disk
-from stageb.store.commits import REMEDY, committed
+from stageb.store.commits import REMEDY, read_commit
 from stageb.store.trust import file_of
 from stageb.untrusted import strict_json
 
@@ -27,7 +27,7 @@ class RunFolder:
     @cached_property
     def commit(self) -> Mapping[str, Any]:
         """The content of commit.json, as of the first look. Raises ``JournalError``."""
-        return committed(self.path)
+        return read_commit(self.path)
 
     def committed_rows(self, file: str) -> Iterator[Row]:
         """The rows of a file of JSON Lines that the last commit covers; none of one that was never written. Rows after it

@@ -15,7 +15,7 @@ from typing import Any, Self
 import stageb
 from stageb.config import OutputConfig
 from stageb.runs.loggers import Loggers
-from stageb.store.commits import committed
+from stageb.store.commits import read_commit
 from stageb.store.journal import Journal
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
@@ -23,7 +23,7 @@ METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 def is_finished(folder: Path) -> bool:
     """Whether a run that needs nothing more lies in the folder; of whose, ``open_journal`` tells."""
-    state = committed(folder)["state"]
+    state = read_commit(folder)["state"]
     return isinstance(state, dict) and bool(state.get("finished"))
 
 

@@ -16,7 +16,7 @@ from stageb.snake.ranks import Checkpoint
 from stageb.snake.rows import VIEW, UpdateResult, row_of
 from stageb.snake.schedule import Schedule
 from stageb.snake.stored import WEIGHTS
-from stageb.store.commits import committed
+from stageb.store.commits import read_commit
 from stageb.training.run import NOT_SHAPING, LearningRun
 
 
@@ -56,7 +56,7 @@ class Run(LearningRun):
     def begin(self, fresh: bool, games: int, world_size: int) -> Start | None:
         """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is
         left to the loop and the run has begun with another number."""
-        self._games = committed(self.config.output.folder)["config"].get("games", 0)
+        self._games = read_commit(self.config.output.folder)["config"].get("games", 0)
         if self.is_finished(fresh):
             return None
         if fresh or not self._games or self.config.runner.per_rank_num_envs != "auto":

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from stageb.errors import InputError
 from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
-from stageb.store.commits import committed
+from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
 
 WEIGHTS = "weights/agent.safetensors"
@@ -29,7 +29,7 @@ class Stored:
 
 def stored_agent(folder: Path, config: SnakeConfig) -> Stored:
     """The agent as last committed. Raises ``InputError`` where there is none, or one of another shape."""
-    last = committed(folder)
+    last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no agent yet; wait for its first commit")
     path = file_of(folder, folder / last["versions"][WEIGHTS].name)

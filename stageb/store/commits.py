@@ -17,22 +17,22 @@ BEGUN = ".begun"  # names the files that the next commit brings or removes, a li
 REMEDY = "set the run's folder aside and start anew"
 
 
-def committed(folder: Path) -> dict[str, Any]:
+def read_commit(folder: Path) -> dict[str, Any]:
     """The content of commit.json, its versions as a table; before the first commit, that of an empty one."""
     nothing: dict[str, Any] = {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
-    return read(file_of(folder, folder / COMMIT), _check, REMEDY) or nothing
+    return read_checked(file_of(folder, folder / COMMIT), _check, REMEDY) or nothing
 
 
 def _check(content: Any) -> dict[str, Any]:
     if set(content) == {"number", "state", "config", "lengths", "versions"}:
         table, lengths = versions.from_plain(content["versions"]), content["lengths"]
         plain = isinstance(content["config"], dict) and all(type(length) is int for length in lengths.values())
-        if plain and type(content["number"]) is int and all(map(inside, (*lengths, *table))):
+        if plain and type(content["number"]) is int and all(map(is_inside, (*lengths, *table))):
             return {**content, "versions": table}
     raise ValueError
 
 
-def read(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str) -> dict[str, Any] | None:
+def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str) -> dict[str, Any] | None:
     """What a commit wrote to ``path``, as ``check`` makes it of the parsed content; None where there is no such file.
 
     ``check`` raises ``ValueError``, ``TypeError`` or ``AttributeError`` for what no commit writes; then this raises
@@ -46,12 +46,12 @@ def read(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str) -> dic
         raise JournalError(f"{path}: another program changed it; {remedy}") from None
 
 
-def same_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:
+def check_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:
     """Refuse to go on under a config that would give other results."""
     differ = [
-        f"  {key}: {_shown(old, key)} there, {_shown(new, key)} now"
+        f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now"
         for key in sorted(old.keys() | new.keys())
-        if _shown(old, key) != _shown(new, key)
+        if _format_value(old, key) != _format_value(new, key)
     ]
     if differ:
         raise InputError(
@@ -59,7 +59,7 @@ def same_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], re
         )
 
 
-def _shown(config: Mapping[str, Any], key: str) -> str:
+def _format_value(config: Mapping[str, Any], key: str) -> str:
     return disk.json_text(config[key]) if key in config else "absent"
 
 
@@ -92,12 +92,12 @@ def settle(folder: Path, listed: Container[str]) -> None:
     if begun.exists():
         for name in begun.read_bytes().split(b"\n")[:-1]:
             file = name.decode("utf-8", "replace")
-            if file not in listed and inside(file):
+            if file not in listed and is_inside(file):
                 (folder / file).unlink(missing_ok=True)
         begun.unlink()
 
 
-def inside(file: str) -> bool:
+def is_inside(file: str) -> bool:
     """Whether a file's name stays in the folder, and is none of the journal's own."""
     parts = file.split("/")
     return file != COMMIT and not any(

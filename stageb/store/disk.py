@@ -60,7 +60,7 @@ def json_text(value: Any) -> str:
 
 def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Rows as JSON Lines, their keys in the order given."""
-    return encoded("".join(f"{json_text(row)}\n" for row in rows))
+    return encode("".join(f"{json_text(row)}\n" for row in rows))
 
 
 def whole_rows(data: bytes) -> list[Any]:
@@ -68,7 +68,7 @@ def whole_rows(data: bytes) -> list[Any]:
     return [json.loads(line) for line in data.split(b"\n")[:-1]]
 
 
-def encoded(text: str) -> bytes:
+def encode(text: str) -> bytes:
     """UTF-8; half a surrogate pair, which that cannot hold, becomes the JSON escape that means the same."""
     return text.encode("utf-8", "backslashreplace")
 

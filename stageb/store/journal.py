@@ -70,7 +70,7 @@ class Journal:
     @property
     def state(self) -> Any:
         """As the last commit was given it, read from the disk; None before the first."""
-        return commits.committed(self.folder)["state"]
+        return commits.read_commit(self.folder)["state"]
 
     @classmethod
     def open(
@@ -105,13 +105,13 @@ class Journal:
             lock = -1
             try:
                 disk.make_folder(folder)
-                lock = _take(folder)
+                lock = _lock_folder(folder)
                 if fresh:
                     lock = _set_aside(folder, lock)
-                committed = commits.committed(folder)
+                committed = commits.read_commit(folder)
                 if committed["number"]:
                     remedy = f"give {anew} to set it aside, or {elsewhere}"
-                    commits.same_config(folder, committed["config"], shaping, remedy)
+                    commits.check_config(folder, committed["config"], shaping, remedy)
                 commits.cut_back(folder, committed["lengths"], committed["versions"])
             except BaseException:
                 _undo(missing, lock)
@@ -154,7 +154,7 @@ class Journal:
         path = self._path(file)
         self._check_whole(file)
         with disk.reporting(path):
-            disk.replace(path, disk.encoded(text))
+            disk.replace(path, disk.encode(text))
 
     def remove(self, file: str) -> None:
         """Remove a whole file; one that is not there is fine."""
@@ -175,7 +175,7 @@ class Journal:
             raise ValueError(f"{file!r} lies in {PARTS}/, where parts lie")
         with disk.reporting(path):
             self._begin([versions.name(file, commit)])
-            size = disk.place(self.folder / versions.name(file, commit), lambda beside: _written(path, beside, write))
+            size = disk.place(self.folder / versions.name(file, commit), lambda beside: _write_beside(path, beside, write))
         self._staged[file] = Version(file, commit, size)
 
     def path(self, file: str) -> Path | None:
@@ -194,7 +194,7 @@ class Journal:
 
     def part(self, name: str) -> Any:
         """A part of the state as last committed; None where there is none."""
-        path = self.path(_part(name))
+        path = self.path(_part_file(name))
         if path is None:
             return None
         with disk.reporting(path):
@@ -211,12 +211,12 @@ class Journal:
         name stay as they are.
         """
         self._check_held()
-        number, files = self.number + 1, {_part(name): value for name, value in (parts or {}).items()}
+        number, files = self.number + 1, {_part_file(name): value for name, value in (parts or {}).items()}
         written = {
             Version(file, number, len(data)): data
             for file, value in files.items()
             if value is not None
-            for data in [disk.encoded(disk.json_text(value) + "\n")]
+            for data in [disk.encode(disk.json_text(value) + "\n")]
         }
         table = {**self._versions, **self._staged, **{version.file: version for version in written}}
         table = {file: version for file, version in table.items() if files.get(file, file) is not None}
@@ -234,7 +234,7 @@ class Journal:
                 disk.replace(self.folder / version.name, data)
             for file in sorted(self._dirty):
                 disk.sync(self.folder / file)
-            disk.replace(self.folder / COMMIT, disk.encoded(text + "\n"))
+            disk.replace(self.folder / COMMIT, disk.encode(text + "\n"))
             self.number, self._versions = number, table
             self._staged.clear()
             self._dirty.clear()
@@ -257,7 +257,7 @@ class Journal:
     def _path(self, file: str) -> Path:
         """The place of ``file``, which must lie in the folder and be none of the journal's own."""
         self._check_held()
-        if not commits.inside(file):
+        if not commits.is_inside(file):
             raise ValueError(f"{file!r} is no place for a file of the run")
         return self.folder / file
 
@@ -324,12 +324,12 @@ def _check_no_version(file: str) -> None:
         raise ValueError(f"{file!r} is called as versions are, and so is never appended to, replaced, removed or noted in")
 
 
-def _part(name: str) -> str:
+def _part_file(name: str) -> str:
     """The file that holds a part of the state."""
     return f"{PARTS}/{safe_name(name)}.json"
 
 
-def _written(path: Path, beside: Path, write: Callable[[Path], object]) -> None:
+def _write_beside(path: Path, beside: Path, write: Callable[[Path], object]) -> None:
     """Have ``write`` write to ``beside``, for a version of ``path``."""
     try:
         write(beside)
@@ -342,7 +342,7 @@ def _written(path: Path, beside: Path, write: Callable[[Path], object]) -> None:
         raise ValueError(f"{path}: no file was written to the path given")
 
 
-def _take(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """The folder's lock, as a file descriptor that holds it."""
     path = folder / LOCK
     try:
@@ -377,6 +377,6 @@ def _set_aside(folder: Path, lock: int) -> int:
     folder.rename(disk.free_name(folder))
     folder.mkdir()
     disk.sync(folder.parent)
-    taken = _take(folder)
+    taken = _lock_folder(folder)
     os.close(lock)
     return taken

@@ -38,7 +38,7 @@ class Output:
         self.finished = False
         self._bytes = 0
         with disk.reporting(path):
-            self._lock = _take(path)
+            self._lock = _lock_file(path)
             try:
                 self._go_on()
                 os.truncate(self._lock, self._bytes)
@@ -69,7 +69,7 @@ class Output:
                 raise InputError(f"{self.path}: holds something that was not begun here; {ANEW}, or {ELSEWHERE}")
             self._commit()
             return
-        commits.same_config(self.path, content["config"], self._config, f"{ANEW}, or {ELSEWHERE}")
+        commits.check_config(self.path, content["config"], self._config, f"{ANEW}, or {ELSEWHERE}")
         commits.check_size(self.path, content["bytes"], ANEW)
         self.done, self._bytes = content["done"], content["bytes"]
         self.state, self.finished = content["state"], content["finished"]
@@ -82,7 +82,7 @@ class Output:
             "state": self.state,
             "finished": self.finished,
         }
-        disk.replace(_commit_of(self.path), disk.encoded(disk.json_text(content) + "\n"))
+        disk.replace(_commit_path(self.path), disk.encode(disk.json_text(content) + "\n"))
 
 
 def read_commit(path: Path) -> dict[str, Any] | None:
@@ -93,20 +93,20 @@ def read_commit(path: Path) -> dict[str, Any] | None:
             raise ValueError
         return dict(content)
 
-    place = _commit_of(path)
+    place = _commit_path(path)
     with disk.reporting(place):
-        return commits.read(place, check, ANEW)
+        return commits.read_checked(place, check, ANEW)
 
 
 def set_aside(path: Path) -> None:
     """Move a file and its commit to the first free ``{name}.N``; nothing is deleted. The commit goes first: rows without one
     are refused, a commit without rows would not be."""
     with disk.reporting(path):
-        lock = _take(path)
+        lock = _lock_file(path)
         try:
             target = disk.free_name(path, COMMIT)
-            if _commit_of(path).exists():
-                _commit_of(path).rename(_commit_of(target))
+            if _commit_path(path).exists():
+                _commit_path(path).rename(_commit_path(target))
             if os.fstat(lock).st_size:
                 path.rename(target)
         finally:
@@ -120,12 +120,12 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _commit_of(path: Path) -> Path:
+def _commit_path(path: Path) -> Path:
     """The file that says what was committed of ``path``."""
     return path.with_name(path.name + COMMIT)
 
 
-def _take(path: Path) -> int:
+def _lock_file(path: Path) -> int:
     """The lock on the rows; the file is made where there is none."""
     if path.is_dir():
         raise InputError(f"{path}: a folder; name a file to write")

@@ -128,7 +128,7 @@ DATA = frozenset(f"{section}.{name}".removeprefix(".") for section, names in _DA
 
 
 @dataclass(frozen=True)
-class Withheld:
+class WithheldValue:
     """Stands for a value that a folder wants and may not set. What the user gives takes its place, or else it is refused."""
 
     folder: str
@@ -136,7 +136,7 @@ class Withheld:
     value: Any
 
 
-def taken(folder: str, values: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def take_data(folder: str, values: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """``values``, a section of the config in ``folder`` as plain data, with authority that is not as in ``defaults``
     withheld."""
     found: dict[str, Any] = {}
@@ -145,9 +145,9 @@ def taken(folder: str, values: Mapping[str, Any], defaults: Mapping[str, Any], p
         if value == default or _is_data(key, value):
             found[name] = value
         elif isinstance(value, Mapping) and isinstance(default, Mapping):
-            found[name] = taken(folder, value, default, f"{key}.")
+            found[name] = take_data(folder, value, default, f"{key}.")
         else:
-            found[name] = Withheld(folder, key, value)
+            found[name] = WithheldValue(folder, key, value)
     return found
 
 
@@ -187,7 +187,7 @@ def file_of(folder: Path, path: Path) -> Path:
 
 def check(values: Mapping[str, Any]) -> None:
     """Raise ``InputError`` where something is withheld still: what, and the options that would set it."""
-    left = list(_withheld(values))
+    left = list(_find_withheld(values))
     if left:
         refuse(left[0].folder, [(each.key, f"--{each.key}", each.value) for each in left])
 
@@ -196,8 +196,10 @@ def refuse(folder: str | Path, asked: Sequence[tuple[str, str, Any]]) -> None:
     """Raise ``InputError`` unless nothing is ``asked``: keys that only a user may set, each with the option that sets it and
     the value that the config in ``folder`` has."""
     if asked:
-        lines = [f"  {key} ({AUTHORITY.get(key, 'authority')}): {shown(_text(value), 200)}" for key, _, value in asked]
-        options = " ".join(f"{option} {shlex.quote(shown(_text(value), 200))}" for _, option, value in asked)
+        lines = [
+            f"  {key} ({AUTHORITY.get(key, 'authority')}): {shown(_format_value(value), 200)}" for key, _, value in asked
+        ]
+        options = " ".join(f"{option} {shlex.quote(shown(_format_value(value), 200))}" for _, option, value in asked)
         raise InputError(
             "\n".join(
                 [
@@ -211,14 +213,14 @@ def refuse(folder: str | Path, asked: Sequence[tuple[str, str, Any]]) -> None:
         )
 
 
-def _withheld(value: Any) -> Iterator[Withheld]:
-    if isinstance(value, Withheld):
+def _find_withheld(value: Any) -> Iterator[WithheldValue]:
+    if isinstance(value, WithheldValue):
         yield value
     elif isinstance(value, Mapping):
         for inner in value.values():
-            yield from _withheld(inner)
+            yield from _find_withheld(inner)
 
 
-def _text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value as an option has it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from stageb.errors import InputError
 from stageb.store import disk
-from stageb.store.commits import committed
+from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
 
 MODEL = "model"  # the folder, in the run's
@@ -50,7 +50,7 @@ def clear(folder: Path) -> None:
 def stored_model(folder: Path) -> tuple[Path, int]:
     """Where the checkpoint of the run in ``folder`` lies, and how many steps it has learnt from. Raises ``InputError`` where
     there is none."""
-    last = committed(folder)
+    last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
         raise InputError(f"{folder}: its run has committed no weights yet; wait for its first commit")
     for path in (folder / MODEL).iterdir():

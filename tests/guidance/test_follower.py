@@ -6,7 +6,7 @@ import pytest
 
 from stageb.engines.protocol import Completion, Decode, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.follower import respond
 from stageb.guidance.prompts import WORDS, Case, ReflectionInput, parse_answer, reflection_prompt, rollout_prompt
 from stageb.guidance.questions import answer_all
@@ -206,7 +206,7 @@ def test_the_stages_together_learn_hidden_rules() -> None:
         faulty = state == "torn" or (part == "valve" and state == "loose")
         text = (f"part: {part}", f"state: {state}; colour: {colour}")
         tickets.append(ticket(*text, label="fail" if faulty else "pass", group=f"g{n}"))
-    rules = neutral("m", WORDS["en"])
+    rules = make_neutral("m", WORDS["en"])
     records = rolled_out(tickets, rules)
     begun = accuracy(records)
     for bundle in range(6):

@@ -17,7 +17,7 @@ from programs import small
 
 from stageb.__main__ import main
 from stageb.guidance.config import ColumnsConfig, GateConfig, LoopConfig
-from stageb.guidance.files.tickets import read
+from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.gate.pool import TOLD, Pool, whole_groups
 from stageb.guidance.groups import join_equal, normalized, repeats
 from stageb.guidance.splits import SPLITS, split_tickets
@@ -47,7 +47,7 @@ def test_no_row_that_stands_twice_is_learnt_from_and_tested_on(tmp_path: Path) -
     rows = [f"{'OK' if n % 2 else 'NG'},part {n},worn by {n * n}" for n in range(150)]
     (tmp_path / "t.csv").write_text("\n".join(["label,what,how", *rows, *rows]) + "\n")
     columns = ColumnsConfig(mission_name="m", group_id=None, passes=["OK"], fails=["NG"])
-    world, bad = read([tmp_path / "t.csv"], "error", columns)
+    world, bad = read_tickets([tmp_path / "t.csv"], "error", columns)
     assert len(world) == 300 and not bad
     assert len({ticket.group for ticket in world}) == 150
     for name, parts in groups_in(world, CONFIG).items():
@@ -122,10 +122,10 @@ def test_images_that_are_shown_count_by_what_they_hold(tmp_path: Path) -> None:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     wanted: dict[Any, list[str]] = {False: ["a", "b", "a"], True: ["a", "b", "c"], "instead": ["a", "a", "c"]}
     for how, groups in wanted.items():
-        assert [ticket.group for ticket in read([path], "error", use_images=how)[0]] == groups
+        assert [ticket.group for ticket in read_tickets([path], "error", use_images=how)[0]] == groups
     (tmp_path / "b.bmp").write_bytes((tmp_path / "a.bmp").read_bytes())
     path.write_text(path.read_text().replace('"y"', '"x"'))
-    assert [ticket.group for ticket in read([path], "error", use_images=True)[0]] == ["a", "a", "c"]
+    assert [ticket.group for ticket in read_tickets([path], "error", use_images=True)[0]] == ["a", "a", "c"]
 
 
 def test_a_large_group_leaves_room_for_others() -> None:
@@ -164,5 +164,5 @@ def test_rows_of_small_tables_are_not_taken_for_one_another() -> None:
         "tic_tac_toe": 958,
         "house_votes": 342,
     }.items():
-        world, _ = read([DATA / name / "tickets.jsonl"], "error")
+        world, _ = read_tickets([DATA / name / "tickets.jsonl"], "error")
         assert len({ticket.group for ticket in world}) == groups

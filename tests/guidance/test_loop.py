@@ -22,8 +22,8 @@ from programs import models, small
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance import learning
-from stageb.guidance.files.guidance_file import load_seed, neutral
-from stageb.guidance.files.tickets import read
+from stageb.guidance.files.guidance_file import load_seed, make_neutral
+from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.follower import respond
 from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
@@ -257,7 +257,7 @@ def test_a_bundle_that_is_all_right_is_recorded_and_asks_no_model(fit: Fit, mode
     assert all(prompt.system.startswith(beginning) for prompt, _ in asked)
     greedy = sum(decode.temperature == 0 for _, decode in asked)
     assert greedy == sum(row["judged"] for row in reflection) <= train  # to look for errors, and none twice
-    assert fit.guidance() == neutral("valves", WORDS["en"])
+    assert fit.guidance() == make_neutral("valves", WORDS["en"])
 
 
 def test_gate_none_applies_the_first_edit_untested(fit: Fit, model: Model) -> None:
@@ -454,7 +454,7 @@ def test_no_edit_is_tested_on_a_group_that_its_answer_or_its_race_saw(
 
     monkeypatch.setattr(learning, "decide", listening)
     assert fit(model__model_name_or_path=model(answer)[0], reflection__batch_size=10) == 0
-    tickets = read([fit.tickets], "error")[0]
+    tickets = read_tickets([fit.tickets], "error")[0]
     group = {ticket.key: ticket.group_id for ticket in tickets}
     assert sum(len(edits) for edits, _ in asked) > 4
     for edits, gate in asked:
@@ -585,7 +585,7 @@ def test_an_audit_tells_what_is_judged_wrong_and_learns_nothing(fit: Fit, model:
 
 def test_right_answers_under_the_final_guidance_become_training_data(fit: Fit) -> None:
     assert fit(distill__size=1000) == 0
-    tickets = {ticket_text(ticket): ticket for ticket in read([fit.tickets], "error")[0]}
+    tickets = {ticket_text(ticket): ticket for ticket in read_tickets([fit.tickets], "error")[0]}
     train = 160 - sum(row["n"] for row in fit.rows("metrics") if row["epoch"] == 0)
     rows = fit.rows("distill_chatml")
     assert train * 0.8 < len(rows) <= train

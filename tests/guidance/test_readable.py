@@ -17,7 +17,7 @@ from stageb.engines import Completion, Decode, Prompt
 from stageb.errors import ConfigError
 from stageb.guidance.answers import FEWEST, UnreadableError, check_readable, read
 from stageb.guidance.config import PromptConfig, ReflectionConfig
-from stageb.guidance.files.guidance_file import load_seed, neutral
+from stageb.guidance.files.guidance_file import load_seed, make_neutral
 from stageb.guidance.follower import respond
 from stageb.guidance.prompts import WORDS, Case, ReflectionInput, reflection_prompt, rollout_prompt, verdict_lines, words_of
 from stageb.guidance.reflection.proposals import parse_proposal
@@ -25,7 +25,7 @@ from stageb.guidance.types import Candidate, Ticket
 
 OWN = {"pass": "OK", "fail": "NG"}
 TICKET = Ticket("m", "g", "fail", (("image_1", "state: torn; colour: red"),))
-ASKED = rollout_prompt(TICKET, neutral("m", WORDS["en"]), WORDS["en"])
+ASKED = rollout_prompt(TICKET, make_neutral("m", WORDS["en"]), WORDS["en"])
 
 
 def fit(folder: Path, **keys: Any) -> tuple[int, str]:
@@ -179,7 +179,7 @@ def test_verdict_words_are_read_and_written_and_files_say_pass_and_fail(tmp_path
 @pytest.mark.parametrize("own", [OWN, {"pass": "合格", "fail": "{不合格} <pass>"}])
 def test_prompts_speak_verdict_words_alone(language: Any, own: dict[str, str]) -> None:
     words = words_of(PromptConfig(language=language, verdict_words=own))
-    guidance = neutral("m", words)
+    guidance = make_neutral("m", words)
     asked = rollout_prompt(TICKET, guidance, words)
     assert all(word in asked.system.split("Verdict: ")[1].splitlines()[0] for word in own.values())
     assert all(word in guidance.rules[0].text for word in own.values())

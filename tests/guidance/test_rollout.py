@@ -12,13 +12,13 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request, Scorer
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
 from stageb.guidance.rollout import as_decode, group_size, judge_tickets, micro_batches, rollout, sigmoid
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
 
-GUIDANCE = neutral("m", WORDS["en"])
+GUIDANCE = make_neutral("m", WORDS["en"])
 NAMES = (17, "rollout", 2)
 SAMPLER = SamplerConfig(samples_per_decode=2, grid=[DecodeConfig(temperature=0.9), DecodeConfig(temperature=0.3, seed=5)])
 

@@ -20,7 +20,7 @@ from stageb.guidance.config import (
     SamplerConfig,
     SplitConfig,
 )
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.gate.decide import decide
 from stageb.guidance.loop import epochs, guidance_for
 from stageb.guidance.prompts import words_of
@@ -83,7 +83,7 @@ def walked(world: Sequence[Ticket], size: int, config: LoopConfig = CONFIG) -> W
         assert list(act(*args)) == []  # nothing is due, so nothing is asked
 
     splits = split_tickets(world, config)
-    state = State({name: MissionState(neutral(name, words_of(config.prompt))) for name in splits})
+    state = State({name: MissionState(make_neutral(name, words_of(config.prompt))) for name in splits})
     walk = Walk(Schedule(splits, config, size), config, state)
     epochs(SimpleNamespace(lead=lead, consult=consult), walk, SimpleNamespace(answer=None))  # type: ignore[arg-type]
     return walk

@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.selection import latest_of_the_best, select
 from stageb.guidance.state import Choice
@@ -109,7 +109,7 @@ def test_a_further_vote_for_the_winner_keeps_it(given_answers: Answers) -> None:
 
 
 def choices(*right: int, n: int = 100) -> list[Choice]:
-    return [Choice(replace(neutral("m", WORDS["en"]), step=step), count, n) for step, count in enumerate(right)]
+    return [Choice(replace(make_neutral("m", WORDS["en"]), step=step), count, n) for step, count in enumerate(right)]
 
 
 def chosen(*right: int, n: int = 100) -> int:

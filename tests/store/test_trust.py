@@ -32,8 +32,8 @@ def test_every_key_is_data_or_authority() -> None:
 
 def test_what_is_in_no_table_is_withheld() -> None:
     defaults = {"model": {"new": None, "image_pixels": 1}}
-    found = trust.taken("out/run", {"model": {"new": "x", "image_pixels": 2}}, defaults)
-    assert found == {"model": {"new": trust.Withheld("out/run", "model.new", "x"), "image_pixels": 2}}
+    found = trust.take_data("out/run", {"model": {"new": "x", "image_pixels": 2}}, defaults)
+    assert found == {"model": {"new": trust.WithheldValue("out/run", "model.new", "x"), "image_pixels": 2}}
     with pytest.raises(InputError, match=r"add: --model\.new x$"):
         trust.check(found)
 

@@ -26,7 +26,7 @@ def of_tickets(folder: Path, name: Any) -> Path:
     row = {"mission": "m", "group_id": "g", "label": "fail", "per_image": {"image_1": "x"}, "images": [name]}
     path = folder / "tickets.jsonl"
     path.write_text(json.dumps(row))
-    tickets.read([path], "error", use_images=True)
+    tickets.read_tickets([path], "error", use_images=True)
     return path
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from stageb.errors import BadInputError, InputError
 from stageb.guidance.files import images
-from stageb.guidance.files.tickets import read
+from stageb.guidance.files.tickets import read_tickets
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import PictureError
 
@@ -197,8 +197,8 @@ def test_a_hostile_picture_of_a_ticket_is_refused_at_the_start_or_can_be_shown(t
     tickets = tmp_path / "tickets.jsonl"
     tickets.write_text(json.dumps(row) + "\n")
     try:
-        ((ticket,), _) = read([tickets], "error", use_images=True)
-        pictures.examined(*images.paths(ticket))
+        ((ticket,), _) = read_tickets([tickets], "error", use_images=True)
+        pictures.examined(*images.list_image_files(ticket))
     except BadInputError as error:
         assert told
         assert f"{tickets}:1: images: {name}: {told}" in str(error)

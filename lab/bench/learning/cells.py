@@ -24,7 +24,7 @@ from stageb.engines.protocol import Engine
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig, SplitConfig
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.splits import SPLITS, split_tickets
 from stageb.guidance.types import Split, Ticket
 from stageb.store import disk
@@ -133,7 +133,7 @@ def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[S
     judge = Judge(engine)
     folder = _result_path(cell, place).parent
     folder.mkdir(parents=True, exist_ok=True)
-    first = neutral(tickets[0].mission, ENGLISH)
+    first = make_neutral(tickets[0].mission, ENGLISH)
     task = Task(
         tickets=tickets,
         parts=parts,

@@ -85,4 +85,4 @@ def write(tickets: Sequence[Ticket], path: Path) -> None:
 
 
 def _read(path: Path) -> list[Ticket]:
-    return ticket_files.read([path], "error")[0]
+    return ticket_files.read_tickets([path], "error")[0]

@@ -38,14 +38,14 @@ def folder(mission: str) -> str:
 def write_round(journal: Journal, batch: Round, records: Sequence[Record], audit: bool) -> None:
     """Trajectories, selections, the manual-review queue and malformed answers of one round; the audit's rows with them."""
     place = folder(batch.mission)
-    rows = [(_keys(batch, record), record) for record in records]
+    rows = [(_describe_place(batch, record), record) for record in records]
     journal.append(
         f"{place}/trajectories.jsonl",
-        (keys | _candidate(candidate) for keys, record in rows for candidate in record.answers.candidates),
+        (keys | _describe_candidate(candidate) for keys, record in rows for candidate in record.answers.candidates),
     )
-    journal.append(f"{place}/selections.jsonl", (keys | _selection(record) for keys, record in rows))
+    journal.append(f"{place}/selections.jsonl", (keys | _describe_selection(record) for keys, record in rows))
     queue = [
-        keys | {"why": record.selection.manual_review, **_selection(record)}
+        keys | {"why": record.selection.manual_review, **_describe_selection(record)}
         for keys, record in rows
         if record.selection.manual_review
     ]
@@ -63,17 +63,17 @@ def write_round(journal: Journal, batch: Round, records: Sequence[Record], audit
 
 def _write_audit(journal: Journal, place: str, rows: Sequence[tuple[dict[str, Any], Record]]) -> None:
     """How each ticket was voted on, and the wrong ones apart by the kind of error, with what they say."""
-    journal.append(f"{place}/audit.jsonl", (keys | _votes(record) for keys, record in rows))
+    journal.append(f"{place}/audit.jsonl", (keys | _count_votes(record) for keys, record in rows))
     for file, verdict in (("wrong_pass.jsonl", "pass"), ("wrong_fail.jsonl", "fail")):
         wrong = [
-            keys | _votes(record) | {"reason": record.selection.reason, "per_image": dict(record.ticket.per_image)}
+            keys | _count_votes(record) | {"reason": record.selection.reason, "per_image": dict(record.ticket.per_image)}
             for keys, record in rows
             if record.selection.verdict == verdict and not record.selection.label_match
         ]
         append_some(journal, f"{place}/{file}", wrong)
 
 
-def _votes(record: Record) -> dict[str, Any]:
+def _count_votes(record: Record) -> dict[str, Any]:
     said = [candidate.verdict if candidate.format_ok else None for candidate in record.answers.candidates]
     votes = {"pass": said.count("pass"), "fail": said.count("fail"), "unusable": said.count(None)}
     selection = record.selection
@@ -94,7 +94,7 @@ def append_some(journal: Journal, file: str, rows: Sequence[Mapping[str, Any]]) 
         journal.append(file, rows)
 
 
-def _keys(batch: Round, record: Record) -> dict[str, Any]:
+def _describe_place(batch: Round, record: Record) -> dict[str, Any]:
     return {
         "epoch": batch.epoch,
         "split": batch.split,
@@ -106,7 +106,7 @@ def _keys(batch: Round, record: Record) -> dict[str, Any]:
     }
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _describe_candidate(candidate: Candidate) -> dict[str, Any]:
     return {
         "candidate_index": candidate.index,
         "decode": candidate.decode,
@@ -119,7 +119,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _selection(record: Record) -> dict[str, Any]:
+def _describe_selection(record: Record) -> dict[str, Any]:
     row = shallow(record.selection)
     row["manual_review"] = bool(record.selection.manual_review)
     return {"label": record.ticket.label, **row, "prompt_tokens": record.answers.prompt_tokens}
@@ -194,13 +194,14 @@ def reflection_row(mission: str, bundle: Bundle, reflection: Reflection) -> Row:
         "eligible": not bundle.why_not,
         "why_not": bundle.why_not,
         "evidence": [
-            evidence_row(shown) for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()
+            describe_evidence(shown)
+            for shown in {(shown.rule, shown.evidence): shown for shown in reflection.shown}.values()
         ],
-        "proposals": [asdict(proposal_entry(proposal)) for proposal in reflection.proposals],
+        "proposals": [asdict(make_proposal_entry(proposal)) for proposal in reflection.proposals],
     }
 
 
-def evidence_row(shown: ReflectionInput) -> dict[str, Any]:
+def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
     """What was counted for one kind of error."""
     evidence = shown.evidence
     return {
@@ -219,7 +220,7 @@ def removal_row(before: MissionState, removal: Removal) -> Row:
         "credits": dict(removal.credits),
         "margin_before": round(before.left.margin, 6),
         "margin_after": round(removal.left.margin, 6),
-        "proposals": [asdict(proposal_entry(proposal)) for each in removal.tried for proposal in each.edit.proposals],
+        "proposals": [asdict(make_proposal_entry(proposal)) for each in removal.tried for proposal in each.edit.proposals],
     }
 
 
@@ -227,7 +228,7 @@ def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, g
     """What became of the edits that were tried."""
     winner = learnt.decision.winner
     return {
-        "gate": asdict(gate_entry(learnt.decision, learnt.judged, before.left, after.left)) if gated else None,
+        "gate": asdict(make_gate_entry(learnt.decision, learnt.judged, before.left, after.left)) if gated else None,
         "applied": winner is not None,
         "applied_proposals": [proposal.index for proposal in winner.proposals] if winner else [],
         "guidance_step_before": before.guidance.step,
@@ -235,13 +236,13 @@ def outcome_row(before: MissionState, after: MissionState, learnt: GateResult, g
     }
 
 
-def gate_entry(decision: Decision, judged: int, before: Budget, after: Budget) -> GateEntry:
+def make_gate_entry(decision: Decision, judged: int, before: Budget, after: Budget) -> GateEntry:
     """The gate's figures; ``before`` and ``after`` are the mission's whole budget."""
-    edits = tuple(map(_edit_entry, decision.tried))
+    edits = tuple(map(_make_edit_entry, decision.tried))
     return GateEntry(judged, round(before.chance, 9), round(after.chance, 9), edits)
 
 
-def _edit_entry(tried: Trial) -> EditEntry:
+def _make_edit_entry(tried: Trial) -> EditEntry:
     edit, score = tried.edit, tried.score
     return EditEntry(
         proposals=tuple(proposal.index for proposal in edit.proposals),
@@ -264,6 +265,6 @@ def _describe_test(test: Test) -> dict[str, Any]:
     }
 
 
-def proposal_entry(proposal: Proposal) -> ProposalEntry:
+def make_proposal_entry(proposal: Proposal) -> ProposalEntry:
     """A proposal as reflection.jsonl shows it."""
     return ProposalEntry(proposal.index, proposal.operations, proposal.refusals, proposal.text)

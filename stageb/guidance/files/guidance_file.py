@@ -29,7 +29,7 @@ MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
 FIELDS = ("step", "next_number", "experiences", "metadata", "spent")
 
 
-def neutral(mission: str, words: Words) -> Guidance:
+def make_neutral(mission: str, words: Words) -> Guidance:
     """The guidance of a mission that nothing is known of: a headline that favours no rule."""
     return Guidance(mission, 0, (Rule(HEADLINE_KEY, words.neutral_headline),), 1)
 
@@ -57,12 +57,12 @@ def from_json(
     """
     faults: list[BadLine] = []
     for mission, body in content.items():
-        for place, what, remedy in _faults(mission, body):
+        for place, what, remedy in _find_faults(mission, body):
             line = (lines or {}).get((mission, *place), 0)
             faults.append(BadLine(path, line, f"mission {mission!r}: {what}", remedy))
     if faults:
         raise BadInputError("places in the guidance", faults)
-    return {mission: _guidance(mission, body) for mission, body in content.items()}
+    return {mission: _make_guidance(mission, body) for mission, body in content.items()}
 
 
 def read_guidance(source: str | Path, mission: str | None = None, words: Words = WORDS["en"]) -> dict[str, Guidance]:
@@ -76,19 +76,19 @@ def read_guidance(source: str | Path, mission: str | None = None, words: Words =
     """
     path, step = split_step(source)
     if path.is_dir():
-        files = files_of_run(path)
+        files = find_guidance_files(path)
         each = dict.fromkeys(files.values())  # once, whatever missions a file holds
         found = {name: guidance for file in each for name, guidance in load_seed(file).items()}
         _check_mission(path, mission, found)
         if step is not None:
             wanted = {name: file for name, file in files.items() if mission in (None, name)}
-            found = {name: _after(found[name], _snapshot(file, name, step)) for name, file in wanted.items()}
+            found = {name: _carry_spent(found[name], _read_snapshot(file, name, step)) for name, file in wanted.items()}
     else:
         found = load_seed(path, words)
         _check_mission(path, mission, found)
         if step is not None:
             wanted_of = {name: guidance for name, guidance in found.items() if mission in (None, name)}
-            found = {name: _after(guidance, _at_step(path, guidance, step)) for name, guidance in wanted_of.items()}
+            found = {name: _carry_spent(guidance, _find_step(path, guidance, step)) for name, guidance in wanted_of.items()}
     return {name: guidance for name, guidance in found.items() if mission in (None, name)}
 
 
@@ -101,7 +101,7 @@ def split_step(source: str | Path) -> tuple[Path, int | None]:
     return Path(text), None
 
 
-def files_of_run(folder: Path) -> dict[str, Path]:
+def find_guidance_files(folder: Path) -> dict[str, Path]:
     """The guidance.json of every mission of a run. Raises ``InputError`` where no run of this loop lies in ``folder``."""
     if not file_of(folder, folder / "config.yaml").exists():
         raise InputError(shown(f"{folder}: no run lies there (it would hold config.yaml); name a run's folder, or a file"))
@@ -119,7 +119,7 @@ def load_seed(path: str | Path, words: Words = WORDS["en"]) -> dict[str, Guidanc
     Raises ``BadInputError`` where the file cannot be read, is not what its name says, or holds something else, numbers that
     leave a run no room included.
     """
-    text, lines = _text(path), dict[tuple[str, ...], int]()
+    text, lines = _read_text(path), dict[tuple[str, ...], int]()
     if Path(path).suffix == ".txt":
         content, lines = rules_file.parse(text, str(path), words.neutral_headline)
     else:
@@ -143,7 +143,7 @@ def load_seed(path: str | Path, words: Words = WORDS["en"]) -> dict[str, Guidanc
     return guidance
 
 
-def _text(path: str | Path) -> str:
+def _read_text(path: str | Path) -> str:
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
@@ -162,32 +162,34 @@ def _check_mission(path: Path, mission: str | None, found: Mapping[str, Guidance
         raise InputError(shown(f"{path}: no guidance of mission {mission!r} there; it has: {names}"))
 
 
-def _after(newest: Guidance, past: Guidance) -> Guidance:
-    """``past``, with what was spent since."""
+def _carry_spent(newest: Guidance, past: Guidance) -> Guidance:
+    """``read_past``, with what was spent since."""
     return replace(past, spent=past.spent.most(newest.spent))
 
 
-def _snapshot(file: Path, mission: str, step: int) -> Guidance:
+def _read_snapshot(file: Path, mission: str, step: int) -> Guidance:
     """The guidance that a run had at ``step``; ``file`` is its guidance.json."""
     kept = {int(each.stem.rpartition("-")[2]): each for each in file.parent.glob("snapshots/guidance-[0-9]*.json")}
     if step not in kept:
-        raise InputError(_no_step(file.parent, mission, step, kept, "guidance.retention says how many a run keeps"))
+        raise InputError(
+            _describe_missing_step(file.parent, mission, step, kept, "guidance.retention says how many a run keeps")
+        )
     found = load_seed(file_of(file.parent, kept[step]))
     _check_mission(kept[step], mission, found)
     return found[mission]
 
 
-def _at_step(path: Path, guidance: Guidance, step: int) -> Guidance:
+def _find_step(path: Path, guidance: Guidance, step: int) -> Guidance:
     """The guidance of that mission that a file holds, or its history."""
     if guidance.step == step:
         return guidance
-    kept = past(path, guidance.mission)
+    kept = read_past(path, guidance.mission)
     if step not in kept:
-        raise InputError(_no_step(path, guidance.mission, step, {*kept, guidance.step}, "name one of them"))
+        raise InputError(_describe_missing_step(path, guidance.mission, step, {*kept, guidance.step}, "name one of them"))
     return kept[step]
 
 
-def past(path: Path, mission: str) -> dict[int, Guidance]:
+def read_past(path: Path, mission: str) -> dict[int, Guidance]:
     """What the history of a shared file (``history_file.py``) holds of a mission, by step."""
     kept = dict[int, Guidance]()
     for row in history_file.read_history(path):
@@ -197,7 +199,7 @@ def past(path: Path, mission: str) -> dict[int, Guidance]:
     return kept
 
 
-def _no_step(path: Path, mission: str, step: int, kept: Iterable[int], remedy: str) -> str:
+def _describe_missing_step(path: Path, mission: str, step: int, kept: Iterable[int], remedy: str) -> str:
     steps = ", ".join(map(str, sorted(kept)))
     return shown(f"{path}: step {step} of mission {mission!r} is not there; kept: {steps}; {remedy}")
 
@@ -206,7 +208,7 @@ def _unreadable(path: str | Path, what: str, remedy: str, line: int = 0) -> BadI
     return BadInputError("places in the guidance", [BadLine(str(path), line, what, remedy)])
 
 
-def _guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
+def _make_guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
     """One mission's guidance from a body without faults."""
     metadata = body.get("metadata", {})
     rules = sorted((Rule(key, text, metadata.get(key, {})) for key, text in body["experiences"].items()), key=number)
@@ -217,7 +219,7 @@ def _guidance(mission: str, body: Mapping[str, Any]) -> Guidance:
 _Fault = tuple[tuple[str, ...], str, str]  # the keys that lead there from the mission, what is wrong, the remedy
 
 
-def _faults(mission: str, body: Any) -> list[_Fault]:
+def _find_faults(mission: str, body: Any) -> list[_Fault]:
     """What is wrong with one mission's body."""
     if text_fault(mission):
         return [((), f"its name has {text_fault(mission)}", "name the mission as the tickets do")]
@@ -237,10 +239,10 @@ def _faults(mission: str, body: Any) -> list[_Fault]:
             found.append((place, f"experiences: {key}: not a text", "write the rule as a string"))
         elif text_fault(text):
             found.append((place, f"experiences: {key}: {text_fault(text)}", "write the rule as one plain line"))
-    return found or _number_faults(body, rules) + _metadata_faults(body, rules) + _spent_faults(body)
+    return found or _find_number_faults(body, rules) + _find_metadata_faults(body, rules) + _find_spent_faults(body)
 
 
-def _number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
+def _find_number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
     found: list[_Fault] = []
     least = 1 + max(int(key[1:]) for key in rules)
     for name, lowest in (("step", 0), ("next_number", least)):
@@ -250,7 +252,7 @@ def _number_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_F
     return found
 
 
-def _spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
+def _find_spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
     """A share below 0 would give a run more to spend than ``gate.alpha``."""
     spent, names = body.get("spent", asdict(NOTHING)), {each.name for each in fields(Budget)}
     remedy = f'write {{"edits": [{", ".join(["0"] * FOLDS)}], "removals": 0, "margin": 0}} with what was spent, 0 to 1 each'
@@ -262,7 +264,7 @@ def _spent_faults(body: Mapping[str, Any]) -> list[_Fault]:
     return []
 
 
-def _metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
+def _find_metadata_faults(body: Mapping[str, Any], rules: Mapping[str, Any]) -> list[_Fault]:
     metadata = body.get("metadata", {})
     if not isinstance(metadata, dict):
         return [(("metadata",), "metadata: not an object", 'write {"G1": {...}}, or leave it out')]

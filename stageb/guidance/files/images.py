@@ -21,7 +21,7 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import UseImages
-from stageb.guidance.files.numbers import number_of
+from stageb.guidance.files.numbers import parse_number
 from stageb.guidance.types import Images, Ticket
 from stageb.job import heartbeat
 from stageb.job.world import World, decode, encode
@@ -31,14 +31,14 @@ from stageb.untrusted.json_lines import FaultError, picture_named, short
 THREADS = 8  # of a rank, that look at images
 
 
-def with_images(ticket: Ticket, file: str, use_images: UseImages) -> Ticket:
+def attach_images(ticket: Ticket, file: str, use_images: UseImages) -> Ticket:
     """``ticket``, of the ticket file ``file``, with the images that its line names; one that names none stays as it is.
 
     Raises ``FaultError``.
     """
     if not use_images or "images" not in ticket.extra:
         return ticket
-    found = image_files(ticket.extra["images"], file)
+    found = find_images(ticket.extra["images"], file)
     here, there = {f"image_{number}" for number in found}, {name for name, _ in ticket.per_image}
     if here != there:
         name = min(here ^ there)
@@ -48,13 +48,13 @@ def with_images(ticket: Ticket, file: str, use_images: UseImages) -> Ticket:
     return replace(ticket, images=Images(named, instead=use_images == "instead"))
 
 
-def image_files(value: Any, file: str) -> dict[int, str]:
+def find_images(value: Any, file: str) -> dict[int, str]:
     """The image files that the key ``images`` of a line of ``file`` names, by number, in numeric order; looked at.
 
     Raises ``FaultError``.
     """
     if isinstance(value, dict):
-        numbered = [(number_of(key, "images"), name) for key, name in value.items()]
+        numbered = [(parse_number(key, "images"), name) for key, name in value.items()]
     elif isinstance(value, list):
         numbered = list(enumerate(value, 1))
     else:
@@ -69,14 +69,16 @@ def image_files(value: Any, file: str) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def looked_into(world: World, tickets: Iterable[Ticket]) -> str:
+def check_images(world: World, tickets: Iterable[Ticket]) -> str:
     """A digest of what the images of ``tickets`` hold, each decoded to its end on one rank; empty where there are none.
 
     Raises ``BadInputError``, the same on every rank, with all that are broken.
     """
-    shown = {path: f"ticket {ticket.key} of mission {ticket.mission}" for ticket in tickets for path in paths(ticket)}
+    shown = {
+        path: f"ticket {ticket.key} of mission {ticket.mission}" for ticket in tickets for path in list_image_files(ticket)
+    }
     with world.at("looking at images"), ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
-        mine = list(map(_ticked, pool.map(_looked_into, world.share(list(shown)))))
+        mine = list(map(_tick, pool.map(_check_image, world.share(list(shown)))))
     found = world.dealt([decode(part) for part in world.gather(encode(mine))])
     bad = [
         BadLine(path, 0, f"{each['what']} (of {ticket})", each["remedy"])
@@ -89,18 +91,18 @@ def looked_into(world: World, tickets: Iterable[Ticket]) -> str:
     return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest() if found else ""
 
 
-def paths(ticket: Ticket) -> tuple[str, ...]:
+def list_image_files(ticket: Ticket) -> tuple[str, ...]:
     """The image files that a model is shown of ``ticket``, in numeric order."""
     return tuple(path for _, path in ticket.images.files) if ticket.images else ()
 
 
-def _looked_into(path: str) -> dict[str, str]:
+def _check_image(path: str) -> dict[str, str]:
     try:
         return {"digest": pictures.examined(path)}
     except pictures.PictureError as error:
         return {"what": error.what, "remedy": error.remedy}
 
 
-def _ticked(found: Mapping[str, str]) -> dict[str, str]:
+def _tick(found: Mapping[str, str]) -> dict[str, str]:
     heartbeat.tick()
     return dict(found)

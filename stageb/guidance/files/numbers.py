@@ -9,7 +9,7 @@ from stageb.untrusted.json_lines import FaultError, short
 _IMAGE = re.compile(r"\D*(\d{1,9})\D*")
 
 
-def number_of(key: str, field: str) -> int:
+def parse_number(key: str, field: str) -> int:
     """The number of an image in a key of ``field``. Raises ``FaultError``."""
     match = _IMAGE.fullmatch(key)
     if match is None:

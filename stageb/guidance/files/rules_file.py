@@ -36,7 +36,7 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
         if not line or line.startswith("#"):
             continue
         if line.startswith("["):
-            mission, last = _mission(line), 0
+            mission, last = _parse_heading(line), 0
             if not mission or mission in content:
                 remedy = "write [the mission] on a line of its own" if not mission else "write its rules in one place"
                 bad.append(BadLine(path, at, "no mission's name" if not mission else f"[{mission}] stands twice", remedy))
@@ -59,7 +59,7 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
     return content, lines
 
 
-def _mission(line: str) -> str:
+def _parse_heading(line: str) -> str:
     """The mission that a heading names; empty where it is none."""
     heading = _HEADING.fullmatch(line)
     return heading[1].strip() if heading else ""

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.guidance.config import ColumnsConfig
-from stageb.guidance.files.tickets import Entry, entries
+from stageb.guidance.files.tickets import Entry, read_entries
 from stageb.untrusted.json_lines import FaultError
 
 MOST_FAULTS = 1000  # gathered before the survey gives up
@@ -82,7 +82,7 @@ class TicketStream(Generic[Item]):
         """What stands in the files; what is wrong with one as a whole goes to ``bad``."""
         for file in self.files:
             try:
-                for entry in entries(file, self.columns):
+                for entry in read_entries(file, self.columns):
                     yield file, entry
             except FaultError as fault:
                 bad.append(BadLine(file, fault.line, fault.what, fault.remedy))

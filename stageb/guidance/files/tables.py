@@ -21,7 +21,7 @@ _IMAGE = re.compile(r"image_[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class TableRow:
     """One row of a table."""
 
     line: int  # of the file, from 1, at which it begins
@@ -50,7 +50,7 @@ class Table:
         self._whole = self._named_columns(header.line)  # by what they say of a ticket
         self._seen = self._text_columns(header.line)  # by their names
 
-    def cells(self) -> Iterator[Cells]:
+    def cells(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
         while True:
             try:
@@ -63,9 +63,9 @@ class Table:
             line, raw = self._taken[0][0], b"".join(raw for _, raw in self._taken)
             self._taken.clear()
             if any(cell.strip() for cell in cells):
-                yield Cells(line, raw.rstrip(b"\r\n"), cells)
+                yield TableRow(line, raw.rstrip(b"\r\n"), cells)
 
-    def row(self, row: Cells) -> dict[str, Any]:
+    def row(self, row: TableRow) -> dict[str, Any]:
         """What a ticket's line of JSON would say. Raises ``FaultError``."""
         columns, cells = self._columns, row.cells
         if len(cells) != len(self._header):

@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import ColumnsConfig, UseImages
-from stageb.guidance.files.images import with_images
-from stageb.guidance.files.numbers import number_of
-from stageb.guidance.files.tables import SUFFIXES, Cells, Table
+from stageb.guidance.files.images import attach_images
+from stageb.guidance.files.numbers import parse_number
+from stageb.guidance.files.tables import SUFFIXES, Table, TableRow
 from stageb.guidance.groups import join_equal
 from stageb.guidance.types import UNKNOWN, Ticket
 from stageb.untrusted.clean_text import text_fault
@@ -50,7 +50,7 @@ class Entry:
     ticket: Callable[[bool], Ticket]  # (whether a label is needed) -> the ticket; raises FaultError
 
 
-def read(
+def read_tickets(
     paths: Sequence[str | Path],
     on_bad_record: Literal["error", "skip"],
     columns: ColumnsConfig = _BY_COLUMN_NAMES,
@@ -68,11 +68,11 @@ def read(
     places: dict[tuple[str, str], str] = {}
     for path in map(str, paths):
         try:
-            for entry in entries(path, columns):
+            for entry in read_entries(path, columns):
                 try:
-                    ticket = with_images(entry.ticket(True), path, use_images)
+                    ticket = attach_images(entry.ticket(True), path, use_images)
                     place = f"{path}:{entry.line}"
-                    claim(ticket, place, places)
+                    claim_place(ticket, place, places)
                     tickets.append(replace(ticket, place=place))
                 except FaultError as fault:
                     line = BadLine(path, entry.line, fault.what, fault.remedy)
@@ -88,22 +88,22 @@ def read(
     return join_equal(tickets), bad
 
 
-def entries(path: str, columns: ColumnsConfig) -> Iterator[Entry]:
+def read_entries(path: str, columns: ColumnsConfig) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
     if not path.lower().endswith(SUFFIXES):
         for number, raw in filled_lines(path, KIND):
-            yield Entry(number, raw, partial(_of_json, raw))
+            yield Entry(number, raw, partial(_parse_json, raw))
         return
     table = Table(lines(path, KIND), columns, path)
     empty = True
     for row in table.cells():
         empty = False
-        yield Entry(row.line, row.raw, partial(_of_cells, table, row))
+        yield Entry(row.line, row.raw, partial(_parse_cells, table, row))
     if empty:
         raise FaultError("no rows below the header", "leave it out, or write a ticket per row")
 
 
-def digest(tickets: Iterable[Ticket]) -> str:
+def fingerprint(tickets: Iterable[Ticket]) -> str:
     """A short name for what tickets say and the order they stand in; what is not used makes no difference."""
     digest = hashlib.blake2b(digest_size=16)
     for ticket in tickets:
@@ -112,7 +112,7 @@ def digest(tickets: Iterable[Ticket]) -> str:
     return digest.hexdigest()
 
 
-def claim(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> None:
+def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> None:
     """Note where a ticket stands, unless it stands somewhere already."""
     first = places.setdefault((ticket.mission, ticket.key), place)
     if first is not place:
@@ -122,20 +122,20 @@ def claim(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) -> Non
         )
 
 
-def _of_json(raw: bytes, labelled: bool) -> Ticket:
+def _parse_json(raw: bytes, labelled: bool) -> Ticket:
     """The ticket on one line."""
-    return _ticket(object_on(raw, SHAPE), labelled)
+    return _make_ticket(object_on(raw, SHAPE), labelled)
 
 
-def _of_cells(table: Table, row: Cells, labelled: bool) -> Ticket:
+def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     """The ticket in one row of a table."""
     said = table.row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", "write the right verdict, or leave the row out")
-    return _ticket(said, labelled)
+    return _make_ticket(said, labelled)
 
 
-def _ticket(row: dict[str, Any], labelled: bool) -> Ticket:
+def _make_ticket(row: dict[str, Any], labelled: bool) -> Ticket:
     """The ticket that a row of JSON, or of a table, says. One without a label has the label ``UNKNOWN``."""
     for name in _FIELDS:
         if name not in row and (labelled or name != "label"):
@@ -144,15 +144,15 @@ def _ticket(row: dict[str, Any], labelled: bool) -> Ticket:
     if label not in ("pass", "fail") and (labelled or label is not None):
         raise FaultError(f"label {short(label)}", 'write "pass" or "fail"')
     return Ticket(
-        mission=_name(row, "mission"),
-        group_id=_name(row, "group_id"),
+        mission=_check_name(row, "mission"),
+        group_id=_check_name(row, "group_id"),
         label=UNKNOWN if label is None else label,
-        per_image=_per_image(row["per_image"]),
+        per_image=_sort_summaries(row["per_image"]),
         extra={key: value for key, value in row.items() if key not in _FIELDS},
     )
 
 
-def _name(row: dict[str, Any], field: str) -> str:
+def _check_name(row: dict[str, Any], field: str) -> str:
     """A text that names something: one clean line, as prompts and guidance.json need it."""
     value = row[field]
     if not isinstance(value, str) or not value.strip():
@@ -162,13 +162,13 @@ def _name(row: dict[str, Any], field: str) -> str:
     return value
 
 
-def _per_image(value: Any) -> tuple[tuple[str, str], ...]:
+def _sort_summaries(value: Any) -> tuple[tuple[str, str], ...]:
     """The summaries by image, in numeric order, their headers dropped."""
     if not isinstance(value, dict) or not value:
         raise FaultError(f"per_image {short(value)}", 'write an object of summaries: {"image_1": "..."}')
     summaries: dict[int, str] = {}
     for key, summary in value.items():
-        number = number_of(key, "per_image")
+        number = parse_number(key, "per_image")
         if number in summaries:
             raise FaultError(f"per_image: two keys for image {number}", "number every image once")
         if not isinstance(summary, str):

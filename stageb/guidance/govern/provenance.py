@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stageb.guidance.files.guidance_file import files_of_run
+from stageb.guidance.files.guidance_file import find_guidance_files
 from stageb.guidance.files.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.types import Guidance, Rule
 from stageb.runs.folder import RunFolder
@@ -45,7 +45,7 @@ def read_val_metrics(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
 
 def _find_folder(run: Path, mission: str) -> str:
     """The mission's folder in the run's."""
-    return files_of_run(run)[mission].parent.name
+    return find_guidance_files(run)[mission].parent.name
 
 
 def find_edit(rule: Rule, made: list[LearningRow]) -> LearningRow | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stageb.errors import shown
 from stageb.guidance.files import history_file
-from stageb.guidance.files.guidance_file import past, split_step
+from stageb.guidance.files.guidance_file import read_past, split_step
 from stageb.guidance.files.reflection_file import LearningRow
 from stageb.guidance.govern.compare import describe_changes
 from stageb.guidance.govern.provenance import LEARNT, find_edit, read_edits, read_val_metrics, summarize_edit
@@ -93,7 +93,7 @@ def describe_run(folder: Path, mission: str, now: Guidance) -> Iterator[str]:
 
 def describe_file(path: Path, mission: str, now: Guidance) -> Iterator[str]:
     """Every change of a mission's guidance in a file that commands have changed."""
-    kept, before = past(path, mission), dict[str, Guidance]()
+    kept, before = read_past(path, mission), dict[str, Guidance]()
     made = [row for row in history_file.read_history(path) if row["mission"] == mission]
     in_use = max((number for number, row in enumerate(made) if kept[row["step"]] == now), default=None)
     yield f"{shown(mission)}, step {now.step} in use:"

@@ -18,7 +18,7 @@ from pathlib import Path
 from stageb.errors import InputError, JournalError, shown
 from stageb.guidance.changes import compare_rules
 from stageb.guidance.files import history_file
-from stageb.guidance.files.guidance_file import load_seed, past, to_json
+from stageb.guidance.files.guidance_file import load_seed, read_past, to_json
 from stageb.guidance.types import Guidance
 from stageb.store import disk
 
@@ -77,7 +77,7 @@ def apply(path: Path, change: GuidanceChange, agreed: Confirm) -> Guidance | Non
 
 def _number_versions(path: Path, before: Guidance | None, change: GuidanceChange) -> list[Guidance]:
     """What is to be noted: what is in use, where nothing has noted it yet, and what comes. No step is given twice."""
-    kept = past(path, change.guidance.mission)
+    kept = read_past(path, change.guidance.mission)
     found = [before] if before is not None and before not in kept.values() else []
     newest = max([*kept, *(guidance.step for guidance in found)], default=-1)
     if found and found[0].step in kept:  # edited by hand
@@ -94,7 +94,7 @@ def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guida
         _note(path, "found there", "", guidance)
     _note(path, change.action, change.source, after)
     content = {name: body for each in {**_load(path), after.mission: after}.values() for name, body in to_json(each).items()}
-    data = disk.encoded(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    data = disk.encode(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     mode = path.stat().st_mode if path.exists() else None
 
     def write(beside: Path) -> None:

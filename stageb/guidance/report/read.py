@@ -127,10 +127,10 @@ def _read_same_tickets(folder: Path, config: LoopConfig, digest: str, named: Seq
     skips = config.on_bad_record == "skip"
     use_images = skips and config.sampler.use_images  # texts need no images, but for lines that were set aside for theirs
     try:
-        tickets, _ = ticket_files.read(files, config.on_bad_record, config.columns, use_images)
+        tickets, _ = ticket_files.read_tickets(files, config.on_bad_record, config.columns, use_images)
     except StagebError:
         return [], "the run's ticket files are not found from here; run this command where the run was started"
-    if not digest.startswith(ticket_files.digest(tickets)):  # that of images stands behind it
+    if not digest.startswith(ticket_files.fingerprint(tickets)):  # that of images stands behind it
         return [], "the ticket files have changed since the run"
     return tickets, ""
 

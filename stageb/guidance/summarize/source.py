@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.files.images import image_files
-from stageb.guidance.files.numbers import number_of
+from stageb.guidance.files.images import find_images
+from stageb.guidance.files.numbers import parse_number
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.files.tickets import SHAPE, Entry
 from stageb.guidance.summarize.words import MISSION
@@ -35,8 +35,8 @@ def stream_images(file: str, prompt: str) -> TicketStream[ImageLine]:
         there = row.get("per_image", {})
         if not isinstance(there, dict) or not all(isinstance(summary, str) for summary in there.values()):
             raise FaultError(f"per_image {short(there)}", "leave it out, or write an object of summaries")
-        summaries = {number_of(key, "per_image"): summary for key, summary in there.items() if summary.strip()}
-        images = image_files(row["images"], file)
+        summaries = {parse_number(key, "per_image"): summary for key, summary in there.items() if summary.strip()}
+        images = find_images(row["images"], file)
         if extra := sorted(summaries.keys() - images.keys()):
             raise FaultError(f"per_image: image_{extra[0]} has a summary and no image", "name its image, or take it out")
         return ImageLine(row, summaries, images)

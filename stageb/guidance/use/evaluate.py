@@ -116,7 +116,7 @@ def _write_evaluation(
         compared = [COMPARED, CHANGED] if config.compare is not None else []
         evaluation["files"] = [EVALUATION, WRONG, PREDICTIONS, *compared]
         text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
-        disk.replace(folder / EVALUATION, disk.encoded(text))
+        disk.replace(folder / EVALUATION, disk.encode(text))
     return evaluation
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stageb.guidance.files.images import with_images
+from stageb.guidance.files.images import attach_images
 from stageb.guidance.files.stream import TicketStream
-from stageb.guidance.files.tickets import Entry, claim
+from stageb.guidance.files.tickets import Entry, claim_place
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
 from stageb.guidance.use.config import EvaluateConfig, UseConfig, list_ticket_files
 from stageb.untrusted.json_lines import FaultError
@@ -28,7 +28,7 @@ def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
     labelled = isinstance(config, EvaluateConfig)
 
     def read(file: str, entry: Entry) -> TicketLine:
-        ticket = with_images(entry.ticket(labelled), file, config.sampler.use_images)
+        ticket = attach_images(entry.ticket(labelled), file, config.sampler.use_images)
         return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN), ticket.label or None)
 
     return TicketStream(list_ticket_files(config), read, config.columns)
@@ -44,7 +44,7 @@ def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], 
             what = f"mission {line.ticket.mission!r}, for which there is no guidance"
             raise FaultError(what, f"there is some for {', '.join(sorted(missions)) or 'none'}; leave the others out")
         if once and line.label:
-            claim(replace(line.ticket, label=line.label), f"{line.file}:{line.line}", places)
+            claim_place(replace(line.ticket, label=line.label), f"{line.file}:{line.line}", places)
 
     return check
 

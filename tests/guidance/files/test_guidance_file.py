@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
 from stageb.guidance.config import GateConfig
-from stageb.guidance.files.guidance_file import from_json, load_seed, neutral, read_guidance, to_json
+from stageb.guidance.files.guidance_file import from_json, load_seed, make_neutral, read_guidance, to_json
 from stageb.guidance.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.govern.shared import GuidanceChange
 from stageb.guidance.govern.shared import apply as apply_change
@@ -143,7 +143,7 @@ def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
 
 def test_the_neutral_guidance_is_a_headline() -> None:
     for language in ("en", "zh"):
-        guidance = neutral("m", WORDS[language])
+        guidance = make_neutral("m", WORDS[language])
         assert [rule.key for rule in guidance.rules] == ["G0"]
         assert (guidance.step, guidance.next_number) == (0, 1)
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from stageb.errors import BadInputError
 from stageb.guidance.config import UseImages
-from stageb.guidance.files.tickets import digest, read
+from stageb.guidance.files.tickets import fingerprint, read_tickets
 from stageb.guidance.prompts import WORDS, rollout_prompt
 from stageb.guidance.types import Guidance, Rule, Ticket
 
@@ -31,7 +31,7 @@ def written(folder: Path, *images: Any, per_image: Any = None) -> Path:
 
 
 def one(path: Path, use_images: UseImages) -> Ticket:
-    ((ticket,), bad) = read([path], "error", use_images=use_images)
+    ((ticket,), bad) = read_tickets([path], "error", use_images=use_images)
     assert not bad
     return ticket
 
@@ -47,7 +47,7 @@ def test_images_are_shown_beside_summaries_or_instead_of_them_and_otherwise_not_
     assert asked[0].user == asked[2].user == "image_1: a door\nimage_3: a lock"
     assert asked[1].user == "image_1: see image 1 above\nimage_3: see image 2 above"
     assert asked[0].system.startswith(f"{asked[2].system}\n\nThe ticket's images come first")
-    assert digest([beside]) == digest([plain])  # what they hold counts, not what they are called
+    assert fingerprint([beside]) == fingerprint([plain])  # what they hold counts, not what they are called
     (tmp_path / "a" / "1.png").unlink()
     assert one(path, False) == plain
 
@@ -73,13 +73,13 @@ def test_faults_name_file_line_and_remedy_and_can_be_skipped(tmp_path: Path) -> 
     others += [({"2": "a/1.png"}, "image_1 is in per_image alone; give every image a summary (stageb summarize makes them)")]
     path = written(inner, *([name] for name in faults), *(value for value, _ in others), ["a/1.png"])
     with pytest.raises(BadInputError) as caught:
-        read([path], "error", use_images=True)
+        read_tickets([path], "error", use_images=True)
     expected = [*faults.values(), *(what for _, what in others)]
     assert len(caught.value.bad) == len(expected)
     for number, (bad, what) in enumerate(zip(caught.value.bad, expected, strict=True), 1):
         assert str(bad).startswith(f"{path}:{number}: ")
         assert what in str(bad)
         assert bad.remedy
-    tickets, skipped = read([path], "skip", use_images=True)
+    tickets, skipped = read_tickets([path], "skip", use_images=True)
     assert [ticket.group_id for ticket in tickets] == [f"g{len(expected)}"]
     assert len(skipped) == len(expected)

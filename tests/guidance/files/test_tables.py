@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError, ConfigError
 from stageb.guidance.config import ColumnsConfig
-from stageb.guidance.files.tickets import entries, read
+from stageb.guidance.files.tickets import read_entries, read_tickets
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
 
 OWN = ColumnsConfig(mission="Station", group_id="ID", label="Result", passes=["OK", "i.O."], fails=["NG"])
@@ -26,7 +26,7 @@ def write(tmp_path: Path, content: str | bytes, name: str = "t.csv") -> str:
 
 def faults(path: str, columns: ColumnsConfig = OWN) -> list[tuple[int, str, str]]:
     with pytest.raises(BadInputError) as raised:
-        read([path], "error", columns)
+        read_tickets([path], "error", columns)
     assert {bad.path for bad in raised.value.bad} == {path}
     return [(bad.line, bad.what, bad.remedy) for bad in raised.value.bad]
 
@@ -38,7 +38,7 @@ def test_a_table_as_a_spreadsheet_writes_it(tmp_path: Path) -> None:
     ).replace("seen from\r\nbehind", '"seen from\r\nbehind"')
     text += "\r\n,,,,,,\r\n8,racks,hose,,I.O.,,Bo\r\n"
     columns = ColumnsConfig(**{**OWN.__dict__, "texts": ["Finding", "Part", "image_2"]})
-    tickets, bad = read([write(tmp_path, text)], "error", columns)
+    tickets, bad = read_tickets([write(tmp_path, text)], "error", columns)
     assert bad == []
     assert [(each.mission, each.group_id, each.label) for each in tickets] == [
         ("racks, hall 1", "7", "fail"),
@@ -61,23 +61,23 @@ def test_a_table_as_a_spreadsheet_writes_it(tmp_path: Path) -> None:
     ],
 )
 def test_what_parts_cells_is_told_by_the_header(tmp_path: Path, name: str, text: str) -> None:
-    tickets, _ = read([write(tmp_path, text, name)], "error")
+    tickets, _ = read_tickets([write(tmp_path, text, name)], "error")
     assert [(each.key, each.per_image) for each in tickets] == [("1::pass", (("image_1", "part: a,b"),))]
 
 
 def test_missions_and_groups_need_no_columns(tmp_path: Path) -> None:
     path = write(tmp_path, "label,seal\npass,new\nfail,worn\n")
-    tickets, _ = read([path], "error", ColumnsConfig(mission_name="racks", group_id=None))
+    tickets, _ = read_tickets([path], "error", ColumnsConfig(mission_name="racks", group_id=None))
     assert [(each.mission, each.key) for each in tickets] == [("racks", "row 2::pass"), ("racks", "row 3::fail")]
 
 
 def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None:
     path = write(tmp_path, "mission,group_id,label,seal\nm,1,,new\nm,2,fail,worn\n")
     assert faults(path, ColumnsConfig()) == [(2, "an empty label", "write the right verdict, or leave the row out")]
-    assert [entry.ticket(False).label for entry in entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
+    assert [entry.ticket(False).label for entry in read_entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
     without = write(tmp_path, "mission,group_id,seal\nm,1,new\n", "without.csv")
     assert faults(without, ColumnsConfig())[0][1] == "no label"
-    assert [entry.ticket(False).key for entry in entries(without, ColumnsConfig())] == ["1"]
+    assert [entry.ticket(False).key for entry in read_entries(without, ColumnsConfig())] == ["1"]
 
 
 def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         (8, "an empty label"),
     ]
     assert told[1][2] == "write one of OK, i.O., NG, or say what it means: --columns passes=WORD,fails=WORD"
-    tickets, bad = read([str(tmp_path / "t.csv")], "skip", OWN)
+    tickets, bad = read_tickets([str(tmp_path / "t.csv")], "skip", OWN)
     assert len(tickets) == 1
     assert bad[-1].raw == '6,a,"x\ny",'
 
@@ -117,7 +117,7 @@ def test_what_is_no_table_stops_whatever_is_skipped(tmp_path: Path, content: str
     ((found, said, _),) = faults(path)
     assert (found, said[: len(what)]) == (line, what)
     with pytest.raises(BadInputError):
-        read([path], "skip", OWN)
+        read_tickets([path], "skip", OWN)
 
 
 def test_a_word_cannot_mean_both() -> None:
@@ -139,7 +139,7 @@ def test_what_a_spreadsheet_quotes_comes_back(
     writer.writerow(["label", "image_1", "note"])
     writer.writerows((label, image, note) for image, note, label in rows)
     path = write(tmp_path_factory.mktemp("any"), made.getvalue())
-    tickets, bad = read([path], "skip", ColumnsConfig(mission_name="m", group_id=None))
+    tickets, bad = read_tickets([path], "skip", ColumnsConfig(mission_name="m", group_id=None))
     expected = []
     for image, note, label in rows:
         per_image = [("image_1", image.strip())] if image.strip() else []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
 from stageb.guidance.config import SplitConfig
-from stageb.guidance.files.tickets import BadRecord, digest, read
+from stageb.guidance.files.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.splits import split_of
 from stageb.guidance.types import Ticket
 
@@ -33,7 +33,7 @@ def fault(tmp_path: Path, line: object) -> str:
     """What is said of ``line`` where it stands between good ones."""
     path = written(tmp_path, row(group_id="before"), line, row(group_id="after"))
     with pytest.raises(BadInputError) as raised:
-        read([path], "error")
+        read_tickets([path], "error")
     (bad,) = raised.value.bad
     assert (bad.path, bad.line) == (str(path), 2)
     assert bad.remedy
@@ -42,7 +42,7 @@ def fault(tmp_path: Path, line: object) -> str:
 
 def test_a_ticket_is_read_and_what_is_not_used_is_kept(tmp_path: Path) -> None:
     line = row(per_image={"2": "c: d", "1": "a: b"}, images=["x.jpg"], label_source="qc", note={"n": 1})
-    (ticket,), bad = read([written(tmp_path, line)], "error")
+    (ticket,), bad = read_tickets([written(tmp_path, line)], "error")
     assert ticket == Ticket("valves", "g1", "pass", (("image_1", "a: b"), ("image_2", "c: d")), ticket.extra)
     assert ticket.extra == {"images": ["x.jpg"], "label_source": "qc", "note": {"n": 1}}
     assert bad == []
@@ -51,13 +51,13 @@ def test_a_ticket_is_read_and_what_is_not_used_is_kept(tmp_path: Path) -> None:
 def test_order_is_that_of_files_and_lines_and_blank_lines_are_skipped(tmp_path: Path) -> None:
     first = written(tmp_path, row(group_id="b"), "", "  ", row(group_id="a"), name="1")
     second = written(tmp_path, row(group_id="c"), name="2")
-    tickets, _ = read([second, first], "error")
+    tickets, _ = read_tickets([second, first], "error")
     assert [ticket.group_id for ticket in tickets] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("key", ["1", "image_1", "图片_1", "Image 1", "IMG-01", "第１张"])
 def test_image_keys_go_by_their_number(tmp_path: Path, key: str) -> None:
-    (ticket,), _ = read([written(tmp_path, row(per_image={"image_10": "ten", "9": "nine", key: "one"}))], "error")
+    (ticket,), _ = read_tickets([written(tmp_path, row(per_image={"image_10": "ten", "9": "nine", key: "one"}))], "error")
     assert ticket.per_image == (("image_1", "one"), ("image_9", "nine"), ("image_10", "ten"))
 
 
@@ -69,7 +69,7 @@ def test_a_leading_header_is_dropped_and_nothing_else(tmp_path: Path) -> None:
         "4": "<DOMAIN=x>, <TASK=OTHER>\na: b",
         "5": "  a: b\n",
     }
-    (ticket,), _ = read([written(tmp_path, row(per_image=summaries))], "error")
+    (ticket,), _ = read_tickets([written(tmp_path, row(per_image=summaries))], "error")
     texts = [summary for _, summary in ticket.per_image]
     assert texts == ["a: b\nc: d", "a: b", summaries["3"], summaries["4"], summaries["5"]]
 
@@ -115,7 +115,7 @@ def test_faults_of_all_files_come_together(tmp_path: Path) -> None:
     first = written(tmp_path, row(), "{", row(group_id="g2", label="no"), name="1")
     second = written(tmp_path, "[]", name="2")
     with pytest.raises(BadInputError) as raised:
-        read([first, tmp_path / "none", second], "error")
+        read_tickets([first, tmp_path / "none", second], "error")
     places = {(Path(bad.path).name, bad.line) for bad in raised.value.bad}
     assert places == {("1", 2), ("1", 3), ("2", 1), ("none", 0)}
 
@@ -124,7 +124,7 @@ def test_a_ticket_that_comes_twice_names_both_lines(tmp_path: Path) -> None:
     first = written(tmp_path, row(), row(label="fail"), row(mission="pumps"), name="1")
     second = written(tmp_path, row(group_id="g0"), row(per_image={"1": "other"}), name="2")
     with pytest.raises(BadInputError) as raised:
-        read([first, second], "error")
+        read_tickets([first, second], "error")
     (bad,) = raised.value.bad
     assert (bad.path, bad.line) == (str(second), 2)
     assert "'g1::pass' of mission 'valves'" in bad.what
@@ -135,15 +135,15 @@ def test_bytes_that_are_not_utf8_are_told_by_line_and_a_mark_at_the_start_is_fin
     path = tmp_path / "t"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(GOOD).encode() + b"\r\n" + b'{"mission": "caf\xe9"}\n')
     with pytest.raises(BadInputError, match=r":2: not UTF-8 at byte 16"):
-        read([path], "error")
-    (ticket,), (bad,) = read([path], "skip")
+        read_tickets([path], "error")
+    (ticket,), (bad,) = read_tickets([path], "skip")
     assert ticket.mission == "valves"
     assert bad.raw == '{"mission": "caf\\xe9"}'
 
 
 def test_skip_gives_the_bad_lines_back_as_they_came(tmp_path: Path) -> None:
     path = written(tmp_path, row(), "{broken", row(), row(group_id="g2"))
-    tickets, bad = read([path], "skip")
+    tickets, bad = read_tickets([path], "skip")
     assert [ticket.group_id for ticket in tickets] == ["g1", "g2"]
     assert [(record.line.line, record.raw) for record in bad] == [(2, "{broken"), (3, json.dumps(GOOD))]
     assert all(isinstance(record, BadRecord) for record in bad)
@@ -164,14 +164,14 @@ def test_unreadable_and_empty_files_always_stop(tmp_path: Path, mode: Any) -> No
     }
     for name, says in cases.items():
         with pytest.raises(BadInputError, match=says):
-            read([good, tmp_path / name], mode)
+            read_tickets([good, tmp_path / name], mode)
     with pytest.raises(BadInputError, match="no tickets"):
-        read([], mode)
+        read_tickets([], mode)
 
 
 def test_skipping_every_line_leaves_nothing_to_do(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="no tickets") as raised:
-        read([written(tmp_path, "{", "[]")], "skip")
+        read_tickets([written(tmp_path, "{", "[]")], "skip")
     assert len(raised.value.bad) == 3
 
 
@@ -179,7 +179,7 @@ def test_many_lines_take_seconds(tmp_path: Path) -> None:
     summaries = {f"image_{n}": "part: valve; state: open; colour: red" for n in range(3)}
     path = written(tmp_path, *(row(group_id=f"g{n}", per_image=summaries) for n in range(20_000)))
     begun = time.process_time()
-    tickets, _ = read([path], "error")
+    tickets, _ = read_tickets([path], "error")
     assert len(tickets) == 20_000
     assert time.process_time() - begun < 3
 
@@ -210,7 +210,7 @@ def test_whatever_the_bytes_each_line_is_a_ticket_or_a_fault(
     path = tmp_path_factory.mktemp("any") / "t"
     path.write_bytes(b"".join(line + b"\n" for line in [json.dumps(row(group_id="first of all")).encode(), *lines]))
     filled = sum(bool(line.strip()) for line in path.read_bytes().split(b"\n"))
-    tickets, bad = read([path], "skip")
+    tickets, bad = read_tickets([path], "skip")
     assert len(tickets) + len(bad) == filled
     for ticket in tickets:
         assert ticket.per_image == tuple(sorted(ticket.per_image, key=lambda image: int(image[0].removeprefix("image_"))))
@@ -253,5 +253,5 @@ def test_digests_tell_tickets_apart() -> None:
         [ticket, replace(ticket, group_id="h")],
         [replace(ticket, group_id="h"), ticket],
     ]
-    assert len({digest(tickets) for tickets in others}) == len(others)
-    assert digest([replace(ticket, extra={"x": 1})]) == digest([ticket])
+    assert len({fingerprint(tickets) for tickets in others}) == len(others)
+    assert fingerprint([replace(ticket, extra={"x": 1})]) == fingerprint([ticket])

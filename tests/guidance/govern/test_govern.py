@@ -22,7 +22,7 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError, InputError
 from stageb.guidance.files import history_file, rules_file
 from stageb.guidance.files.guidance_file import from_json, load_seed, read_guidance
-from stageb.guidance.files.tickets import read
+from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.govern.compare import mark_words
 from stageb.guidance.prompts import WORDS, rollout_prompt
 from stageb.guidance.types import Guidance
@@ -100,7 +100,7 @@ def test_differences_are_told_as_diff_tells_them(here: Path, asked: Asked) -> No
 
 
 def test_what_is_exported_is_what_rollouts_read(here: Path, asked: Asked) -> None:
-    (ticket, *_), _ = read(["tickets.jsonl"], "error")
+    (ticket, *_), _ = read_tickets(["tickets.jsonl"], "error")
     prompt = rollout_prompt(ticket, load_seed("out/run/valves/guidance.json")["valves"], WORDS["en"])
     assert asked("export", "out/run")[1] == f"{prompt.system}\n\n{{ticket}}\n"
     system, user = json.loads(asked("export", "out/run", "--format", "chat")[1])

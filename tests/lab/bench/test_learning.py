@@ -19,7 +19,7 @@ from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
 from stageb.guidance import follower
-from stageb.guidance.files.guidance_file import neutral
+from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import Case, rule_lines
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.proposals import parse_proposal
@@ -52,7 +52,7 @@ def task(tmp_path: Path) -> Task:
     return Task(
         tickets=tickets,
         parts=cells.split(tickets, 1),
-        first=neutral(tickets[0].mission, ENGLISH),
+        first=make_neutral(tickets[0].mission, ENGLISH),
         model="stageb-tiny",
         engine=engine,
         reflector=engine,
@@ -341,7 +341,7 @@ def test_ours_says_why_a_run_failed(task: Task) -> None:
 
 @pytest.mark.parametrize("noise", [None, "shuffled", "one-rule", "idle"])
 def test_what_is_learnt_counts_within_the_budget_and_noise_beyond_it_too(noise: cells.Noise | None) -> None:
-    first = neutral("m", ENGLISH)
+    first = make_neutral("m", ENGLISH)
     better = apply(first, operation("add", "Fail if label is missing.").operations)
     done = Learnt([Point(0, first), Point(101, better)], rollouts=120, reflections=1, accepted=1)
     cell = Cell("demo-rack", "ours", seed=1, budget=100, noise=noise, measured=False)

@@ -47,7 +47,7 @@ def test_the_words_of_made_missions_are_those_that_training_keeps_out(name: str)
 
 
 def test_made_tickets_are_the_same_on_every_machine() -> None:
-    digests = {name: ticket_files.digest(missions.tickets(name)) for name in missions.MISSIONS}
+    digests = {name: ticket_files.fingerprint(missions.tickets(name)) for name in missions.MISSIONS}
     assert digests == DIGESTS
 
 
@@ -56,8 +56,8 @@ def test_tickets_written_down_are_read_back(name: str, tmp_path: Path) -> None:
     tickets = data.load(name, None)
     assert tickets
     data.write(tickets, tmp_path / "tickets.jsonl")
-    read, _ = ticket_files.read([tmp_path / "tickets.jsonl"], "error")
-    assert ticket_files.digest(read) == ticket_files.digest(tickets)
+    read, _ = ticket_files.read_tickets([tmp_path / "tickets.jsonl"], "error")
+    assert ticket_files.fingerprint(read) == ticket_files.fingerprint(tickets)
     assert len({ticket.mission for ticket in tickets}) == 1
 
 
