@@ -38,15 +38,13 @@ class NotAFileError(OSError):
 
 
 @contextmanager
-def reporting(path: Path) -> Iterator[None]:
-    """Raise what the disk refuses as ``JournalError``: which path, why, and the remedy."""
+def reporting(path: Path, intact: str = "the last commit") -> Iterator[None]:
+    """Raise what the disk refuses as ``JournalError``: which path, why, the remedy, and what is ``intact`` all the same."""
     try:
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "mend it and run again")
-        raise JournalError(
-            f"{error.filename or path}: {error.strerror or error}; {remedy}; the last commit is intact"
-        ) from error
+        raise JournalError(f"{error.filename or path}: {error.strerror or error}; {remedy}; {intact} is intact") from error
 
 
 def json_text(value: Any) -> str:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stageb.errors import InputError, JournalError, shown
+from stageb.errors import InputError, shown
 from stageb.guidance.changes import compare_rules
 from stageb.guidance.files import history_file
 from stageb.guidance.files.guidance_file import load_seed, read_past, to_json
@@ -70,7 +69,7 @@ def apply(path: Path, change: GuidanceChange, agreed: Confirm) -> Guidance | Non
                 return before
         if not agreed(before, _number_versions(path, before, change)[-1]):
             return None
-        with _report_errors(path), history_file.hold_history(path):
+        with disk.reporting(path, "the guidance in use"), history_file.hold_history(path):
             if _load(path).get(change.guidance.mission) == before:
                 return _write(path, before, change)
 
@@ -118,12 +117,3 @@ def _note(path: Path, action: str, source: str, guidance: Guidance) -> None:
 
 def _load(path: Path) -> dict[str, Guidance]:
     return load_seed(path) if path.exists() else {}
-
-
-@contextmanager
-def _report_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        what = f"{error.filename or path}: {error.strerror or error}"
-        raise JournalError(shown(f"{what}; mend it and give the command again, the guidance in use is intact")) from error

@@ -39,14 +39,14 @@ class Attempt:
         return None
 
     @property
-    def removes(self) -> bool:
+    def is_removal(self) -> bool:
         """Whether it comes from a search for rules that can go: then it need not be better."""
         return self.name.startswith("P")
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """The outcome, for people."""
-        if not self.removes:
+        if not self.is_removal:
             return self.outcome
         return "let go" if self.outcome == ACCEPTED else "stays" if self.test is None else f"stays ({self.outcome})"
 
@@ -65,7 +65,7 @@ class Attempts:
     @property
     def edits(self) -> list[Attempt]:
         """Those that reflections proposed; the others let go of rules."""
-        return [each for each in self.tried if not each.removes]
+        return [each for each in self.tried if not each.is_removal]
 
     @property
     def outcomes(self) -> list[tuple[str, int]]:
@@ -81,7 +81,7 @@ class Attempts:
     @property
     def gone(self) -> int:
         """Searches for idle rules that found one."""
-        return sum(each.removes for each in self.accepted)
+        return sum(each.is_removal for each in self.accepted)
 
     @property
     def others(self) -> list[Attempt]:

@@ -117,12 +117,12 @@ def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: s
     """What edits gained, reflection by reflection, over how many rules there were: ``rules`` are (reflection, rules). Where
     no gain is known, as without a gate, the rules alone."""
     shown = keep_furthest([each for each in attempts.tried if each.gain is not None], POINTS)
-    edits = [each for each in shown if not each.removes]
+    edits = [each for each in shown if not each.is_removal]
     kinds: list[tuple[str, str, str, list[Attempt]]] = [
         ("raced", ".", "seen", [each for each in edits if not each.test]),
         ("refused", "X", "refused", [each for each in edits if each.test and each.outcome != "accepted"]),
         ("accepted", "o", "accepted", [each for each in edits if each.outcome == "accepted"]),
-        ("rule let go", "v", "ink", [each for each in shown if each.removes and each.outcome == "accepted"]),
+        ("rule let go", "v", "ink", [each for each in shown if each.is_removal and each.outcome == "accepted"]),
     ]
     gains = any(some for *_, some in kinds)
     height = 300 if gains else 118

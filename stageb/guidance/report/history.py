@@ -37,7 +37,7 @@ class Lineage:
         keys = self.rule.metadata.get("sources")
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
-    def said(self, name: str) -> str:
+    def read_metadata(self, name: str) -> str:
         """A text of its metadata: ``reflection_id``, ``op`` or ``rationale``; empty where it has none."""
         value = self.rule.metadata.get(name)
         return value if isinstance(value, str) else ""

@@ -71,7 +71,7 @@ class Section:
     @property
     def gained(self) -> int:
         """Edits that were accepted, searches for idle rules left out."""
-        return sum(not each.removes for each in self.mission.attempts.accepted)
+        return sum(not each.is_removal for each in self.mission.attempts.accepted)
 
 
 def render_page(run: RunReport) -> str:
@@ -103,7 +103,7 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Sectio
     drawn: dict[str, str] = {}
     if number <= DETAILED:
         with use_settings():
-            drawn = dict(_draw_charts(number, mission, run.audit))
+            drawn = dict(_draw_charts(number, mission, run.is_audit))
     return Section(number, mission, _pair_metrics(mission, run), rules, drawn)
 
 
@@ -119,8 +119,8 @@ def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[t
         counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
         ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
         yield "edits", charts.draw_time_line(mission.attempts, ends, f"m{number}-edits")
-    if mission.judged.agreed:
-        yield "agreement", charts.draw_agreement(mission.judged.agreed, f"m{number}-agreement")
+    if mission.judged.levels:
+        yield "agreement", charts.draw_agreement(mission.judged.levels, f"m{number}-agreement")
 
 
 def _draw_overview(run: RunReport, sections: list[Section]) -> dict[str, str]:
@@ -146,11 +146,11 @@ def _pair_metrics(mission: MissionReport, run: RunReport) -> list[tuple[Row | No
     """For each split the first row and the one of the guidance in force, where there are such; of an audit, the only one."""
     found: list[tuple[Row | None, Row]] = []
     step = mission.steps[mission.final].guidance.step
-    for split in SPLITS if run.audit else ("val", "test"):
+    for split in SPLITS if run.is_audit else ("val", "test"):
         rows = [row for row in mission.metrics if row["split"] == split]
-        after = [row for row in rows if row["guidance_step"] == step] if mission.chosen or split == "test" else rows
+        after = [row for row in rows if row["guidance_step"] == step] if mission.is_chosen or split == "test" else rows
         if after:
-            found.append((None if run.audit else rows[0], after[-1]))
+            found.append((None if run.is_audit else rows[0], after[-1]))
     return found
 
 

@@ -34,7 +34,7 @@ class MissionReport:
     metrics: tuple[Row, ...]  # rows of metrics.jsonl
     steps: tuple[GuidanceStep, ...]  # the guidance as it grew; the first is what the mission started with
     final: int  # which of the steps is in force: the one that val chose, the last one while none is chosen
-    chosen: bool  # whether val has chosen
+    is_chosen: bool  # whether val has chosen
     attempts: Attempts  # edits, accepted and not
     judged: TicketVerdicts  # how tickets were judged
 
@@ -46,7 +46,7 @@ class RunReport:
     folder: Path
     config: LoopConfig
     commits: int
-    finished: bool
+    is_finished: bool
     ended: str  # the budget that ended learning; empty where none did
     spent: Mapping[str, int]  # rollouts, judged, reflections, tokens
     seconds: tuple[float, ...]  # between commits, all parts of an interrupted run together
@@ -56,7 +56,7 @@ class RunReport:
     no_tickets: str  # why; empty where they can
 
     @property
-    def audit(self) -> bool:
+    def is_audit(self) -> bool:
         """Whether the run only judges."""
         return self.config.jump_reflection
 
@@ -81,7 +81,7 @@ def read_run(
         folder=folder,
         config=config,
         commits=files.commit["number"],
-        finished=state["finished"],
+        is_finished=state["finished"],
         ended=state["ended"],
         spent=state["spent"],
         seconds=tuple(row["seconds"] for row in files.notes("timings.jsonl")),
@@ -109,7 +109,7 @@ def _read_mission(files: RunFolder, first: Mapping[str, Any]) -> MissionReport:
         metrics=tuple(rows("metrics.jsonl")),
         steps=steps,
         final=final,
-        chosen=chosen is not None,
+        is_chosen=chosen is not None,
         attempts=list_attempts(reflections),
         judged=count_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), steps[final].guidance.step),
     )

@@ -86,7 +86,7 @@ class TicketVerdicts:
         return [count for count in self.counts if count.split != "train"]
 
     @property
-    def agreed(self) -> list[AgreementLevel]:
+    def levels(self) -> list[AgreementLevel]:
         """Agreement over val and test, over train where neither was judged; the least agreement first."""
         counts = self.held_out or self.counts
         total = sum((count.agreement for count in counts), Counter[tuple[float, bool]]())

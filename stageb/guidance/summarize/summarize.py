@@ -20,7 +20,7 @@ from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.ranks import load
 from stageb.guidance.summarize.config import SummarizeConfig
 from stageb.guidance.summarize.source import ImageLine, stream_images
-from stageb.guidance.summarize.words import MISSION, WORDS
+from stageb.guidance.summarize.words import INSTRUCTIONS, MISSION
 from stageb.guidance.texts import one_line
 from stageb.guidance.use.rounds import Rounds
 from stageb.job import world as worlds
@@ -105,14 +105,14 @@ class SummarizingRanks:
 
     def _looked_at(self, group: Sequence[Request]) -> list[str]:
         assert self._engine is not None  # ``summaries`` has loaded it
-        nothing = WORDS[self._config.language].nothing
+        nothing = INSTRUCTIONS[self._config.language].nothing
         return [one_line(each.text, LONGEST) or nothing for (each,) in self._engine.generate(group)]
 
 
 def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[Request]:
     """What is asked of the model for each image of ``lines`` that has no summary, in order."""
     decode_by = Decode(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
-    system, prompt = WORDS[config.language].system, choose_prompt(config)
+    system, prompt = INSTRUCTIONS[config.language].system, choose_prompt(config)
     found = []
     for line in lines:
         user = prompt.replace(MISSION, str(line.row.get("mission", "")))
@@ -124,7 +124,7 @@ def make_requests(lines: Sequence[ImageLine], config: SummarizeConfig) -> list[R
 
 def choose_prompt(config: SummarizeConfig) -> str:
     """What the model is asked for each image."""
-    return config.prompt or WORDS[config.language].prompt
+    return config.prompt or INSTRUCTIONS[config.language].prompt
 
 
 def find_missing(line: ImageLine) -> list[int]:
