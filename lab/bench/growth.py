@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lab.bench import one_host
 from lab.bench.growth_conv import FORMS, stepper
 from lab.bench.rows import Act, Row, device_name, fit, measured, on_devices, pairs, spread, write
 from stageb.cli.parsing import parse
@@ -179,7 +180,7 @@ def one_by_one(made: Made) -> Contestant:
     def train() -> None:
         for number, (params, optimizer) in enumerate(networks):
             for chosen in batches[number]:
-                logits = hosts.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
+                logits = one_host.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
                 loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]

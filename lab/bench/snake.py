@@ -176,7 +176,7 @@ def _learning(name: str, size: int, threads: int) -> float:
 def _learner(name: str, size: int, threads: int) -> float:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-    from lab.bench.snake_peers import PythonSnake, Setting, cleanrl_style, stable_baselines3
+    from lab.bench.snake_peers import PythonSnake, Setting, cleanrl_style
     from stageb.snake.env import SnakeVectorEnv
 
     torch.set_num_threads(threads)
@@ -185,6 +185,8 @@ def _learner(name: str, size: int, threads: int) -> float:
     if name == "this loop":
         return _this_loop(setting)
     if name == "Stable-Baselines3":
+        from lab.bench.snake_sb3 import stable_baselines3
+
         return stable_baselines3(setting)
     if name == "CleanRL-style":
         return cleanrl_style(setting, SnakeVectorEnv(setting.games, game))

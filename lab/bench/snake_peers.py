@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from stageb.snake.agent import Agent
 from stageb.snake.config import FOOD, AgentConfig, GameConfig
-from stageb.snake.env import SnakeVectorEnv
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
@@ -174,14 +173,3 @@ def _passes(reader: Reader, optimizer: torch.optim.Optimizer, flat: list[Tensor]
             loss.backward()
             nn.utils.clip_grad_norm_(reader.parameters(), 0.5)
             optimizer.step()
-
-
-def stable_baselines3(setting: Setting) -> float:
-    """Training steps a second of Stable-Baselines3's PPO on this project's game and network."""
-    from lab.bench.snake_sb3 import model_of
-
-    model = model_of(setting, SnakeVectorEnv(setting.games, setting.game))
-    model.learn(setting.rollout)
-    began = time.perf_counter()
-    model.learn(setting.updates * setting.rollout, reset_num_timesteps=False)
-    return setting.updates * setting.rollout / (time.perf_counter() - began)

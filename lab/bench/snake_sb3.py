@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,3 +89,12 @@ def model_of(setting: Setting, envs: SnakeVectorEnv) -> PPO:
         ent_coef=0.01,
         device="cpu",
     )
+
+
+def stable_baselines3(setting: Setting) -> float:
+    """Training steps a second of Stable-Baselines3's PPO on this project's game and network."""
+    model = model_of(setting, SnakeVectorEnv(setting.games, setting.game))
+    model.learn(setting.rollout)
+    began = time.perf_counter()
+    model.learn(setting.updates * setting.rollout, reset_num_timesteps=False)
+    return setting.updates * setting.rollout / (time.perf_counter() - began)

@@ -3,6 +3,9 @@
 Between the stages stand the slots, where members part: those with the same blueprint in a slot are computed together, and
 nobody computes a seed that is not its own. What is judged in several settings of alphas runs through as if it were more
 examples, from the first slot on where anything stands.
+
+A seed that is inactive, at alpha 0, or that blew up, cannot reach the output or the host's gradients: it is left out, or the
+choice is made by ``where`` (0 * NaN is NaN), and what a seed sends back through its input is stopped where it is not finite.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from stageb.growth.hosts import HOST, Plan, branched, joined, lowered, opened, segment
+from stageb.growth.blueprints import BLUEPRINTS
+from stageb.growth.hosts import HOST, Plan, segment
 from stageb.growth.kinds import KINDS
-from stageb.growth.layers import guarded
+from stageb.growth.layers import guarded, mix
 from stageb.growth.types import SLOTS
 
 MOST, NUMBERS = 512, 1 << 17  # examples at once; and numbers of a hidden state, of one network in one setting
@@ -108,3 +112,35 @@ def _grown(plan: Plan, number: int, slot: Slot, params: Mapping[Group, Tensor], 
 def at_once(plan: Plan) -> int:
     """How many examples are judged in one batch. The plan alone decides, since sums depend on it in their last bits."""
     return max(1, min(MOST, NUMBERS // (plan.width * prod(plan.slots[0].places))))
+
+
+def opened(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:
+    """The tensors of a segment by name: views of ``flat``, (..., size), as they are computed with."""
+    specs, flat = plan.segments[name], lowered(plan, flat)
+    parts = torch.split(flat, [spec.size for spec in specs], -1)
+    return {spec.name: part.view(*flat.shape[:-1], *spec.shape) for spec, part in zip(specs, parts, strict=True)}
+
+
+def lowered(plan: Plan, tensor: Tensor) -> Tensor:
+    """Numbers in the precision that the plan computes in; tokens, and all where nothing is mixed, as they are."""
+    if plan.precision == "32-true" or not tensor.is_floating_point():
+        return tensor
+    return tensor.to(torch.float16 if plan.precision == "16-mixed" else torch.bfloat16)
+
+
+def branched(plan: Plan, slot: int, blueprint: int, seed: Mapping[str, Tensor], h: Tensor) -> Tensor:
+    """What a seed would add to ``h`` at alpha 1: its branch, times its gate where the plan has gates."""
+    branch = BLUEPRINTS[plan.blueprints[blueprint]].branch(seed, h, plan.slots[slot])
+    if not plan.gated:
+        return branch
+    return branch * mix(h, seed["gate"], seed["gate_bias"]).sigmoid()
+
+
+def joined(h: Tensor, branch: Tensor, alpha: Tensor, axis: int) -> Tensor:
+    """``h + alpha * branch`` where alpha is above 0 and the branch finite, else ``h``; examples lie before ``axis``.
+
+    Whether it is finite, each example's own branch says: what one of them comes to hangs on no other.
+    """
+    total = branch.detach().float().sum(tuple(range(axis, branch.dim())), keepdim=True)
+    reached = total.isfinite() & (alpha > 0)  # a sum is finite, if all its terms are and none is enormous
+    return torch.where(reached, h + alpha * branch, h)

@@ -114,17 +114,13 @@ class RewardConfig:
 
     size_price: float = 0.05
     """Lambda of the objective at an episode's end, accuracy - lambda x ln(1 + extra / host parameters)."""
-    rent: float = 0.0
-    """Price of ln(1 + extra / host parameters), spread over the epochs of an episode, beside that of the objective."""
-    contribution: float = 0.0
-    """Pay for what seeds add to the accuracy, spread over the epochs: never more than came of it since they germinated."""
     shaping: float = 1.0
     """Share of the objective that is paid as it comes, epoch by epoch; it moves no optimum."""
     scale: float = 10.0
     """Of all of this, so that rewards are near 1 in size."""
 
     def __post_init__(self) -> None:
-        for name in ("size_price", "rent", "contribution", "shaping"):
+        for name in ("size_price", "shaping"):
             require(getattr(self, name) >= 0, f"reward.{name}", getattr(self, name), "0 or more")
         require(self.scale > 0, "reward.scale", self.scale, "above 0")
 

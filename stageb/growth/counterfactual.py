@@ -16,7 +16,6 @@ from stageb.growth.blocks import Seeds, at_once, forward, parted
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST
 from stageb.growth.training import Hosts
-from stageb.growth.types import SLOTS
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,6 @@ class Judged:
 
     loss: Tensor  # float64 (B, S): mean cross entropy
     accuracy: Tensor  # float64 (B, S)
-
-
-def turned_out(alphas: Tensor) -> Tensor:
-    """The settings {full, -early, -mid, -late} of ``alphas``, (B, 3): (B, 4, 3), each slot's alpha 0 in its own."""
-    kept = torch.cat([torch.ones(1, len(SLOTS)), 1 - torch.eye(len(SLOTS))])
-    return alphas[:, None] * kept.to(alphas)
 
 
 def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:

@@ -229,17 +229,14 @@ class Block:
             if effect is Effect.REMOVE:
                 training.cull(self.hosts, member, slot)
             else:
-                self._germinate(member, slot, slots[slot])
-
-    def _germinate(self, member: int, slot: int, seed: SlotView) -> None:
-        training.germinate(self.hosts, member, slot, seed.blueprint, teachers.seed_key(self.keys[member]))
+                training.germinate(self.hosts, member, slot, slots[slot].blueprint, teachers.seed_key(self.keys[member]))
 
     def _plant(self, member: int, grown: Seeds) -> None:
         """Seeds that stand from the start, as if they had been kept."""
         slots = list(EMPTY)
         for number, (slot, blueprint) in enumerate(grown):
             slots[slot] = SlotView(stage=Stage.FOSSILIZED, blueprint=blueprint, seed_id=number, alpha=1.0)
-            self._germinate(member, slot, slots[slot])
+            training.germinate(self.hosts, member, slot, blueprint, teachers.seed_key(self.keys[member]))
         self.slots[member] = cast(Slots, tuple(slots))
 
 

@@ -1,9 +1,7 @@
-"""Hosts: what they are made of, and their forward as a function of one network's parameters.
+"""What hosts are made of.
 
 A network's parameters are *segments*: flat vectors named ``host`` and ``{slot}.{blueprint}``, all allocated ahead, so that
-the set of parameters never changes. A seed that is inactive, at alpha 0, or that blew up, cannot reach the output or the
-host's gradients: it is left out, or the choice is made by ``where`` (0 * NaN is NaN), and what a seed sends back through its
-input is stopped where it is not finite. ``blocks`` is the same forward for many networks at once.
+the set of parameters never changes. ``blocks`` computes with them.
 """
 
 from __future__ import annotations
@@ -12,15 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor
-
 from stageb.config import require
 from stageb.errors import ConfigError
 from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, gate, holds
 from stageb.growth.config import HostConfig, Precision
 from stageb.growth.kinds import KINDS, Form, place
-from stageb.growth.layers import guarded, mix
 from stageb.growth.types import SLOTS
 
 HOST = "host"
@@ -93,53 +87,3 @@ def parameters(plan: Plan, active: Sequence[int]) -> tuple[int, int]:
 def segment(plan: Plan, slot: int, blueprint: int) -> str:
     """The name of a seed's segment."""
     return f"{SLOTS[slot]}.{plan.blueprints[blueprint]}"
-
-
-def opened(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:
-    """The tensors of a segment by name: views of ``flat``, (..., size), as they are computed with."""
-    specs, flat = plan.segments[name], lowered(plan, flat)
-    parts = torch.split(flat, [spec.size for spec in specs], -1)
-    return {spec.name: part.view(*flat.shape[:-1], *spec.shape) for spec, part in zip(specs, parts, strict=True)}
-
-
-def lowered(plan: Plan, tensor: Tensor) -> Tensor:
-    """Numbers in the precision that the plan computes in; tokens, and all where nothing is mixed, as they are."""
-    if plan.precision == "32-true" or not tensor.is_floating_point():
-        return tensor
-    return tensor.to(torch.float16 if plan.precision == "16-mixed" else torch.bfloat16)
-
-
-def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequence[float], active: Sequence[int]) -> Tensor:
-    """Logits (N, classes), or (N, T, classes) of tokens, of ONE network for ``x``, (N, *shape).
-
-    ``params`` holds its segments, flat, those in use at least; ``alphas`` weighs the seeds of early, mid and late;
-    ``active`` says which blueprint stands there, or -1.
-    """
-    kind, host = KINDS[plan.kind], opened(plan, HOST, params[HOST])
-    h = kind.stem(plan.form, host, lowered(plan, x))
-    for slot, (alpha, index) in enumerate(zip(alphas, active, strict=True)):
-        if slot:
-            h = kind.body(plan.form, slot, host, h)
-        if index >= 0 and alpha > 0:
-            name = segment(plan, slot, index)
-            branch = branched(plan, slot, index, opened(plan, name, params[name]), guarded(h))
-            h = joined(h, branch, torch.as_tensor(alpha, dtype=h.dtype, device=h.device), 1)
-    return kind.head(plan.form, host, h)
-
-
-def branched(plan: Plan, slot: int, blueprint: int, seed: Mapping[str, Tensor], h: Tensor) -> Tensor:
-    """What a seed would add to ``h`` at alpha 1: its branch, times its gate where the plan has gates."""
-    branch = BLUEPRINTS[plan.blueprints[blueprint]].branch(seed, h, plan.slots[slot])
-    if not plan.gated:
-        return branch
-    return branch * mix(h, seed["gate"], seed["gate_bias"]).sigmoid()
-
-
-def joined(h: Tensor, branch: Tensor, alpha: Tensor, axis: int) -> Tensor:
-    """``h + alpha * branch`` where alpha is above 0 and the branch finite, else ``h``; examples lie before ``axis``.
-
-    Whether it is finite, each example's own branch says: what one of them comes to hangs on no other.
-    """
-    total = branch.detach().float().sum(tuple(range(axis, branch.dim())), keepdim=True)
-    reached = total.isfinite() & (alpha > 0)  # a sum is finite, if all its terms are and none is enormous
-    return torch.where(reached, h + alpha * branch, h)

@@ -196,7 +196,7 @@ class Rules:
             dwell = self.gates.embargo_epochs if stage is Stage.EMBARGOED else 0
             return SlotView(stage=stage, dwell=dwell), effects
         now = replace(before, stage=stage, epochs_in_stage=0, accuracy_at_entry=view.accuracy, improvement=0.0)
-        return (replace(now, accuracy_before=view.accuracy) if stage is Stage.GERMINATED else now), effects
+        return now, effects
 
     def _check(self, action: Action) -> None:
         """That an action names what its operation needs, and nothing else."""

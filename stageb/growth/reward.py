@@ -1,14 +1,8 @@
 """What a controller is paid: for the network that an episode leaves, and on the way for what brings it about.
 
 An episode ends with the objective J = accuracy - lambda ln(1 + extra / host), of the network that stays: the host and its
-fossils. On the way, as far as the config says,
-
-- shaping pays what J changes by from epoch to epoch: a potential (Ng, Harada & Russell 1999, "Policy invariance under reward
-  transformations", theorem 1), of 0 at the end, so that no policy gains by it that did not before;
-- rent is due for the parameters that stand: -ln(1 + extra / host) an epoch, over the epochs of the episode; - seeds are
-  paid for their contribution: what they add to the accuracy by counterfactual, but never more than what the accuracy has
-  gained since they germinated. A host soon leans on any seed that is in it, so that to take it out costs much even where it
-  brought nothing.
+fossils. Shaping pays what J changes by from epoch to epoch: a potential (Ng, Harada & Russell 1999, "Policy invariance under
+reward transformations", theorem 1), of 0 at the end, so that no policy gains by it that did not before.
 
 All figures are of the validation set.
 """
@@ -18,7 +12,6 @@ from __future__ import annotations
 import math
 
 from stageb.growth.config import RewardConfig
-from stageb.growth.lifecycle import VISIBLE
 from stageb.growth.types import View
 
 
@@ -32,12 +25,6 @@ def growth(view: View) -> float:
     return math.log1p(view.extra_parameters / view.host_parameters)
 
 
-def contribution(view: View) -> float:
-    """What the seeds that the host sees add to the accuracy, each at most what came of it since it germinated; 0 or more."""
-    paid = (min(slot.contribution, view.accuracy - slot.accuracy_before) for slot in view.slots if slot.stage in VISIBLE)
-    return sum(max(0.0, each) for each in paid)
-
-
 def reward(before: View, after: View, final: View | None, config: RewardConfig, gamma: float) -> float:
     """Of what was done on seeing ``before``: it led to ``after``, an epoch later.
 
@@ -45,7 +32,6 @@ def reward(before: View, after: View, final: View | None, config: RewardConfig, 
     """
     potential = config.shaping * objective(after, config) if final is None else 0.0
     paid = gamma * potential - config.shaping * objective(before, config)
-    paid += (config.contribution * contribution(after) - config.rent * growth(after)) / after.epochs
     if final is not None:
         paid += objective(final, config)
     return config.scale * paid

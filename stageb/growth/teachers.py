@@ -18,8 +18,8 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.growth import bank
-from stageb.growth.blocks import Seeds, at_once, forward, parted
-from stageb.growth.hosts import HOST, Plan, opened
+from stageb.growth.blocks import Seeds, at_once, forward, opened, parted
+from stageb.growth.hosts import HOST, Plan
 from stageb.growth.types import SLOTS
 
 SHARPNESS = 4.0  # deviation of a teacher's logits: enough that to be as sure as it is, is to answer as it does

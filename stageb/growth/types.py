@@ -61,7 +61,6 @@ class SlotView:
     exploding: bool = False  # above it, or not finite
     dwell: int = 0  # epochs that the embargo still lasts
     accuracy_without: float = 0.0  # of the validation set with its alpha at 0
-    accuracy_before: float = 0.0  # of the validation set when it germinated
     accuracy_at_entry: float = 0.0  # and when it entered its stage
 
 

@@ -31,7 +31,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, RankError
-from stageb.job import devices, launching, network
+from stageb.job import launching, network
 from stageb.job.watchdog import end_with, rank_error
 
 LONGER_THAN_ANY_WORK = timedelta(days=1)
@@ -49,7 +49,6 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
     Where there are to be several, ``before_several`` is called first. Raises ConfigError, the same on every rank; RankError
     where the ranks do not find together.
     """
-    devices.check(settings)
     place = _place(settings)
     children = Children()
     with ExitStack() as until_met:
@@ -71,7 +70,6 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
     if place.world_size not in (None, fabric.world_size):
         amiss = f"{place.world_size} processes were started, Fabric made {fabric.world_size} of them"
         raise ConfigError("fabric", settings, amiss)
-    devices.check_precision(fabric.device, settings.precision)
     return fabric, children
 
 

@@ -51,7 +51,7 @@ from torch import Tensor
 
 from stageb.config import FabricConfig
 from stageb.errors import InputError, RankError, StagebError
-from stageb.job import heartbeat, launching, network, placement
+from stageb.job import devices, heartbeat, launching, network, placement
 from stageb.job.watchdog import Watchdog, end_with, rank_error
 
 T = TypeVar("T")
@@ -261,7 +261,9 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     launching.set_resume(None)
     signals = launching.watch_signals()
     try:
+        devices.check(settings)
         fabric, children = placement.launch(settings, signals.start)
+        devices.check_precision(fabric.device, settings.precision)
     except InputError:  # wrong on all ranks alike, and nothing is connected yet
         signals.stop()
         if launching.leads():

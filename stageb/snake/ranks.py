@@ -72,7 +72,7 @@ class Ranks:
         self.game = Game(config.game, config.seed, numbers, world.device)
         self.player = Player(self.agent, self.game, schedule.rollout_steps, numbers, config.seed, world.fabric.autocast)
         if config.runner.compile:
-            self.player.compile()
+            self.player.compile_agent()
         self.learner = Learner(world, schedule, self.step, numbers)
         self._ended = Played()  # since ``ended`` was last asked
 
@@ -83,8 +83,9 @@ class Ranks:
             self.step.load(checkpoint["optimizer"])
             share = self.schedule.share(self.world.rank)
             self.game.load({name: each[share.start : share.stop] for name, each in checkpoint["games"].items()})
+        blank = self._blank()
         with self.world.together("warming up"):
-            self.step.prepare(self._blank())
+            self.step.prepare(blank)
 
     def _blank(self) -> Batch:
         """A minibatch of this rank's that says nothing."""

@@ -55,7 +55,7 @@ class Player:
         self._replay: Callable[[], None] | None = None  # a step that is recorded
         self._decide = agent.decide
 
-    def compile(self) -> None:
+    def compile_agent(self) -> None:
         """Have torch compile how the agent acts; before the first rollout."""
         self._decide = torch.compile(self.agent.decide, dynamic=False)
 

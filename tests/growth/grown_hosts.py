@@ -11,6 +11,7 @@ from stageb.growth.blueprints import holds
 from stageb.growth.config import HostConfig
 from stageb.growth.data import Split
 from stageb.growth.kinds import KINDS, Form
+from stageb.growth.types import SLOTS
 
 FORMS = {
     "mlp": Form((5,), 3),
@@ -72,3 +73,9 @@ def copied(block: training.Hosts) -> dict[str, Tensor]:
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     """Whether two states are the same bytes."""
     return all(torch.equal(one[name].view(torch.uint8), other[name].view(torch.uint8)) for name in one)
+
+
+def turned_out(alphas: Tensor) -> Tensor:
+    """The settings {full, -early, -mid, -late} of ``alphas``, (B, 3): (B, 4, 3), each slot's alpha 0 in its own."""
+    kept = torch.cat([torch.ones(1, len(SLOTS)), 1 - torch.eye(len(SLOTS))])
+    return alphas[:, None] * kept.to(alphas)

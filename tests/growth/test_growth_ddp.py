@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from grown_hosts import turned_out
 from programs import forks, growths, replicas
 from programs.ranks import on_ranks
 from torch import Tensor, nn
@@ -117,7 +118,7 @@ def test_ranks_together_train_and_judge_as_one_alone_does_each_on_its_part() -> 
         counterfactual.judge = lambda *given: (sizes.append(len(given[1])), judge(*given))[1]  # type: ignore[func-returns-value]
         state, together = begun(), Together(world)
         figures = together.epoch(state, ACTIVE, ALPHAS, ACTIVE >= 0, fit_set(), BATCHES)
-        judged = together.judge(state, fit_set(), ACTIVE, counterfactual.turned_out(ALPHAS))
+        judged = together.judge(state, fit_set(), ACTIVE, turned_out(ALPHAS))
         training.epoch, counterfactual.judge = epoch, judge  # one rank alone is this process itself
         found = [
             *state.weights.values(),

@@ -9,8 +9,9 @@ import torch
 from grown_hosts import FORMS, KEYS, NAMES, examples, plan_of
 from torch.utils.flop_counter import FlopCounterMode
 
+from lab.bench import one_host
 from stageb.errors import ConfigError
-from stageb.growth import bank, blends, flops, hosts
+from stageb.growth import bank, blends, blocks, flops, hosts
 from stageb.growth.config import HostConfig
 from stageb.growth.types import SLOTS
 
@@ -25,15 +26,15 @@ def test_every_seed_changes_nothing_at_first_and_something_once_it_has_learnt(na
     plan = plan_of(name)
     x = examples(plan.form, 6, 1).inputs
     fresh, learnt = params_of(plan, KEYS[0]), params_of(plan, KEYS[0], teaching=True)
-    alone = hosts.forward(plan, fresh, x, [0, 0, 0], [-1, -1, -1])
+    alone = one_host.forward(plan, fresh, x, [0, 0, 0], [-1, -1, -1])
     for slot in range(len(SLOTS)):
         for index, blueprint in enumerate(plan.blueprints):
             active = [index if each == slot else -1 for each in range(3)]
-            assert torch.equal(hosts.forward(plan, fresh, x, [1, 1, 1], active), alone), blueprint
-            assert not torch.allclose(hosts.forward(plan, learnt, x, [1, 1, 1], active), alone), blueprint
+            assert torch.equal(one_host.forward(plan, fresh, x, [1, 1, 1], active), alone), blueprint
+            assert not torch.allclose(one_host.forward(plan, learnt, x, [1, 1, 1], active), alone), blueprint
             seed = fresh[hosts.segment(plan, slot, index)].clone().requires_grad_()
             given = {**fresh, hosts.segment(plan, slot, index): seed}
-            loss = hosts.forward(plan, given, x, [1, 1, 1], active).square().sum()
+            loss = one_host.forward(plan, given, x, [1, 1, 1], active).square().sum()
             assert torch.autograd.grad(loss, seed)[0].abs().sum() > 0, f"{blueprint} could not learn"
 
 
@@ -43,7 +44,7 @@ def test_a_seed_that_blew_up_reaches_neither_output_nor_gradients(name: str, val
     plan = plan_of(name)
     x = examples(plan.form, 6, 1).inputs
     params = {segment: flat.requires_grad_() for segment, flat in params_of(plan, KEYS[0]).items()}
-    alone = hosts.forward(plan, params, x, [0, 0, 0], [-1, -1, -1])
+    alone = one_host.forward(plan, params, x, [0, 0, 0], [-1, -1, -1])
     gradient = torch.autograd.grad(alone.square().sum(), params["host"])[0]
     for slot in range(len(SLOTS)):
         for index, blueprint in enumerate(plan.blueprints):
@@ -53,7 +54,7 @@ def test_a_seed_that_blew_up_reaches_neither_output_nor_gradients(name: str, val
                 hosts.segment(plan, slot, index): torch.full_like(params[hosts.segment(plan, slot, index)], value),
             }
             for alpha in (0.0, 1.0):
-                logits = hosts.forward(plan, broken, x, [alpha] * 3, active)
+                logits = one_host.forward(plan, broken, x, [alpha] * 3, active)
                 assert torch.equal(logits, alone), (blueprint, alpha)
                 found = torch.autograd.grad(logits.square().sum(), params["host"])[0]
                 assert torch.equal(found, gradient), (blueprint, alpha)
@@ -71,7 +72,7 @@ def test_parameters_are_those_of_the_active_seeds_with_their_gates() -> None:
         plan = plan_of(name)
         for index in range(len(plan.blueprints)):
             params = params_of(plan, KEYS[0])
-            seed = hosts.opened(plan, hosts.segment(plan, 1, index), params[hosts.segment(plan, 1, index)])
+            seed = blocks.opened(plan, hosts.segment(plan, 1, index), params[hosts.segment(plan, 1, index)])
             assert hosts.parameters(plan, [-1, index, -1])[1] == sum(tensor.numel() for tensor in seed.values())
 
 
@@ -82,7 +83,7 @@ def test_flops_are_those_that_torch_counts(name: str) -> None:
     for index in range(-1, len(plan.blueprints)):
         active = [index, -1, index]
         with FlopCounterMode(display=False) as counter:
-            hosts.forward(plan, params, x, [1, 1, 1], active)
+            one_host.forward(plan, params, x, [1, 1, 1], active)
         assert counter.get_total_flops() == 4 * flops.forward(plan, active), plan.blueprints[index]
     stem = 2 * flops.judging(plan, active, 1) - flops.judging(plan, active, 2)
     assert flops.judging(plan, active, 1) == flops.forward(plan, active)
@@ -102,7 +103,7 @@ def test_nothing_said_of_a_token_depends_on_a_later_one(name: str) -> None:
     changed = x.clone()
     changed[:, 4:] = (changed[:, 4:] + 1) % plan.form.vocabulary
     for index, blueprint in enumerate(plan.blueprints):
-        one, other = (hosts.forward(plan, params, each, [1, 1, 1], [index] * 3) for each in (x, changed))
+        one, other = (one_host.forward(plan, params, each, [1, 1, 1], [index] * 3) for each in (x, changed))
         torch.testing.assert_close(one[:, :4], other[:, :4], rtol=0, atol=1e-12, msg=blueprint)
         assert not torch.allclose(one[:, 4:], other[:, 4:])
 

@@ -20,7 +20,7 @@ from stageb.growth.learner import Learner, Played, _whole
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
-from stageb.growth.types import SlotView, Stage, View
+from stageb.growth.types import SlotView, View
 from stageb.training import ppo
 from stageb.training.nonfinite import NonFiniteError
 from stageb.training.ppo import Batch, Figures
@@ -191,16 +191,6 @@ def test_shaping_pays_the_objective_as_it_comes_and_moves_no_sum() -> None:
     assert sum(shaped) == pytest.approx(2 * (0.45 - reward.objective(views[0], config)))
     plain = replace(config, shaping=0.0)
     assert [reward.reward(views[0], views[1], end, plain, 1.0) for end in (None, final)] == pytest.approx([0, 0.9])
-
-
-def test_contributions_are_paid_up_to_what_came_of_them_and_rent_is_due() -> None:
-    config = RewardConfig(size_price=0.0, shaping=0.0, contribution=2.0, rent=1.0, scale=1.0)
-    seed = SlotView(Stage.BLENDING, 0, 0, 0.5, contribution=0.3, accuracy_before=0.4)
-    unseen = replace(seed, stage=Stage.TRAINING, alpha=0.0)
-    worse = replace(seed, contribution=0.2, accuracy_before=0.6)
-    after = replace(VIEW, slots=(seed, unseen, worse))
-    assert reward.contribution(after) == pytest.approx(0.1)
-    assert reward.reward(VIEW, after, None, config, 1.0) == pytest.approx((2 * 0.1 - math.log(1.25)) / 10)
 
 
 def test_the_policy_learns_where_it_is_put() -> None:

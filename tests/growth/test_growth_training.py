@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grown_hosts import FORMS, KEYS, NAMES, bare, copied, examples, grown, plan_of, same
+from grown_hosts import FORMS, KEYS, NAMES, bare, copied, examples, grown, plan_of, same, turned_out
 from torch.nn import functional
 
+from lab.bench import one_host
 from stageb import seeds
 from stageb.growth import counterfactual, hosts, tasks, training
-from stageb.growth.counterfactual import turned_out
 from stageb.growth.data import Split
 
 BATCHES = tasks.batches(KEYS, 0, 4, 8, 30)
@@ -35,7 +35,7 @@ def test_a_block_trains_and_judges_each_member_as_if_it_were_alone(name: str) ->
         torch.testing.assert_close(figures.gradient_norms[one], found.gradient_norms, rtol=0, atol=1e-9)
         params = {segment: flat[member] for segment, flat in together.weights.items()}
         for setting, weights in enumerate(turned_out(alphas)[member].tolist()):
-            logits = hosts.forward(plan, params, fit.inputs, weights, active[member].tolist())
+            logits = one_host.forward(plan, params, fit.inputs, weights, active[member].tolist())
             loss = functional.cross_entropy(logits.flatten(0, -2), own.targets[0].flatten())
             torch.testing.assert_close(judged.loss[member, setting], loss, rtol=0, atol=1e-10)
 
@@ -80,7 +80,7 @@ def test_a_step_is_one_of_torchs_adam_and_a_seeds_steps_are_counted_from_its_own
         training.epoch(block, active, alphas, learns, fit, batches)
         for chosen in batches[0]:
             params = {"host": host} if seed is None else {"host": host, "mid.mlp": seed}
-            logits = hosts.forward(plan, params, fit.inputs[chosen], alphas[0].tolist(), active[0].tolist())
+            logits = one_host.forward(plan, params, fit.inputs[chosen], alphas[0].tolist(), active[0].tolist())
             optimizer.zero_grad()
             functional.cross_entropy(logits, fit.targets[0, chosen]).backward()
             optimizer.step()
