@@ -363,7 +363,7 @@ def meet_guidance(data: bytes) -> bool:
 
 CONFIG = """\
 loop: guidance
-stage_a_paths: [tickets.jsonl]
+tickets: [tickets.jsonl]
 seed: 17
 on_bad_record: skip
 split: {train: 0.6, val: 0.2, test: 0.2}
@@ -441,7 +441,7 @@ def make_config(rng: random.Random) -> Line:
     if rng.random() < 0.15:
         text = scratched(rng, text)
     arguments = ["--config", rng.choice(["c.yaml"] * 9 + ["", ".", "none.yaml"])] if rng.random() < 0.7 else []
-    arguments += ["--stage_a_paths", "[a.jsonl]"] if rng.random() < 0.5 else []
+    arguments += ["--tickets", "[a.jsonl]"] if rng.random() < 0.5 else []
     for _ in range(rng.choice([0, 0, 1, 1, 2])):
         key, value = rng.choice(OPTIONS), rng.choice([*YAMLS, nasty(rng)])
         arguments += rng.choice([[f"--{key}={value}"], [f"--{key}", value], [f"--{key}.{nasty(rng)}", value], [nasty(rng)]])
@@ -449,7 +449,7 @@ def make_config(rng: random.Random) -> Line:
 
 
 OPTIONS = [
-    "seed", "stage_a_paths", "stage_a_paths+", "on_bad_record", "split", "split.train", "prompt.language", "model",
+    "seed", "tickets", "tickets+", "on_bad_record", "split", "split.train", "prompt.language", "model",
     "model.engine", "model.chat_template_kwargs", "model.chat_template_kwargs.a", "model.trust_remote_code", "guidance.path",
     "output.root", "output.run_name", "sampler.grid", "sampler.grid+", "runner.tickets_per_epoch", "reflection.model",
     "reflection.model.engine", "gate", "gate.alpha", "gate.judge_by", "early_stop.patience", "budget", "budget.rollouts",
@@ -826,7 +826,7 @@ def handed() -> Path:
         (root / name).mkdir(parents=True)
     rows = json.dumps({"mission": "valves", "group_id": PRIVATE, "label": "pass", "per_image": {"image_1": PRIVATE}})
     rules = json.dumps({"valves": {"experiences": {"G0": PRIVATE}}})
-    texts = {"guidance.json": rules, "tickets.jsonl": rows, "config.yaml": f"stage_a_paths: [{PRIVATE}]", "rows.jsonl": rows}
+    texts = {"guidance.json": rules, "tickets.jsonl": rows, "config.yaml": f"tickets: [{PRIVATE}]", "rows.jsonl": rows}
     for name in HIDDEN:
         (root / "private" / name).write_text(f"{texts.get(name, PRIVATE)}\n")
     (root / "private" / "photo.png").write_bytes(photo("PNG"))
@@ -926,7 +926,7 @@ WISHES: dict[str, list[Any]] = {
     "selection": ["trap:choose", "os:system"],
     "gate.choose": ["trap:choose"],
     "loggers": [[{"class_path": "trap.Logger"}], [{"class_path": "os.system", "init_args": {"command": "true"}}]],
-    "stage_a_paths": [["~/private/tickets.jsonl"], ["../private/tickets.jsonl"], ["../run/t.jsonl"], ["/dev/zero"]],
+    "tickets": [["~/private/tickets.jsonl"], ["../private/tickets.jsonl"], ["../run/t.jsonl"], ["/dev/zero"]],
     "guidance.path": ["~/private/guidance.json", "../private/guidance.json"],
     "output.root": ["~/private", ".."],
     "loop": ["snake", "growth", "two_channel", "trap", "trap:fit"],
@@ -1102,7 +1102,7 @@ def meet_shared(made: Handed) -> bool:
     with watched():
         try:
             if line.startswith("fit"):
-                config = LoopConfig(stage_a_paths=["tickets.jsonl"])
+                config = LoopConfig(tickets=["tickets.jsonl"])
                 path = line.partition("=")[2]
                 for guidance in read_inputs(replace(config, guidance=replace(config.guidance, path=path))).guidance.values():
                     check_guidance(guidance)

@@ -15,7 +15,7 @@ from stageb.cli.parsing import parse
 
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted(ROOT.glob("configs/*/*.yaml"))
-TICKETS = ["--stage_a_paths", "[my.jsonl]"]
+TICKETS = ["--tickets", "[my.jsonl]"]
 
 
 def uses(config: Path) -> list[list[str]]:
@@ -40,13 +40,13 @@ def test_a_config_is_whole_as_its_head_tells_to_use_it(
             main(["fit", *words, *tickets, "--print_config"])
         assert end.value.code == 0
         resolved = yaml.safe_load(capsys.readouterr().out)
-        assert holds(resolved, {**yaml.safe_load(config.read_text("utf-8")), "stage_a_paths": None})
+        assert holds(resolved, {**yaml.safe_load(config.read_text("utf-8")), "tickets": None})
 
 
 def holds(whole: object, part: object) -> bool:
     """Whether ``whole`` says all that ``part`` does."""
     if isinstance(whole, dict) and isinstance(part, dict):
-        return all(holds(whole[key], value) for key, value in part.items() if key != "stage_a_paths")
+        return all(holds(whole[key], value) for key, value in part.items() if key != "tickets")
     if isinstance(whole, list) and isinstance(part, list):
         return len(whole) == len(part) and all(map(holds, whole, part))
     return whole == part

@@ -137,7 +137,7 @@ def test_a_run_on_hostile_names_stays_in_its_folder(tmp_path: Path, monkeypatch:
     rows = [ticket(name, f"../{label}", label) for name in NAMES + REFUSED for label in ("pass", "fail")]
     (work / "tickets.jsonl").write_text("".join(rows))
     options = {
-        "stage_a_paths": "[tickets.jsonl]",
+        "tickets": "[tickets.jsonl]",
         "on_bad_record": "skip",
         "split": "{train: 1.0, val: 0.0, test: 0.0}",
         "model.engine": "scripted",
@@ -165,5 +165,5 @@ def test_missions_that_would_share_a_folder_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text("".join(ticket(name, "g", "pass") for name in ("??!***++?+!?!!!!", "valves", "?**!*?+*+!+!!!!+")))
     with pytest.raises(BadInputError, match="would share the folder") as raised:
-        read_inputs(LoopConfig(stage_a_paths=[str(path)]))
+        read_inputs(LoopConfig(tickets=[str(path)]))
     assert len(raised.value.bad) == 2

@@ -125,9 +125,7 @@ def test_the_launch_script_turns_gpus_into_ranks(
 ) -> None:
     named = [f"gpus={gpus}"] if gpus else []
     program = launcher.with_name("fit.py")
-    code, lines, _ = called(
-        launcher, *named, "config=my file.yaml", "runner.epochs=2", 'stage_a_paths=["a b.jsonl"]', "--fresh"
-    )
+    code, lines, _ = called(launcher, *named, "config=my file.yaml", "runner.epochs=2", 'tickets=["a b.jsonl"]', "--fresh")
     assert code == 7  # what stageb said
     assert lines == [
         f"gpus={gpus}",
@@ -138,7 +136,7 @@ def test_the_launch_script_turns_gpus_into_ranks(
         f"--fabric.devices={devices}",
         f"--fabric.strategy={strategy}",
         "--runner.epochs=2",
-        '--stage_a_paths=["a b.jsonl"]',
+        '--tickets=["a b.jsonl"]',
         "--fresh",
     ]
 

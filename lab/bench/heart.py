@@ -169,7 +169,7 @@ def whole(world: World, folder: Path) -> float:
 def config_of(folder: Path, name: str, per_rank: int, respond: str) -> LoopConfig:
     """A config of the scripted engine."""
     return LoopConfig(
-        stage_a_paths=["made up"],
+        tickets=["made up"],
         model=ModelConfig(engine="scripted", model_name_or_path=respond),
         output=OutputConfig(root=str(folder), run_name=name),
         sampler=SamplerConfig(samples_per_decode=leading.SAMPLES, micro_batch_size=2),

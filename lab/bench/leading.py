@@ -124,7 +124,7 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     """One bundle in a mission of ``count`` train tickets, from its records to the state after it, where the merits of race
     and pool are known from earlier ones; verdicts that it asked for; whether an edit was accepted. If so, what the next
     bundle teaches is studied too, as happens at once then."""
-    config = LoopConfig(stage_a_paths=["made up"], split=SplitConfig(1.0, 0.0, 0.0))
+    config = LoopConfig(tickets=["made up"], split=SplitConfig(1.0, 0.0, 0.0))
     assert config.gate != "none"
     tickets = made(count)
     splits = split_tickets(tickets, config)["m"]

@@ -25,7 +25,7 @@ from stageb.engines import ENGINES
 from stageb.errors import InputError
 
 SHELLS = tuple(shtab.SUPPORTED_SHELLS)
-FILES = {"config", "guidance", "model_name_or_path", "output", "path", "paths", "root", "stage_a_paths", "tickets"}
+FILES = {"config", "guidance", "model_name_or_path", "output", "path", "paths", "root", "tickets"}
 
 
 def script(arguments: Sequence[str], summaries: Mapping[str, str], of_runs: Collection[str]) -> str:

@@ -350,7 +350,7 @@ class LoopConfig:
 
     loop: Literal["guidance"] = "guidance"
     """The loop that these keys are of."""
-    stage_a_paths: list[str] = field(default_factory=list)
+    tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or CSV."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     seed: int = 17
@@ -397,4 +397,4 @@ class LoopConfig:
     def __post_init__(self) -> None:
         shown = self.sampler.use_images
         require(not (shown and self.distill.size), "distill.size", self.distill.size, "0 with images: chats hold text alone")
-        require(bool(self.stage_a_paths), "stage_a_paths", self.stage_a_paths, 'name ticket files: ["tickets.jsonl"]')
+        require(bool(self.tickets), "tickets", self.tickets, 'name ticket files: ["tickets.jsonl"]')

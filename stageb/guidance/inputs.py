@@ -40,7 +40,7 @@ class Inputs:
 def read_inputs(config: LoopConfig) -> Inputs:
     """Tickets, splits and first guidance. Raises ``InputError`` with all that is wrong with them."""
     use_images = config.sampler.use_images
-    tickets, set_aside = read_tickets(config.stage_a_paths, config.on_bad_record, config.columns, use_images)
+    tickets, set_aside = read_tickets(config.tickets, config.on_bad_record, config.columns, use_images)
     if use_images and not any(ticket.images for ticket in tickets):
         raise ConfigError("sampler.use_images", use_images, 'no ticket names images; give lines "images": ["photo.jpg"]')
     words = words_of(config.prompt)
@@ -50,7 +50,7 @@ def read_inputs(config: LoopConfig) -> Inputs:
     shared = [name for name in missions if folders[folder(name)] > 1]
     if shared:  # no accident: names with one hash have to be searched for
         whats = [f"mission {name!r} would share the folder {folder(name)} with another" for name in shared]
-        raise BadInputError("missions", [BadLine("stage_a_paths", 0, what, "rename one of them") for what in whats])
+        raise BadInputError("missions", [BadLine("tickets", 0, what, "rename one of them") for what in whats])
     splits = split_tickets(tickets, config)
     empty = [name for name in missions if not splits[name].train]
     if empty:

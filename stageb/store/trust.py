@@ -46,7 +46,7 @@ AUTHORITY: Mapping[str, str] = {
     "gate.choose": CODE,
     "loggers.class_path": CODE,
     "loggers.init_args": CODE,
-    "stage_a_paths": READ,
+    "tickets": READ,
     "guidance.path": READ,
     "guidance.reset_on_rerun": WRITTEN,
     "output.root": WRITTEN,

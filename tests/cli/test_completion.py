@@ -43,7 +43,7 @@ def test_bash_offers_commands_keys_values_and_files(script: Path) -> None:
     assert keys >= {"--config", "--fresh", "--print_config", "--gate"}
     assert keys >= {f"--{key}" for key, _ in dotted(LoopConfig) if "." in key}
     assert not keys & {"--sampler", "--fabric"}  # sections, of which no value is written on a line
-    assert offered(script, "fit", "--stage_a_paths") == ["--stage_a_paths", "--stage_a_paths+"]
+    assert offered(script, "fit", "--tickets") == ["--tickets", "--tickets+"]
     assert offered(script, "fit", "--gate.judge_by", "p") == ["probability"]
     assert offered(script, "fit", "--jump_reflection", "") == ["true", "false"]
     assert offered(script, "fit", "--loop", "s") == ["snake"]

@@ -20,14 +20,14 @@ from stageb.cli import registry
 from stageb.errors import EngineError
 from stageb.guidance.config import BudgetConfig, ColumnsConfig, GateConfig, LoopConfig
 
-TICKETS = ["--stage_a_paths", "[my.jsonl]"]
+TICKETS = ["--tickets", "[my.jsonl]"]
 
 
 class Fit:
     """Stands where ``stageb.guidance.loop.fit`` will be, and keeps what it was called with."""
 
     def __init__(self) -> None:
-        self.config = LoopConfig(stage_a_paths=["never called"])
+        self.config = LoopConfig(tickets=["never called"])
         self.resolved = ""
         self.fresh = False
         self.outcome: int | BaseException = 0
@@ -73,7 +73,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_defaults_are_the_dataclasses_defaults(fit: Fit) -> None:
     assert main(["fit", *TICKETS]) == 0
-    assert fit.config == LoopConfig(stage_a_paths=["my.jsonl"])
+    assert fit.config == LoopConfig(tickets=["my.jsonl"])
     assert fit.fresh is False
 
 
@@ -102,8 +102,8 @@ def test_options_win_over_the_files_before_them_and_later_files_over_earlier_one
 def test_lists_nested_models_and_free_mappings_can_be_given_as_options(fit: Fit) -> None:
     grid = ["--sampler.grid", "[{temperature: 0.2}, {temperature: 1, stop: [END]}]"]
     model = ["--reflection.model.engine", "scripted", "--model.chat_template_kwargs.enable_thinking", "true"]
-    assert main(["fit", "--stage_a_paths+", "a.jsonl", "--stage_a_paths+", "b.jsonl", *grid, *model]) == 0
-    assert fit.config.stage_a_paths == ["a.jsonl", "b.jsonl"]
+    assert main(["fit", "--tickets+", "a.jsonl", "--tickets+", "b.jsonl", *grid, *model]) == 0
+    assert fit.config.tickets == ["a.jsonl", "b.jsonl"]
     assert [decode.temperature for decode in fit.config.sampler.grid] == [0.2, 1.0]
     assert fit.config.sampler.grid[1].stop == ["END"]
     assert fit.config.reflection.model is not None
@@ -171,9 +171,9 @@ def test_what_is_printed_and_what_a_run_keeps_is_the_same_config_again(
 
 def test_a_config_without_tickets_prints_but_does_not_run(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
     shipped = str(Path(__file__).parent.parent.parent / "configs" / "guidance" / "tickets.yaml")
-    assert yaml.safe_load(printed(capsys, "--config", shipped))["stage_a_paths"] == []
+    assert yaml.safe_load(printed(capsys, "--config", shipped))["tickets"] == []
     message = wrong(capsys, "--config", shipped)
-    assert "stage_a_paths" in message
+    assert "tickets" in message
     assert '["tickets.jsonl"]' in message
 
 
@@ -183,7 +183,7 @@ def test_the_shipped_configs_are_usable(fit: Fit) -> None:
     assert main(["fit", "--config", str(configs / "tickets.yaml"), *options]) == 0
     assert (fit.config.output.run_name, fit.config.seed, fit.config.guidance.path) == ("first", 1, None)
     assert main(["fit", "--config", str(configs / "demo.yaml")]) == 0
-    assert fit.config.stage_a_paths == ["stageb/demo/tickets.jsonl"]
+    assert fit.config.tickets == ["stageb/demo/tickets.jsonl"]
     assert (fit.config.output.root, fit.config.output.run_name) == ("out", "demo")
 
 
@@ -256,7 +256,7 @@ def test_all_faults_of_a_config_are_told_at_once(fit: Fit, tmp_path: Path, capsy
         (["--seed", "1.5"], "seed", "1.5", "a whole number"),
         (["--prompt.language", "0x10"], "prompt.language", "'0x10'", "en or zh"),
         (["--prompt.language", "fr"], "prompt.language", "fr", "en or zh"),
-        (["--stage_a_paths", "my.jsonl"], "stage_a_paths", "my.jsonl", "a list in brackets"),
+        (["--tickets", "my.jsonl"], "tickets", "my.jsonl", "a list in brackets"),
         (["--runner.tickets_per_epoch", "x"], "runner.tickets_per_epoch", "x", "a whole number, or null"),
         (["--gate", "off"], "gate", "", "or none"),
         (["--gate.pool_size", "x"], "gate.pool_size", "x", "a whole number"),
@@ -342,8 +342,8 @@ LAUGHS = b"model:\n  chat_template_kwargs:\n    a: &a0 [x]\n" + b"".join(
         (b"seed: 1\noutput: {root: =}\n", "c.yaml:2: the tag"),
         (b"seed: 1\n<<: 3\n", "c.yaml:2: << merges what has no keys"),
         (b"seed: " + b"9" * 5000, ": expected a whole number (c.yaml:1)"),
-        (b"stage_a_paths: " + b"[" * 200 + b"]" * 200, "c.yaml:1: nested too deeply"),
-        (b"stage_a_paths: " + b"[" * 20_000, "c.yaml: nested too deeply"),
+        (b"tickets: " + b"[" * 200 + b"]" * 200, "c.yaml:1: nested too deeply"),
+        (b"tickets: " + b"[" * 20_000, "c.yaml: nested too deeply"),
         (b"model: {chat_template_kwargs: &a {x: *a}}", "c.yaml:1: nested too deeply"),
         (LAUGHS, "c.yaml:3: nested too deeply, or too much of it"),
         (b"#" * 300_000, "c.yaml: 300000 bytes"),
@@ -402,7 +402,7 @@ def test_no_value_names_a_module_to_import(
         (["--seed", "!!timestamp x"], "seed"),
         (["--guidance.path", "!!timestamp x"], "guidance.path"),
         (["--fabric.devices", "&a [*a]"], "fabric.devices"),
-        (["--stage_a_paths", "[" * 40_000], "stage_a_paths"),  # crashes a C parser
+        (["--tickets", "[" * 40_000], "tickets"),  # crashes a C parser
         (["--seed", "9" * 5000], "seed"),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_loop_can_be_configured_and_knows_its_name(name: str) -> None:
 
 def test_the_default_loop_is_guidance(capsys: pytest.CaptureFixture[str]) -> None:
     assert yaml.safe_load(answer(capsys, "--print_config"))["loop"] == "guidance"
-    assert parse(["--stage_a_paths", "[a]"]).loop == "guidance"
+    assert parse(["--tickets", "[a]"]).loop == "guidance"
 
 
 def test_a_file_or_an_option_chooses_the_loop(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_help_lists_the_keys_of_one_loop_and_the_names_of_all(capsys: pytest.Cap
     own, default = answer(capsys, "--loop", "counting", "--help"), answer(capsys, "-h")
     assert "--upto" in own
     assert "Where counting ends." in own
-    assert "--stage_a_paths" not in own
-    assert "--stage_a_paths" in default
+    assert "--tickets" not in own
+    assert "--tickets" in default
     assert "--upto" not in default
     for text in (own, default):
         assert "  guidance    Learn written guidance" in text

@@ -104,7 +104,7 @@ def made_up(chance: Random, **reflection: Any) -> Mission:
     }
     gate = GateConfig(race_size=chance.choice([8, 30]), pool_size=chance.choice([120, 1000]), race_chunk=8)
     config = LoopConfig(
-        stage_a_paths=["x"],
+        tickets=["x"],
         reflection=ReflectionConfig(**{**sizes, **reflection}),
         gate=gate,
         split=SplitConfig(1.0, 0.0, 0.0),

@@ -23,7 +23,7 @@ from stageb.guidance.groups import join_equal, normalized, repeats
 from stageb.guidance.splits import SPLITS, split_tickets
 from stageb.guidance.types import FOLDS, Ticket
 
-CONFIG = LoopConfig(stage_a_paths=["t.jsonl"])
+CONFIG = LoopConfig(tickets=["t.jsonl"])
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
 

@@ -870,7 +870,7 @@ def test_a_run_that_broke_goes_on_from_its_last_commit(fit: Fit, model: Model) -
     ("keys", "says"),
     [
         ({"runner__epochs": -1}, "config: runner.epochs: -1: 0 or more"),
-        ({"stage_a_paths": ["missing.jsonl"]}, "missing.jsonl: cannot be read"),
+        ({"tickets": ["missing.jsonl"]}, "missing.jsonl: cannot be read"),
         ({"guidance__path": "missing.json"}, "missing.json: No such file"),
         ({"model__model_name_or_path": "programs.models:nobody"}, "config: model.model_name_or_path"),
         ({"model__engine": "abacus"}, "config: model.engine: 'abacus'"),

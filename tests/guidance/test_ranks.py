@@ -25,7 +25,7 @@ def test_a_reflection_is_answered_in_parts_and_comes_back_as_one_engine_would_an
     decode = Decode(temperature=0.5, max_new_tokens=99, stop=("\n", "E"))
     count = 2 * TOGETHER + 1
     requests = [Request(Prompt("s", f"u{i}"), decode, (2**64 - i, i)) for i in range(count)]
-    config = LoopConfig(stage_a_paths=["none"], model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"))
+    config = LoopConfig(tickets=["none"], model=ModelConfig(engine="scripted", model_name_or_path=f"{__name__}:echo"))
     parts: list[int] = []
     given: list[tuple[Completion, ...]] = []
 

@@ -29,7 +29,7 @@ from stageb.guidance.splits import SPLITS, missions_of, split_tickets
 from stageb.guidance.state import MissionState, State
 from stageb.guidance.types import Split, Ticket
 
-CONFIG = LoopConfig(stage_a_paths=["t.jsonl"], runner=RunnerConfig(epochs=2))
+CONFIG = LoopConfig(tickets=["t.jsonl"], runner=RunnerConfig(epochs=2))
 WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
 SIZES = st.integers(1, 12)
 CONFIGS = st.builds(

@@ -11,7 +11,7 @@ from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.splits import SPLITS, missions_of, split_tickets
 from stageb.guidance.types import Split, Ticket
 
-CONFIG = LoopConfig(stage_a_paths=["t.jsonl"])
+CONFIG = LoopConfig(tickets=["t.jsonl"])
 ALL_TRAIN = replace(CONFIG, split=SplitConfig(1.0, 0.0, 0.0))
 WORLDS = st.builds(lambda one, other: [*one, *other], tickets("m"), tickets("n"))
 

@@ -53,7 +53,7 @@ def arguments(tickets: Path, root: Path, world_size: int = 1, keys: Mapping[str,
     """What follows ``stageb`` on the command line of a small run; ``keys`` win."""
     given = {
         **SMALL,
-        "stage_a_paths": [str(tickets)],
+        "tickets": [str(tickets)],
         "output.root": str(root),
         "fabric.devices": world_size,
         "runner.per_rank_rollout_batch_size": ROUND // world_size,

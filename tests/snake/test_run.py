@@ -269,7 +269,7 @@ def test_a_film_is_written_where_ffmpeg_is(replay: Replay, tmp_path: Path, monke
 def test_what_cannot_be_played_or_evaluated_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: list[str], told: str
 ) -> None:
-    for name, config in (("guided", {"stage_a_paths": ["a"]}), ("young", {"loop": "snake"})):
+    for name, config in (("guided", {"tickets": ["a"]}), ("young", {"loop": "snake"})):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(config))
     monkeypatch.chdir(tmp_path)

@@ -180,7 +180,7 @@ def marks(right: Sequence[bool]) -> str:
 
 def split(tickets: Sequence[Ticket], seed: int) -> dict[Split, list[Ticket]]:
     """The tickets of each split, as the loop splits them."""
-    config = LoopConfig(stage_a_paths=["-"], seed=seed, split=SPLIT)
+    config = LoopConfig(tickets=["-"], seed=seed, split=SPLIT)
     (parts,) = split_tickets(tickets, config).values()
     return {name: [tickets[i] for i in parts.of(name)] for name in SPLITS}
 

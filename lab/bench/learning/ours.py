@@ -33,7 +33,7 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
     tickets = task.folder / "tickets.jsonl"
     data.write(task.tickets, tickets)
     options: dict[str, object] = {
-        "stage_a_paths": json.dumps([str(tickets)]),
+        "tickets": json.dumps([str(tickets)]),
         "seed": task.seed,
         "model.model_name_or_path": task.model,
         "model.torch_dtype": DTYPE,

@@ -17,7 +17,6 @@ from stageb.store.journal import Journal
 NOT_SHAPING = (  # keys that change no artifact, or do so through what is compared beside them
     "output.",
     "fabric.",
-    "stage_a_paths",
     "columns.",
     *HOW_ASKED,
     "guidance.path",
@@ -33,7 +32,7 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
 def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: Ranks) -> Journal:
     """The run's folder, new or to go on with, and the files that say what the run is."""
     shaping: dict[str, Any] = asdict(config)
-    shaping["tickets"] = inputs.digest
+    shaping["tickets"] = inputs.digest  # what they say, not where they lie
     shaping["round_size"] = ranks.round_size
     shaping["group_size"] = ranks.group_size
     shaping["first_guidance"] = [to_json(guidance) for guidance in inputs.guidance.values()]

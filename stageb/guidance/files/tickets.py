@@ -81,7 +81,7 @@ def read_tickets(
             broken.append(BadLine(path, fault.line, fault.what, fault.remedy))
     if not tickets and not broken and (on_bad_record == "skip" or not bad):
         broken.append(
-            BadLine(", ".join(map(str, paths)) or "stage_a_paths", 0, "no tickets", "name files that hold usable tickets")
+            BadLine(", ".join(map(str, paths)) or "tickets", 0, "no tickets", "name files that hold usable tickets")
         )
     if broken or (bad and on_bad_record == "error"):
         raise BadInputError("places in the ticket files", [*broken, *(record.line for record in bad)])

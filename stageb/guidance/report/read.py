@@ -121,7 +121,7 @@ def _read_same_tickets(folder: Path, config: LoopConfig, digest: str, named: Seq
     A config that somebody else wrote names no files but those in or below the folder of the run, or the one that the user is
     in; others the user names.
     """
-    files = named or config.stage_a_paths
+    files = named or config.tickets
     if not named and not all(_is_near(Path(path), folder) for path in files):
         return [], "the run's ticket files lie elsewhere; name them: stageb report RUN --tickets FILE ..."
     skips = config.on_bad_record == "skip"

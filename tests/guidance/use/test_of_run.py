@@ -62,7 +62,7 @@ class Case:
     folder: Path
 
     def run(self, **keys: Any) -> str:
-        return run_folder(self.folder / "run", LoopConfig(stage_a_paths=["x"], **keys), TORN)
+        return run_folder(self.folder / "run", LoopConfig(tickets=["x"], **keys), TORN)
 
     def line(self, command: str, *more: str) -> list[str]:
         output = self.folder / ("out" if command == "evaluate" else "out.jsonl")

@@ -123,7 +123,7 @@ def test_an_engine_that_can_tell_says_how_probable_a_verdict_is(job: Job, monkey
 
 def test_a_runs_folder_gives_its_model_and_sampler(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     sampler = SamplerConfig(samples_per_decode=1, grid=[DecodeConfig(temperature=0.0)])
-    config = LoopConfig(stage_a_paths=["x"], seed=5, model=ModelConfig(engine="scripted"), sampler=sampler)
+    config = LoopConfig(tickets=["x"], seed=5, model=ModelConfig(engine="scripted"), sampler=sampler)
     folder = run_folder(job.folder / "run", config, TORN)
     line = ["predict", f"--guidance={folder}", f"--tickets={job.keys['tickets']}", f"--output={job.out}"]
     line.append("--model.engine=scripted")  # which is no choice of a folder's: test_of_run.py

@@ -26,7 +26,7 @@ def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
     said = capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [path]
     found = stageb.validate(
-        stage_a_paths=[path],
+        tickets=[path],
         output={"root": tmp_path / "out"},
         split={"train": 0.7, "val": 0.15, "test": 0.15},
         sampler={"samples_per_decode": 2, "micro_batch_size": 2, "max_prompt_tokens": 121},
@@ -53,7 +53,7 @@ def test_an_earlier_run_says_how_long_it_may_take(tmp_path: Path, capsys: pytest
     )
     run = tmp_path / "out" / "earlier"
     run.mkdir(parents=True)
-    model = stageb.validate(stage_a_paths=[tmp_path / "in.jsonl"], model={"engine": "scripted"}).rate
+    model = stageb.validate(tickets=[tmp_path / "in.jsonl"], model={"engine": "scripted"}).rate
     assert model is None
     from dataclasses import asdict
 
@@ -87,7 +87,7 @@ def test_faults_of_all_files_and_of_the_model_come_together(tmp_path: Path, caps
     (tmp_path / "g.json").write_text('{"valves": {"experiences": {}}}')
     (tmp_path / "t.csv").write_text("mission,group_id,label,seal\nvalves,1,OK,new\n")
     files = f"[{path}, {tmp_path / 't.csv'}]"
-    bad = [f"--stage_a_paths={files}", f"--guidance.path={tmp_path / 'g.json'}", f"--model.model_name_or_path={tmp_path}"]
+    bad = [f"--tickets={files}", f"--guidance.path={tmp_path / 'g.json'}", f"--model.model_name_or_path={tmp_path}"]
     assert main(["validate", *bad]) == 2
     said = capsys.readouterr().err
     assert "4 unusable places" in said
@@ -102,7 +102,7 @@ def test_what_the_model_cannot_do_is_a_fault(tmp_path: Path, capsys: pytest.Capt
     with path.open("a") as opened:
         long = {"mission": "valves", "group_id": "long", "label": "pass", "per_image": {"1": "word " * 4070}}
         opened.write(json.dumps(long) + "\n")
-    keys = [f"--stage_a_paths=[{path}]", "--fabric.accelerator=cpu"]
+    keys = [f"--tickets=[{path}]", "--fabric.accelerator=cpu"]
     assert main(["validate", *keys, "--sampler.max_prompt_tokens=9000"]) == 2
     said = capsys.readouterr().err
     assert (
@@ -119,5 +119,5 @@ def test_a_config_of_another_loop_is_checked_for_its_keys(tmp_path: Path, capsys
     (tmp_path / "c.yaml").write_text("loop: snake\n")
     assert main(["validate", "--config", str(tmp_path / "c.yaml")]) == 0
     assert "The keys are sound. Loop snake reads nothing else" in capsys.readouterr().out
-    assert main(["validate", "--config", str(tmp_path / "c.yaml"), "--stage_a_paths=[x]"]) == 2
-    assert "there is no key stage_a_paths" in capsys.readouterr().err
+    assert main(["validate", "--config", str(tmp_path / "c.yaml"), "--tickets=[x]"]) == 2
+    assert "there is no key tickets" in capsys.readouterr().err
