@@ -39,18 +39,18 @@ class Table:
     def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str) -> None:
         self._columns = columns
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
-        texts = self._texts(lines)
+        texts = self._decode(lines)
         first = next(texts, "")
         parted_by = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first and "," not in first else ","
         self._reader = csv.reader(chain([first] if first else [], texts), delimiter=parted_by, strict=True)
-        header = next(self.cells(), None)
+        header = next(self.rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
         self._header = [name.strip() for name in header.cells]
-        self._whole = self._named_columns(header.line)  # by what they say of a ticket
-        self._seen = self._text_columns(header.line)  # by their names
+        self._whole = self._find_named_columns(header.line)  # by what they say of a ticket
+        self._seen = self._find_text_columns(header.line)  # by their names
 
-    def cells(self) -> Iterator[TableRow]:
+    def rows(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
         while True:
             try:
@@ -65,7 +65,7 @@ class Table:
             if any(cell.strip() for cell in cells):
                 yield TableRow(line, raw.rstrip(b"\r\n"), cells)
 
-    def row(self, row: TableRow) -> dict[str, Any]:
+    def read_row(self, row: TableRow) -> dict[str, Any]:
         """What a ticket's line of JSON would say. Raises ``FaultError``."""
         columns, cells = self._columns, row.cells
         if len(cells) != len(self._header):
@@ -77,13 +77,13 @@ class Table:
         if columns.group_id is None:
             said["group_id"] = f"row {row.line}"
         if "label" in said:
-            said["label"] = self._verdict(said["label"])
-        said["per_image"] = self._summaries(cells)
+            said["label"] = self._parse_verdict(said["label"])
+        said["per_image"] = self._make_summaries(cells)
         used = {*self._whole.values(), *self._seen.values()}
         rest = {name: cells[place] for place, name in enumerate(self._header) if name and place not in used}
         return {**rest, **said}
 
-    def _texts(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
+    def _decode(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[str]:
         for number, raw in lines:
             self._taken.append((number, raw))
             try:
@@ -92,7 +92,7 @@ class Table:
                 what = f"not UTF-8 at byte {error.start} of the line"
                 raise FaultError(what, "save the file as UTF-8 (in a spreadsheet: CSV UTF-8)", number) from None
 
-    def _named_columns(self, line: int) -> dict[str, int]:
+    def _find_named_columns(self, line: int) -> dict[str, int]:
         """Where mission, group_id and label stand. A label need not, unless its column was named."""
         columns, header = self._columns, self._header
         twice = sorted({name for name in header if name and header.count(name) > 1})
@@ -113,7 +113,7 @@ class Table:
             raise FaultError(what, f"name it: {'; '.join(ways[name] for name in missing)}", line)
         return {name: header.index(column) for name, column in found.items()}
 
-    def _text_columns(self, line: int) -> dict[str, int]:
+    def _find_text_columns(self, line: int) -> dict[str, int]:
         """Where the texts stand: those that the config names, or all that say nothing else."""
         others = [name for place, name in enumerate(self._header) if name and place not in self._whole.values()]
         names = self._columns.texts or others
@@ -128,7 +128,7 @@ class Table:
     def _columns_there(self) -> str:
         return ", ".join(filter(None, self._header))
 
-    def _verdict(self, word: str) -> str | None:
+    def _parse_verdict(self, word: str) -> str | None:
         """The label that a cell stands for; None of an empty one. Raises ``FaultError``."""
         words = {"pass": self._columns.passes, "fail": self._columns.fails}
         for verdict, meant in words.items():
@@ -140,7 +140,7 @@ class Table:
         remedy = f"write one of {known}, or say what it means: --columns passes=WORD,fails=WORD"
         raise FaultError(f"label {short(word)}", remedy)
 
-    def _summaries(self, cells: Sequence[str]) -> dict[str, str]:
+    def _make_summaries(self, cells: Sequence[str]) -> dict[str, str]:
         """Summaries by image: columns called image_1, image_2, ... are one each; the others stand together as ``name: text;
         ...`` under the first number that is free. Raises ``FaultError``."""
         texts = {name: cells[place].strip() for name, place in self._seen.items() if cells[place].strip()}

@@ -96,7 +96,7 @@ def read_entries(path: str, columns: ColumnsConfig) -> Iterator[Entry]:
         return
     table = Table(lines(path, KIND), columns, path)
     empty = True
-    for row in table.cells():
+    for row in table.rows():
         empty = False
         yield Entry(row.line, row.raw, partial(_parse_cells, table, row))
     if empty:
@@ -129,7 +129,7 @@ def _parse_json(raw: bytes, labelled: bool) -> Ticket:
 
 def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
     """The ticket in one row of a table."""
-    said = table.row(row)
+    said = table.read_row(row)
     if labelled and "label" in said and said["label"] is None:
         raise FaultError("an empty label", "write the right verdict, or leave the row out")
     return _make_ticket(said, labelled)

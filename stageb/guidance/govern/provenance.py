@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stageb.guidance.files.guidance_file import find_guidance_files
 from stageb.guidance.files.reflection_file import REFLECTION, LearningRow, parse_row
 from stageb.guidance.types import Guidance, Rule
 from stageb.runs.folder import RunFolder
+from stageb.store.journal import safe_name
 
 LEARNT = "learnt"  # in a rule's metadata, where it was copied out of the run that learnt it: what that run's files say
 
@@ -20,7 +20,7 @@ def read_edits(run: Path, mission: str) -> list[LearningRow]:
 
     Raises ``BadInputError`` where another program changed them.
     """
-    files, file = RunFolder(run), f"{_find_folder(run, mission)}/{REFLECTION}"
+    files, file = RunFolder(run), f"{safe_name(mission)}/{REFLECTION}"
     found: list[LearningRow] = []
     for line, row in files.whole_rows(file, '"applied": true'):
         if row.get("applied") is not True:
@@ -34,18 +34,13 @@ def read_edits(run: Path, mission: str) -> list[LearningRow]:
 
 def read_val_metrics(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
     """The first figures on val of every step that was judged there."""
-    files, file = RunFolder(run), f"{_find_folder(run, mission)}/metrics.jsonl"
+    files, file = RunFolder(run), f"{safe_name(mission)}/metrics.jsonl"
     judged: dict[int, Mapping[str, Any]] = {}
     for line, row in files.whole_rows(file, '"split": "val"'):
         if not isinstance(row.get("guidance_step"), int) or not isinstance(row.get("n"), int):
             raise files.changed(file, line, "no row of metrics")
         judged.setdefault(row["guidance_step"], row)
     return judged
-
-
-def _find_folder(run: Path, mission: str) -> str:
-    """The mission's folder in the run's."""
-    return find_guidance_files(run)[mission].parent.name
 
 
 def find_edit(rule: Rule, made: list[LearningRow]) -> LearningRow | None:

@@ -57,11 +57,11 @@ def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
 
     def on_rank(world: World) -> int:
         tickets = stream_images(config.tickets, choose_prompt(config))
-        rounds, looking = Rounds(Path(config.output), tickets, config.round_size), SummarizingRanks(config, world)
+        rounds, ranks = Rounds(Path(config.output), tickets, config.round_size), SummarizingRanks(config, world)
         with closing(rounds):
             world.lead(_begin, rounds, config, fresh)
             while lines := world.lead(rounds.hand_out):
-                summaries = looking.summaries(lines)
+                summaries = ranks.summarize(lines)
                 world.lead(_commit, rounds, lines, summaries)
             if says and world.is_global_zero:
                 print(f"{config.output}: every image of {rounds.done:,} tickets has a summary")
@@ -94,17 +94,17 @@ class SummarizingRanks:
         self._world = world
         self._engine: Engine | None = None
 
-    def summaries(self, lines: Sequence[ImageLine]) -> list[str]:
+    def summarize(self, lines: Sequence[ImageLine]) -> list[str]:
         """A summary of each image of ``lines`` that has none, in order: on rank 0, none elsewhere. The model is loaded
         first if it was not needed before."""
         asked, size = make_requests(lines, self._config), self._config.micro_batch_size
         groups = [asked[start : start + size] for start in range(0, len(asked), size)]
         if groups and self._engine is None:
             self._engine = load(self._config.model, self._world, use_images=True)
-        return [each for group in self._world.map("group", self._looked_at, groups) for each in group]
+        return [each for group in self._world.map("group", self._summarize_group, groups) for each in group]
 
-    def _looked_at(self, group: Sequence[Request]) -> list[str]:
-        assert self._engine is not None  # ``summaries`` has loaded it
+    def _summarize_group(self, group: Sequence[Request]) -> list[str]:
+        assert self._engine is not None  # ``summarize`` has loaded it
         nothing = INSTRUCTIONS[self._config.language].nothing
         return [one_line(each.text, LONGEST) or nothing for (each,) in self._engine.generate(group)]
 

@@ -40,11 +40,16 @@ class JudgingRanks:
         it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
         self._engine = self._engine or load(self.config.model, self._world, self.config.sampler.use_images)
         rows = map_tickets(
-            self._world, "group", self._judged, [line.ticket for line in lines], self._groups(lines, guidance), on_tickets
+            self._world,
+            "group",
+            self._judge_group,
+            [line.ticket for line in lines],
+            self._make_groups(lines, guidance),
+            on_tickets,
         )
         return [(answers_from_plain(answers), probability) for answers, probability in rows]
 
-    def _groups(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance]) -> list[Group]:
+    def _make_groups(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance]) -> list[Group]:
         """Positions in ``lines`` that are judged together, each under the guidance of its mission."""
         tickets = [line.ticket for line in lines]
         return [
@@ -53,7 +58,7 @@ class JudgingRanks:
             for group in grouped(tickets, positions, guidance[mission], self._group_size)
         ]
 
-    def _judged(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+    def _judge_group(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
         assert self._engine is not None  # ``judge`` has loaded it
         config, words = self.config, words_of(self.config.prompt)
         answers = rollout.rollout(tickets, guidance, self._engine, config.sampler, words, [config.seed, "predict"])
