@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from stageb.growth.blocks import branched, joined, lowered, opened
+from stageb.growth.blocks import add_branch, compute_branch, lower_precision, open_segment
 from stageb.growth.hosts import HOST, Plan, segment
 from stageb.growth.kinds import KINDS
 from stageb.growth.layers import guarded
@@ -19,13 +19,13 @@ def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequenc
     ``params`` holds its segments, flat, those in use at least; ``alphas`` weighs the seeds of early, mid and late;
     ``active`` says which blueprint stands there, or -1.
     """
-    kind, host = KINDS[plan.kind], opened(plan, HOST, params[HOST])
-    h = kind.stem(plan.form, host, lowered(plan, x))
+    kind, host = KINDS[plan.kind], open_segment(plan, HOST, params[HOST])
+    h = kind.stem(plan.form, host, lower_precision(plan, x))
     for slot, (alpha, index) in enumerate(zip(alphas, active, strict=True)):
         if slot:
             h = kind.body(plan.form, slot, host, h)
         if index >= 0 and alpha > 0:
             name = segment(plan, slot, index)
-            branch = branched(plan, slot, index, opened(plan, name, params[name]), guarded(h))
-            h = joined(h, branch, torch.as_tensor(alpha, dtype=h.dtype, device=h.device), 1)
+            branch = compute_branch(plan, slot, index, open_segment(plan, name, params[name]), guarded(h))
+            h = add_branch(h, branch, torch.as_tensor(alpha, dtype=h.dtype, device=h.device), 1)
     return kind.head(plan.form, host, h)

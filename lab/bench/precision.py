@@ -34,7 +34,7 @@ PASS_FAIL = (verdict_lines(WORDS["en"])["pass"], verdict_lines(WORDS["en"])["fai
 DTYPES = (torch.float32, torch.bfloat16)
 
 Way = tuple[str, torch.dtype]
-Told = tuple[list[tuple[Completion, ...]], list[float]]  # answers, and log-ratios of pass over fail
+Detections = tuple[list[tuple[Completion, ...]], list[float]]  # answers, and log-ratios of pass over fail
 REFERENCE: Way = ("generate", torch.float32)
 
 
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
     prompts = prompts_of(workload)
     requests = requests_of(workload, prompts, range(len(prompts)), greedy=True)
     model, tokenizer = loaded(given.checkpoint)
-    told: dict[Way, Told] = {}
+    told: dict[Way, Detections] = {}
     for way, tell in {"generate": by_transformers, "ours": by_ours}.items():
         for dtype in DTYPES:
             told[way, dtype] = tell(in_precision(model, dtype).to(given.device), tokenizer, requests)
@@ -108,7 +108,7 @@ def in_precision(model: Any, dtype: torch.dtype) -> Any:
     return other
 
 
-def by_transformers(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Told:
+def by_transformers(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Detections:
     """What transformers makes of it."""
     chat = Chat(tokenizer, CHAT_VARIABLES)
     answers = Generate(model, tokenizer, GENERATE_ROWS, samples_share=False).generate(requests)
@@ -127,14 +127,14 @@ def plain_lead(model: Any, chat: Chat, prompt: Prompt) -> float:
     return float(weights[0] - weights[1])
 
 
-def by_ours(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Told:
+def by_ours(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Detections:
     """What the default engine makes of it."""
     engine = TransformersEngine(model, tokenizer, CHAT_VARIABLES)
     scores = engine.score([Question(request.prompt, PASS_FAIL) for request in requests])
     return engine.generate(requests), [passed - failed for passed, failed in scores]
 
 
-def compared(way: Way, told: dict[Way, Told]) -> Result:
+def compared(way: Way, told: dict[Way, Detections]) -> Result:
     """One way against transformers."""
     answers, leads = told[way]
     apart = [abs(one - other) for one, other in zip(leads, told[REFERENCE][1], strict=True)]

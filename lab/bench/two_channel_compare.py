@@ -17,7 +17,7 @@ from lab.bench.rows import write
 from stageb.config import require
 from stageb.seeds import bits, stream
 from stageb.two_channel import data, metrics, predictions
-from stageb.two_channel.metrics import Count, Told
+from stageb.two_channel.metrics import Count, Detections
 from stageb.two_channel.types import Sample
 
 FIGURES = ("f1_50", "miou_f1", "mAP50", "precision_50", "recall_50", "duplicates", "predicted_per_true")
@@ -28,7 +28,7 @@ SHARE = 0.95  # of the replicates that an interval holds
 class Seed:
     """One seed's predictions."""
 
-    told: list[Told]
+    told: list[Detections]
     counts: list[Count]
 
 

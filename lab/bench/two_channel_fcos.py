@@ -34,9 +34,9 @@ from stageb.two_channel import data, inputs, metrics
 from stageb.two_channel.augmentation import parted, shown, viewed
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.metrics import Told
+from stageb.two_channel.metrics import Detections
 from stageb.two_channel.text import bins_of
-from stageb.two_channel.types import Placed, Sample
+from stageb.two_channel.types import Detection, Sample
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import opened
 
@@ -179,7 +179,7 @@ def precise(device: torch.device) -> AbstractContextManager[Any]:
 
 
 @torch.no_grad()
-def told(model: FCOS, samples: Sequence[Sample], descs: Sequence[str], device: torch.device) -> list[Told]:
+def told(model: FCOS, samples: Sequence[Sample], descs: Sequence[str], device: torch.device) -> list[Detections]:
     """What the model finds in each of ``samples``, the surest first."""
     model.eval()
     found = []
@@ -188,19 +188,19 @@ def told(model: FCOS, samples: Sequence[Sample], descs: Sequence[str], device: t
         (said,) = model([pixels(image).to(device) / 255])
         boxes, labels, scores = (said[name].tolist() for name in ("boxes", "labels", "scores"))
         objects = [
-            (Placed(descs[label - 1], bins_of(tuple(box), sample.width, sample.height)), score)
+            (Detection(descs[label - 1], bins_of(tuple(box), sample.width, sample.height)), score)
             for box, label, score in zip(boxes, labels, scores, strict=True)
         ]
-        found.append(Told(tuple(each for each, _ in objects), tuple(score for _, score in objects)))
+        found.append(Detections(tuple(each for each, _ in objects), tuple(score for _, score in objects)))
     return found
 
 
-def kept(said: Told, cut: float) -> list[Placed]:
+def kept(said: Detections, cut: float) -> list[Detection]:
     """The objects whose score is at least ``cut``."""
     return [each for each, score in zip(said.objects, said.scores, strict=True) if score >= cut]
 
 
-def best_cut(samples: Sequence[Sample], found: Sequence[Told]) -> float:
+def best_cut(samples: Sequence[Sample], found: Sequence[Detections]) -> float:
     """The score from which boxes count, such that F1 at IoU .5 is best."""
 
     def f1(cut: float) -> float:

@@ -50,7 +50,7 @@ class Slot:
     order: Tensor  # int64 (B,): where each stands when groups and rest follow one another
 
 
-def parted(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[Slot, ...]:
+def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[Slot, ...]:
     """How a block parts at its three slots."""
 
     def rows(of: list[int]) -> Tensor:
@@ -79,9 +79,9 @@ def forward(
     ``host`` is (B, size), ``params`` (members of the group, size) of each of the ``slots``' groups; ``x`` is every member's
     own, (B, N, *shape), or one for all, (N, *shape).
     """
-    kind, parts = KINDS[plan.kind], opened(plan, HOST, host)
+    kind, parts = KINDS[plan.kind], open_segment(plan, HOST, host)
     own = x.dim() == len(plan.form.shape) + 2
-    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, lowered(plan, x))
+    h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, lower_precision(plan, x))
     count = h.shape[1]
     for number, slot in enumerate(slots):
         if number:
@@ -100,9 +100,9 @@ def _grown(plan: Plan, number: int, slot: Slot, params: Mapping[Group, Tensor], 
     pieces = []
     for group in slot.groups:
         before = h.index_select(0, group.rows)
-        seed = opened(plan, group.segment, params[group])
-        branch = vmap(partial(branched, plan, number, group.blueprint))(seed, guarded(before.flatten(1, 2)))
-        pieces.append(joined(before, branch.view(before.shape), alphas.index_select(0, group.rows), 3))
+        seed = open_segment(plan, group.segment, params[group])
+        branch = vmap(partial(compute_branch, plan, number, group.blueprint))(seed, guarded(before.flatten(1, 2)))
+        pieces.append(add_branch(before, branch.view(before.shape), alphas.index_select(0, group.rows), 3))
     if len(slot.rest):
         rest = h.index_select(0, slot.rest)
         pieces.append(rest.expand(-1, settings, *rest.shape[2:]))
@@ -114,21 +114,21 @@ def at_once(plan: Plan) -> int:
     return max(1, min(MOST, NUMBERS // (plan.width * prod(plan.slots[0].places))))
 
 
-def opened(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:
+def open_segment(plan: Plan, name: str, flat: Tensor) -> dict[str, Tensor]:
     """The tensors of a segment by name: views of ``flat``, (..., size), as they are computed with."""
-    specs, flat = plan.segments[name], lowered(plan, flat)
+    specs, flat = plan.segments[name], lower_precision(plan, flat)
     parts = torch.split(flat, [spec.size for spec in specs], -1)
     return {spec.name: part.view(*flat.shape[:-1], *spec.shape) for spec, part in zip(specs, parts, strict=True)}
 
 
-def lowered(plan: Plan, tensor: Tensor) -> Tensor:
+def lower_precision(plan: Plan, tensor: Tensor) -> Tensor:
     """Numbers in the precision that the plan computes in; tokens, and all where nothing is mixed, as they are."""
     if plan.precision == "32-true" or not tensor.is_floating_point():
         return tensor
     return tensor.to(torch.float16 if plan.precision == "16-mixed" else torch.bfloat16)
 
 
-def branched(plan: Plan, slot: int, blueprint: int, seed: Mapping[str, Tensor], h: Tensor) -> Tensor:
+def compute_branch(plan: Plan, slot: int, blueprint: int, seed: Mapping[str, Tensor], h: Tensor) -> Tensor:
     """What a seed would add to ``h`` at alpha 1: its branch, times its gate where the plan has gates."""
     branch = BLUEPRINTS[plan.blueprints[blueprint]].branch(seed, h, plan.slots[slot])
     if not plan.gated:
@@ -136,7 +136,7 @@ def branched(plan: Plan, slot: int, blueprint: int, seed: Mapping[str, Tensor], 
     return branch * mix(h, seed["gate"], seed["gate_bias"]).sigmoid()
 
 
-def joined(h: Tensor, branch: Tensor, alpha: Tensor, axis: int) -> Tensor:
+def add_branch(h: Tensor, branch: Tensor, alpha: Tensor, axis: int) -> Tensor:
     """``h + alpha * branch`` where alpha is above 0 and the branch finite, else ``h``; examples lie before ``axis``.
 
     Whether it is finite, each example's own branch says: what one of them comes to hangs on no other.

@@ -18,7 +18,7 @@ from stageb.growth import hosts, views
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Places, Seeds, Setting, play, take_turn
-from stageb.growth.types import View, tupled
+from stageb.growth.types import View, restore_tuples
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
 OTHERS = ("heuristic", "random", "periodic", *STATIC, "oracle")
@@ -41,7 +41,7 @@ class Outcome:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Outcome:
         """From what ``asdict`` made, JSON in between."""
-        return cls(**tupled(plain))
+        return cls(**restore_tuples(plain))
 
 
 def compare(setting: Setting, places: Places, deciders: Sequence[Decider], others: Sequence[str]) -> list[list[Outcome]]:

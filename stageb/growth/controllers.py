@@ -33,7 +33,7 @@ class Controller(Protocol):
         bool (views, 4, 3), keys one stream for each."""
 
 
-class Learnt:
+class PolicyController:
     """The policy that PPO trains."""
 
     def __init__(self, policy: Policy, normaliser: Normaliser, greedy: bool = False) -> None:

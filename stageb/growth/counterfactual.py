@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 
 from stageb.draws import wide
-from stageb.growth.blocks import Seeds, at_once, forward, parted
+from stageb.growth.blocks import Seeds, at_once, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST
 from stageb.growth.training import Hosts
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     """How members do on a set in each setting, on the CPU."""
 
     loss: Tensor  # float64 (B, S): mean cross entropy
     accuracy: Tensor  # float64 (B, S)
 
 
-def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
+def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluation:
     """Loss and accuracy on ``split``, whose targets are stacked over members, in S settings of ``alphas``, floats (B, S, 3).
 
     ``active`` is int64 (B, 3), as of ``training.epoch``.
@@ -37,7 +37,7 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
         [(index, False) if index >= 0 and any_at_all else None for index, any_at_all in zip(indices, its, strict=True)]
         for indices, its in zip(active.tolist(), seen, strict=True)
     ]
-    slots = parted(plan, seeds, device)
+    slots = group_members(plan, seeds, device)
     params = {group: hosts.weights[group.segment][group.rows] for slot in slots for group in slot.groups}
     alphas = alphas.to(device, hosts.weights[HOST].dtype)
     total = torch.zeros((2, *alphas.shape[:2]), dtype=wide(device), device=device)
@@ -47,7 +47,7 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
             logits = forward(plan, hosts.weights[HOST], slots, params, split.inputs[chunk], alphas)
             total += _sums(logits, split.targets[:, None, chunk])
     losses, right = total.cpu().double() / split.targets[0].numel()
-    return Judged(losses, right)
+    return Evaluation(losses, right)
 
 
 def _sums(logits: Tensor, targets: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from stageb.growth import bank, counterfactual, training
 from stageb.growth.bank import PARTS
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
-from stageb.growth.counterfactual import Judged
+from stageb.growth.counterfactual import Evaluation
 from stageb.growth.data import Split
 from stageb.growth.training import EpochFigures, Hosts
 from stageb.growth.types import Action, Op, View
@@ -47,7 +47,7 @@ def check(config: GrowthConfig, world_size: int) -> None:
     require(not config.growth.ddp or size % world_size == 0, "host.batch_size", size, remedy)
 
 
-class Together:
+class AllRanks:
     """All ranks as the trainer of one block. Every method is for all of them, in the same order."""
 
     def __init__(self, world: World) -> None:
@@ -65,18 +65,18 @@ class Together:
         self.agree({"lifecycle": digest(encode(lifecycle)), **digests(hosts.state())})
         return figures
 
-    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
+    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluation:
         """``counterfactual.judge``, each rank on its part of ``split``."""
         part = slice(self.world.rank, None, self.world.world_size)
         mine = Split(split.inputs[part], split.targets[:, part])
         found = counterfactual.judge(hosts, mine, active, alphas)
         share = len(mine) * self.world.world_size / len(split)
         means = self.mean({"loss": found.loss * share, "accuracy": found.accuracy * share})
-        return Judged(means["loss"].cpu(), means["accuracy"].cpu())
+        return Evaluation(means["loss"].cpu(), means["accuracy"].cpu())
 
     def led(self, controller: Controller) -> Controller:
         """``controller``, as rank 0 alone asks it."""
-        return _Led(controller, self)
+        return _RootController(controller, self)
 
     def mean(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The mean over ranks of each of ``tensors``, of equal names and shapes on all, in one all-reduce in their order."""
@@ -104,10 +104,10 @@ class Together:
         return batches[..., self.world.rank :: self.world.world_size]
 
 
-class _Led:
+class _RootController:
     """A controller whose answers are rank 0's on every rank, given to equal views."""
 
-    def __init__(self, controller: Controller, together: Together) -> None:
+    def __init__(self, controller: Controller, together: AllRanks) -> None:
         self._controller, self._together = controller, together
 
     def begin(self, count: int) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from stageb.errors import ConfigError
 from stageb.growth.config import Controller as Name
 from stageb.growth.config import GrowthConfig
-from stageb.growth.controllers import Controller, Heuristic, Learnt, Oracle, Periodic, Random, Static
+from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, PolicyController, Random, Static
 from stageb.growth.environment import Block
 from stageb.growth.learner import Learner
 from stageb.growth.normaliser import Normaliser
@@ -34,8 +34,8 @@ class Decider:
         """The controller of a block. Raises ``ConfigError`` for the oracle of a task that has no answers."""
         setting = block.setting
         if self.name == "ppo":
-            policy, normaliser = taken_up(self.snapshot, setting.config)
-            return Learnt(policy, normaliser, self.greedy)
+            policy, normaliser = load_snapshot(self.snapshot, setting.config)
+            return PolicyController(policy, normaliser, self.greedy)
         if self.name == "oracle":
             return Oracle(answers(block))
         if self.name == "periodic":
@@ -53,7 +53,7 @@ def answers(block: Block) -> list[tuple[int, int] | None]:
     raise ConfigError("growth.controller", "oracle", f"what pays in the task {block.setting.task.name} is not known")
 
 
-def snapshot_of(learner: Learner) -> dict[str, Tensor]:
+def take_snapshot(learner: Learner) -> dict[str, Tensor]:
     """What decides, copied, so that it stays as it is while the learner goes on."""
     kept = {"policy": learner.policy.state_dict(), "normaliser": learner.normaliser.state()}
     return {
@@ -61,7 +61,7 @@ def snapshot_of(learner: Learner) -> dict[str, Tensor]:
     }
 
 
-def taken_up(snapshot: Snapshot, config: GrowthConfig) -> tuple[Policy, Normaliser]:
+def load_snapshot(snapshot: Snapshot, config: GrowthConfig) -> tuple[Policy, Normaliser]:
     """The policy and the normaliser that a snapshot holds. Raises ``RuntimeError`` where it is of another policy."""
     policy, normaliser = Policy(config.policy.hidden, len(config.host.blueprints), config.seed), Normaliser(SIZE)
 

@@ -22,18 +22,18 @@ from stageb.errors import StagebError
 from stageb.growth import blends, counterfactual, flops, hosts, tasks, teachers, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
-from stageb.growth.counterfactual import Judged
+from stageb.growth.counterfactual import Evaluation
 from stageb.growth.data import Split
 from stageb.growth.hosts import Plan
-from stageb.growth.learner import Played
+from stageb.growth.learner import Rollout
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
 from stageb.growth.reward import objective, reward
 from stageb.growth.tasks import Task
 from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
-from stageb.growth.types import SLOTS, Action, Ended, Op, Slots, SlotView, Stage, View
-from stageb.growth.views import Measured, Sizes
+from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
+from stageb.growth.views import Measurements, Sizes
 from stageb.training.cuda_graphs import Recorder
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
@@ -80,13 +80,13 @@ class Places:
 class Episodes:
     """A block from its start to its end."""
 
-    ended: tuple[Ended, ...]
-    played: Played  # what PPO learns from
+    ended: tuple[EpisodeResult, ...]
+    played: Rollout  # what PPO learns from
     views: tuple[tuple[View, ...], ...]  # of every epoch, by member
     actions: tuple[tuple[Action, ...], ...]  # of every epoch but the last
 
 
-class Turn(NamedTuple):
+class Decision(NamedTuple):
     """What a block's controller knew at an epoch's end, and what it chose."""
 
     observations: Tensor  # float32 (B, 80)
@@ -102,11 +102,11 @@ class Trainer(Protocol):
     ) -> EpochFigures:
         """``training.epoch``."""
 
-    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Judged:
+    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluation:
         """``counterfactual.judge``."""
 
 
-class Alone:
+class SingleRank:
     """One rank, as it does where it trains hosts of its own. All ranks together: ``ddp.py``."""
 
     epoch = staticmethod(training.epoch)
@@ -120,7 +120,7 @@ class Block:
         self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None, trainer: Trainer | None = None
     ) -> None:
         """``begins``: seeds that stand in each host for good from the start. ``trainer``: None for this rank alone."""
-        self.setting, self.places, self.trainer = setting, places, trainer or Alone()
+        self.setting, self.places, self.trainer = setting, places, trainer or SingleRank()
         self.keys = places.keys(setting.config.seed)
         self.lessons = tasks.lessons(setting.task, setting.plan, self.keys)
         self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
@@ -168,7 +168,7 @@ class Block:
         rows = zip(self.slots, *(each.tolist() for each in told), strict=True)
         for member, (slots, train_loss, train_accuracy, loss, (accuracy, *changed), norms) in enumerate(rows):
             self.flops[member] += self.price_of_looking(member)
-            measured = Measured(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))
+            measured = Measurements(train_loss, train_accuracy, loss, accuracy, tuple(changed), tuple(norms[1:]))
             host, extra = hosts.parameters(self.setting.plan, views.in_use(slots))
             sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
             after.append(views.after_epoch(self.views[member], slots, measured, sizes, config.gates))
@@ -245,7 +245,7 @@ def play(block: Block, controller: Controller) -> Episodes:
     config = block.setting.config
     controller.begin(len(block.keys))
     seen: list[tuple[View, ...]] = []
-    turns: list[Turn] = []
+    turns: list[Decision] = []
     for epoch in range(1, config.host.epochs + 1):
         known = block.look(block.train())
         seen.append(tuple(known))
@@ -256,23 +256,23 @@ def play(block: Block, controller: Controller) -> Episodes:
     finals = _finals(block)
     rewards = _rewards(seen, finals, config)
     decided = tuple(turn.actions for turn in turns)
-    played = Played(
+    played = Rollout(
         torch.stack([turn.observations for turn in turns]),
         torch.stack([turn.legal for turn in turns]),
         torch.tensor([[numbers_of(action) for action in actions] for actions in decided]),
         rewards,
     )
-    ended = _ended(block, finals, decided, rewards)
+    ended = _results(block, finals, decided, rewards)
     return Episodes(ended, played, tuple(seen), decided)
 
 
-def take_turn(block: Block, controller: Controller, known: Sequence[View]) -> Turn:
+def take_turn(block: Block, controller: Controller, known: Sequence[View]) -> Decision:
     """Have every environment of a block do what ``controller`` chooses for it, and end its epoch."""
     observations, legal = observe(known), masks([block.setting.rules.legal(view) for view in known])
     keys = [seeds.stream(key, "action", block.epochs) for key in block.keys]
     actions = tuple(controller.act(known, observations, legal, keys))
     block.act(actions)
-    return Turn(observations, legal, actions)
+    return Decision(observations, legal, actions)
 
 
 def _finals(block: Block) -> list[View]:
@@ -297,13 +297,15 @@ def _rewards(seen: Sequence[Sequence[View]], finals: Sequence[View], config: Gro
     return torch.tensor(rows)
 
 
-def _ended(block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor) -> tuple[Ended, ...]:
+def _results(
+    block: Block, finals: Sequence[View], decided: Sequence[Sequence[Action]], rewards: Tensor
+) -> tuple[EpisodeResult, ...]:
     """What the episodes of a block came to, its slots closed."""
     right, ended = block.lessons.right, []
     for member, final in enumerate(finals):
         done = [actions[member].op for actions in decided]
         ended.append(
-            Ended(
+            EpisodeResult(
                 environment=block.places.numbers[member],
                 epochs=block.epochs,
                 loss=final.loss,

@@ -17,7 +17,7 @@ from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
 from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
-from stageb.growth.stored import Stored, stored, with_data
+from stageb.growth.stored import StoredController, load_controller, replace_data_folder
 from stageb.growth.tasks import TAUGHT
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
@@ -44,8 +44,8 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     require(given.first >= 0, "--first", given.first, "0 or more")
     others = _named(given.against, config)
     controller = config.growth.controller
-    runs = [stored(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
-    placed = with_data(config, folder, given.folder)
+    runs = [load_controller(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
+    placed = replace_data_folder(config, folder, given.folder)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     numbers = range(given.first, given.first + given.environments)
 
@@ -72,12 +72,12 @@ def _named(against: str, config: GrowthConfig) -> list[str]:
     return [name for name in names if name != config.growth.controller and (known or name != "oracle")]
 
 
-def _like(folder: Path, first: Path, config: GrowthConfig) -> Stored:
+def _like(folder: Path, first: Path, config: GrowthConfig) -> StoredController:
     """Another run, which may differ in its seed alone. Raises ``InputError``."""
     other = parse_run(folder).config
     if not isinstance(other, GrowthConfig) or shaping(other) != shaping(config):
         raise InputError(f"--also {folder}: its config is another one than that of {first}; only seeds may differ")
-    return stored(folder, other, config.growth.controller)
+    return load_controller(folder, other, config.growth.controller)
 
 
 def shaping(config: GrowthConfig) -> GrowthConfig:
@@ -88,7 +88,7 @@ def shaping(config: GrowthConfig) -> GrowthConfig:
 
 
 def _together(
-    world: World, config: GrowthConfig, numbers: range, runs: Sequence[Stored], others: Sequence[str]
+    world: World, config: GrowthConfig, numbers: range, runs: Sequence[StoredController], others: Sequence[str]
 ) -> list[list[Outcome]]:
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
     setting = Setting.of(config, world.device)

@@ -21,14 +21,14 @@ from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
 from stageb.training import ppo
-from stageb.training.nonfinite import IN_A_ROW, LeftOut
+from stageb.training.nonfinite import IN_A_ROW, SkippedSteps
 from stageb.training.ppo import Batch
 from stageb.training.schedules import entropy_weight, learning_rate
 from stageb.training.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Rollout:
     """T steps of N whole episodes."""
 
     observations: Tensor  # float32 (T, N, 80)
@@ -37,7 +37,7 @@ class Played:
     rewards: Tensor  # float32 (T, N)
 
     @classmethod
-    def joined(cls, parts: Sequence[Played]) -> Played:
+    def join(cls, parts: Sequence[Rollout]) -> Rollout:
         """Episodes of several blocks, in their order."""
         return cls(*(torch.cat([getattr(part, each.name) for part in parts], dim=1) for each in fields(cls)))
 
@@ -62,9 +62,9 @@ class Learner:
         self.normaliser = Normaliser(SIZE)
         adam = torch.optim.Adam(self.policy.parameters(), eps=ppo.ADAM_EPSILON, fused=True)
         self.step = Step(self.policy, adam, config.ppo, Tensor.backward)
-        self._left_out = LeftOut("a smaller ppo.learning_rate")
+        self._skipped_steps = SkippedSteps("a smaller ppo.learning_rate")
 
-    def learn(self, played: Played, update: int, done: float) -> ppo.Figures:
+    def learn(self, played: Rollout, update: int, done: float) -> ppo.Figures:
         """One update; ``done`` is the share of the run before it, 0 to 1, by which the schedules go.
 
         Raises ``NonFiniteError`` where three gradients in a row are not finite.
@@ -107,7 +107,7 @@ class Learner:
         """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
         finite = steps[:, -1].isfinite().tolist()  # of the gradients of steps
         for each in finite:
-            self._left_out.count(each, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")
+            self._skipped_steps.count(each, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")
         return ppo.Figures.of(ppo.means(steps).tolist(), explained, finite.count(False), passes)
 
     def _minibatches(self, whole: Batch, names: tuple[int, int]) -> Iterator[Batch]:

@@ -36,9 +36,9 @@ def updates(world: World, run: Run, ranks: Ranks, start: Start) -> None:
     """The updates behind those that are done."""
     schedule, snapshot = ranks.schedule, start.snapshot
     for update in range(start.done, schedule.updates):
-        played = ranks.play(update, snapshot)
-        snapshot = world.lead(run.learn, update, played)
-        tested = ranks.evaluate(update, snapshot) if schedule.evaluates(update) else None
-        world.lead(run.record, update, played, tested)
+        result = ranks.play(update, snapshot)
+        snapshot = world.lead(run.learn, update, result)
+        evaluation = ranks.evaluate(update, snapshot) if schedule.evaluates(update) else None
+        world.lead(run.record, update, result, evaluation)
         if schedule.commits(update):
             world.lead(run.commit, update)

@@ -14,7 +14,7 @@ from stageb.growth import picture
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.stored import stored, with_data
+from stageb.growth.stored import load_controller, replace_data_folder
 from stageb.growth.types import SLOTS
 from stageb.store import disk
 
@@ -32,8 +32,8 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     if place.suffix.lower() != ".png":
         raise InputError(f"--out {place}: give a name that ends in .png")
     name = given.controller or config.growth.controller
-    held = stored(folder, config, name)
-    config = with_data(config, folder, given.folder)
+    held = load_controller(folder, config, name)
+    config = replace_data_folder(config, folder, given.folder)
     torch.set_num_threads(1)
     block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
     episodes = play(block, Decider(name, held.snapshot, greedy=True).of(block))

@@ -14,22 +14,22 @@ import torch
 
 from stageb.growth import ddp
 from stageb.growth.config import GrowthConfig
-from stageb.growth.ddp import Together
+from stageb.growth.ddp import AllRanks
 from stageb.growth.deciding import Decider, Snapshot
 from stageb.growth.environment import Block, Episodes, Places, Setting, play
-from stageb.growth.learner import Played
+from stageb.growth.learner import Rollout
 from stageb.growth.schedule import Schedule, cut
-from stageb.growth.types import Ended
+from stageb.growth.types import EpisodeResult
 from stageb.job.world import World, decode, encode, pack, unpack
 from stageb.training import allocator
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundResult:
     """What all ranks played, in the order of environments; on rank 0, and empty elsewhere."""
 
-    ended: tuple[Ended, ...]
-    played: tuple[Played, ...]  # of each block
+    results: tuple[EpisodeResult, ...]
+    rollouts: tuple[Rollout, ...]  # of each block
     ranks: tuple[dict[str, Any], ...]  # what each rank did, for timings
 
 
@@ -48,18 +48,18 @@ class Ranks:
         """The device of every rank, by rank."""
         return [decode(each) for each in self.world.gather(encode(self.world.device))]
 
-    def play(self, update: int, snapshot: Snapshot) -> Round:
+    def play(self, update: int, snapshot: Snapshot) -> RoundResult:
         """The episodes of an update, under one snapshot of what decides."""
         decider = Decider(self.config.growth.controller, snapshot)
         return self._shared(self.schedule.blocks(update), decider, held_out=False, label=f"update {update + 1}")
 
-    def evaluate(self, update: int, snapshot: Snapshot) -> Round:
+    def evaluate(self, update: int, snapshot: Snapshot) -> RoundResult:
         """Episodes with the most probable actions; the same environments each time, none of which is learnt from."""
         blocks = cut(range(self.config.evaluation.environments), self.config.growth.block)
         decider = Decider(self.config.growth.controller, snapshot, greedy=True)
         return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
 
-    def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> Round:
+    def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> RoundResult:
         """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays
         all blocks, with the others, and rank 0 knows what came of them."""
         mine: list[dict[str, Any]] = []
@@ -72,18 +72,20 @@ class Ranks:
         told = mine if shared_out or self.world.is_global_zero else []
         parts = self.world.gather(pack({"blocks": told, "rank": self._facts(mine, time.monotonic() - begun)}))
         if not self.world.is_global_zero:
-            return Round((), (), ())
+            return RoundResult((), (), ())
         unpacked = [unpack(part) for part in parts]
         together = self.world.dealt([each["blocks"] for each in unpacked]) if shared_out else mine
-        ended = tuple(Ended.of(row) for block in together for row in decode(block["ended"]))
-        return Round(ended, tuple(Played(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked))
+        ended = tuple(EpisodeResult.of(row) for block in together for row in decode(block["ended"]))
+        return RoundResult(
+            ended, tuple(Rollout(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked)
+        )
 
     def _played(self, places: Places, decider: Decider) -> Episodes:
         """A block from its start to its end, by this rank alone or by all of them."""
         if not self.config.growth.ddp:
             block = Block(self.setting, places)
             return play(block, decider.of(block))
-        together = Together(self.world)
+        together = AllRanks(self.world)
         block = Block(self.setting, places, trainer=together)
         return play(block, together.led(decider.of(block)))
 
@@ -106,10 +108,10 @@ def named(numbers: range) -> str:
     return f"environment{f's {numbers[0]} to' * (len(numbers) > 1)} {numbers[-1]}"
 
 
-def _text(ended: Sequence[Ended]) -> str:
+def _text(ended: Sequence[EpisodeResult]) -> str:
     """As ``pack`` takes it soonest, which reads objects one by one, back too."""
     return encode([each.plain() for each in ended]).decode()
 
 
-def _tensors(played: Played) -> dict[str, torch.Tensor]:
+def _tensors(played: Rollout) -> dict[str, torch.Tensor]:
     return {each.name: getattr(played, each.name).cpu() for each in fields(played)}

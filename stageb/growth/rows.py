@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from stageb.growth.schedule import Schedule
-from stageb.growth.types import SLOTS, Ended
+from stageb.growth.types import SLOTS, EpisodeResult
 from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
 from stageb.runs.logs import View
@@ -45,30 +45,30 @@ VIEW = View(CURVES, GROUPS)
 def row_of(
     schedule: Schedule,
     update: int,
-    ended: Sequence[Ended],
+    ended: Sequence[EpisodeResult],
     so_far: Mapping[str, float],
     figures: Figures | None,
-    tested: Sequence[Ended],
+    evaluation: Sequence[EpisodeResult],
 ) -> dict[str, Any]:
     """The row after an update, whose episodes have ``ended``: ``so_far`` are FLOPs and skipped steps since the run began,
-    ``figures`` what was learnt, if anything learns, ``tested`` the episodes of an evaluation."""
+    ``figures`` what was learnt, if anything learns, ``evaluation`` the episodes of an evaluation."""
     ppo, done, learns = schedule.config.ppo, schedule.done(update), figures is not None
     return {
         "update": update + 1,
         "episodes": (update + 1) * schedule.config.growth.environments,
-        **averages(ended),
+        **average_episodes(ended),
         "flops": rounded(sum(each.flops for each in ended)),
         "flops_so_far": rounded(so_far["flops"]),
         "host_skipped_so_far": so_far["skipped"],
-        **of_learning(asdict(figures) if figures else None),
+        **learning_columns(asdict(figures) if figures else None),
         "learning_rate": rounded(learning_rate(ppo, done)) if learns else None,
         "entropy_weight": rounded(entropy_weight(ppo, done)) if learns else None,
-        "eval/episodes": len(tested),
-        **averages(tested, "eval/"),
+        "eval/episodes": len(evaluation),
+        **average_episodes(evaluation, "eval/"),
     }
 
 
-def averages(ended: Sequence[Ended], prefix: str = "") -> dict[str, float | int | None]:
+def average_episodes(ended: Sequence[EpisodeResult], prefix: str = "") -> dict[str, float | int | None]:
     """What episodes came to on average; no figures where there were none.
 
     ``right`` is the share of those whose right slot and blueprint are known that kept exactly this one seed; ``none`` the
@@ -83,7 +83,7 @@ def averages(ended: Sequence[Ended], prefix: str = "") -> dict[str, float | int 
     return {f"{prefix}{name}": rounded(value) for name, value in means.items()}
 
 
-def of_episode(update: int, ended: Ended, blueprints: Sequence[str]) -> dict[str, Any]:
+def episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str]) -> dict[str, Any]:
     """A row of episodes.jsonl."""
     plain = {name: rounded(value) if isinstance(value, float) else value for name, value in ended.plain().items()}
     named = {"kept": [_named(each, blueprints) for each in ended.kept]}
@@ -91,7 +91,7 @@ def of_episode(update: int, ended: Ended, blueprints: Sequence[str]) -> dict[str
     return {"update": update + 1, **plain, **named, **truth}
 
 
-def of_learning(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
+def learning_columns(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
     """What the controller learnt; no figures where it does not learn."""
     return {name: rounded(figures[name]) if figures else None for name in LEARNT}
 

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 
 from stageb.growth import progress, rows
 from stageb.growth.config import GrowthConfig
-from stageb.growth.deciding import Snapshot, snapshot_of
-from stageb.growth.learner import Learner, Played
-from stageb.growth.ranks import Round
+from stageb.growth.deciding import Snapshot, take_snapshot
+from stageb.growth.learner import Learner, Rollout
+from stageb.growth.ranks import RoundResult
 from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
 from stageb.runs.figures import short
@@ -69,34 +69,35 @@ class Run(LearningRun):
         self._show(self.schedule.updates, done, opening, also)
         return Start(done, self._snapshot())
 
-    def learn(self, update: int, played: Round) -> Snapshot:
+    def learn(self, update: int, result: RoundResult) -> Snapshot:
         """Learn from an update's episodes, if anything learns; what decides in the next."""
         begun = time.monotonic()
         if self.learner:
-            self._figures = self.learner.learn(Played.joined(played.played), update, self.schedule.done(update))
+            self._figures = self.learner.learn(Rollout.join(result.rollouts), update, self.schedule.done(update))
         self._learn_s = round(time.monotonic() - begun, 3)
         return self._snapshot()
 
-    def record(self, update: int, played: Round, tested: Round | None) -> None:
+    def record(self, update: int, result: RoundResult, evaluation: RoundResult | None) -> None:
         """Write down what an update came to, episode by episode and on average."""
         for name in ("flops", "skipped"):
-            self._so_far = {**self._so_far, name: self._so_far[name] + sum(getattr(each, name) for each in played.ended)}
-        row = rows.row_of(self.schedule, update, played.ended, self._so_far, self._figures, tested.ended if tested else ())
+            self._so_far = {**self._so_far, name: self._so_far[name] + sum(getattr(each, name) for each in result.results)}
+        held_out = evaluation.results if evaluation else ()
+        row = rows.row_of(self.schedule, update, result.results, self._so_far, self._figures, held_out)
         blueprints = self.config.host.blueprints
-        self.journal.append(EPISODES, [rows.of_episode(update, each, blueprints) for each in played.ended])
+        self.journal.append(EPISODES, [rows.episode_row(update, each, blueprints) for each in result.results])
         seconds = self._lap()
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
         took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}
-        self._add(row, times, {**took, **times, "ranks": played.ranks})
+        self._add(row, times, {**took, **times, "ranks": result.ranks})
         said = f"{progress.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
-        self.progress.recorded(update + 1, said, worth_a_line=tested is not None)
+        self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
 
     def commit(self, update: int) -> None:
         """Make this the point to go on from."""
         if self.learner:
-            weights = snapshot_of(self.learner)
+            weights = take_snapshot(self.learner)
             self.journal.put(WEIGHTS, lambda path: save_file(weights, path))
         self._commit(update + 1, self.learner and self.learner.state(), so_far=self._so_far)
 
     def _snapshot(self) -> Snapshot:
-        return snapshot_of(self.learner) if self.learner else {}
+        return take_snapshot(self.learner) if self.learner else {}

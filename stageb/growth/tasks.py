@@ -55,7 +55,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Lessons:
+class BlockTask:
     """What a block's environments learn from: targets stacked over members."""
 
     sets: Sets
@@ -97,15 +97,15 @@ def _unanswered(name: str, shape: Form) -> Sets:
     )
 
 
-def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> Lessons:
+def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     """What the environments that ``keys`` name learn from, where the task lies."""
     if task.name not in TAUGHT:
-        return Lessons(task.sets.stacked(len(keys)), bank.drawn(plan, HOST, keys), None)
+        return BlockTask(task.sets.stacked(len(keys)), bank.drawn(plan, HOST, keys), None)
     right = None if task.name == "futile" else tuple(choice(plan, key, task.slot, task.blueprint) for key in keys)
     teachers = Teachers(plan, keys, right, task.sets.fit.inputs)
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]
-    return Lessons(Sets(*answered), teachers.host, right)
+    return BlockTask(Sets(*answered), teachers.host, right)
 
 
 def batches(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.growth import bank
-from stageb.growth.blocks import Seeds, at_once, forward, opened, parted
+from stageb.growth.blocks import Seeds, at_once, forward, group_members, open_segment
 from stageb.growth.hosts import HOST, Plan
 from stageb.growth.types import SLOTS
 
@@ -52,12 +52,12 @@ class Teachers:
         self.host = bank.drawn(plan, HOST, keys).float().to(inputs.device)  # (B, size)
         pairs = [(-1, -1)] * len(keys) if right is None else right
         held: Seeds = [[(index, False) if slot == its else None for slot in range(len(SLOTS))] for its, index in pairs]
-        self.slots, self.params = parted(plan, held, inputs.device), {}
+        self.slots, self.params = group_members(plan, held, inputs.device), {}
         for group in (group for slot in self.slots for group in slot.groups):
             whose = [seed_key(keys[member]) for member in group.rows.tolist()]
             drawn = bank.drawn(plan, group.segment, whose, teaching=True)
             self.params[group] = drawn.float().to(inputs.device)
-        logits, last = self._logits(inputs), opened(self.plan, HOST, self.host)
+        logits, last = self._logits(inputs), open_segment(self.plan, HOST, self.host)
         mean = logits.mean(1)
         last["head_bias"].sub_(mean)
         scale = SHARPNESS / (logits - mean[:, None]).flatten(1).std(1)

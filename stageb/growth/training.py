@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from stageb.growth import bank
-from stageb.growth.blocks import Seeds, Slot, forward, parted
+from stageb.growth.blocks import Seeds, Slot, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, segment
 from stageb.growth.types import SLOTS
@@ -47,7 +47,7 @@ class NonFiniteError(nonfinite.NonFiniteError):
 
     def __init__(self, members: Sequence[int]) -> None:
         super().__init__(
-            f"{nonfinite.TOLD} in members {', '.join(map(str, members))} of the block. Try host.precision 32-true, or a "
+            f"{nonfinite.REASON} in members {', '.join(map(str, members))} of the block. Try host.precision 32-true, or a "
             "smaller host.learning_rate"
         )
         self.members = tuple(members)  # of the block, from 0
@@ -194,7 +194,7 @@ def _pass(hosts: Hosts, rows: Tensor | None, active: Tensor, alphas: Tensor, lea
         for network in zip(active.tolist(), alphas.tolist(), learning.tolist(), strict=True)
     ]
     weighed = alphas.to(hosts.device, hosts.weights[HOST].dtype)[:, None]
-    return _Pass(None if rows is None else rows.to(hosts.device), parted(hosts.plan, seeds, hosts.device), weighed)
+    return _Pass(None if rows is None else rows.to(hosts.device), group_members(hosts.plan, seeds, hosts.device), weighed)
 
 
 Gradient = tuple[str, Tensor | None, Tensor]  # a segment, whose members (None: all), and their gradients, (members, size)
@@ -231,13 +231,13 @@ def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Te
         params[group] = hosts.weights[group.segment].detach()[rows]
         if group.learns:
             leaves.append((group.segment, rows, params[group].requires_grad_()))
-    losses, accuracies = judged(forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y)
+    losses, accuracies = judge_logits(forward(hosts.plan, host, of.slots, params, x, of.alphas)[:, 0], y)
     gradients = torch.autograd.grad((losses * scale).sum(), [leaf for _, _, leaf in leaves]) if leaves else ()
     figures = torch.stack([losses.detach(), accuracies], 1)
     return figures, [(name, rows, each) for (name, rows, _), each in zip(leaves, gradients, strict=True)]
 
 
-def judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def judge_logits(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Mean cross entropies and accuracies (B,) of logits (B, ..., classes) for targets int64 (B, ...), float32 or wider."""
     logits = logits if logits.dtype == torch.float64 else logits.float()
     losses = -logits.log_softmax(-1).gather(-1, y[..., None])

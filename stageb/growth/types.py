@@ -92,7 +92,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EpisodeResult:
     """What one episode came to, after all that was not kept for good was taken out."""
 
     environment: int  # its number
@@ -121,12 +121,12 @@ class Ended:
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Ended:
+    def of(cls, plain: Mapping[str, Any]) -> EpisodeResult:
         """From what ``plain`` made, JSON in between."""
-        return cls(**tupled(plain))
+        return cls(**restore_tuples(plain))
 
 
-def tupled(plain: Mapping[str, Any]) -> dict[str, Any]:
+def restore_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A record whose ``kept`` and ``truth`` JSON has made lists, as it was."""
     truth = plain["truth"]
     return {**plain, "kept": tuple(map(tuple, plain["kept"])), "truth": tuple(truth) if truth else None}

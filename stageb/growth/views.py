@@ -15,7 +15,7 @@ REMEMBERED = 5  # epochs of which a view holds the validation figures
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurements:
     """One epoch of one environment, as tensors told it."""
 
     train_loss: float  # means over the epoch's steps
@@ -36,7 +36,7 @@ class Sizes:
     extra_parameters: int
 
 
-def after_epoch(before: View | None, slots: Slots, measured: Measured, sizes: Sizes, gates: GatesConfig) -> View:
+def after_epoch(before: View | None, slots: Slots, measured: Measurements, sizes: Sizes, gates: GatesConfig) -> View:
     """The view at the end of an epoch in which the slots were ``slots``; ``before`` is that of the epoch before."""
     losses = (*(before.loss_history if before else ()), measured.loss)[-REMEMBERED:]
     accuracies = (*(before.accuracy_history if before else ()), measured.accuracy)[-REMEMBERED:]
@@ -71,7 +71,7 @@ def at_end(view: View, slots: Slots, judged: tuple[float, float], extra_paramete
     return replace(view, slots=slots, loss=loss, accuracy=accuracy, extra_parameters=extra_parameters)
 
 
-def _slot(place: int, slot: SlotView, measured: Measured, gates: GatesConfig) -> SlotView:
+def _slot(place: int, slot: SlotView, measured: Measurements, gates: GatesConfig) -> SlotView:
     """A slot that went through the epoch."""
     if slot.stage not in SEEDED:
         return slot

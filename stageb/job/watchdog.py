@@ -50,7 +50,7 @@ LABEL, CAUSE, TRACE = 1_000, 50_000, 50_000  # characters of each that are sent,
 
 
 @dataclass
-class _Seen:
+class _Reported:
     """What a rank is at, and since when it has not got on."""
 
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
@@ -63,7 +63,7 @@ class _Seen:
 
 
 @dataclass
-class _Peer(_Seen):
+class _Peer(_Reported):
     """The other end of a connection."""
 
     channel: Channel = field(kw_only=True)
@@ -117,7 +117,7 @@ class Watchdog:
         self._beat_s = min(10.0, timeout_s / 5)
         self._how_ended = how_ended
         self._peers: dict[int, _Peer] = {}
-        self._own = _Seen()
+        self._own = _Reported()
         self._rank_0_lost = False
         self._early: RankError | None = None  # bad input on another rank, while rank 0 still reads its own
         self._closing = False
@@ -249,7 +249,7 @@ class Watchdog:
         self._own.got(heartbeat.now())
         if self._early and self._own.heartbeat.kind == "waiting":
             end_with(self._early)
-        ranks: dict[int, _Seen] = {**({} if self._closing else {0: self._own}), **self._peers}
+        ranks: dict[int, _Reported] = {**({} if self._closing else {0: self._own}), **self._peers}
         late = ((rank, seen) for rank, seen in ranks.items() if now - seen.since > self._limits[seen.heartbeat.kind])
         stuck = {rank: seen.heartbeat for rank, seen in late}
         for rank, at in stuck.items():

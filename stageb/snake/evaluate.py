@@ -20,11 +20,11 @@ from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.game import Game
 from stageb.snake.rollout import Autocast
-from stageb.snake.stored import Stored, stored_agent
-from stageb.snake.types import Played
+from stageb.snake.stored import StoredAgent, load_agent
+from stageb.snake.types import GameTotals
 
 LOOK = 32  # steps between two questions to the device whether all games are over
-Rows = list[list[int]]  # of games, by the fields of Played
+Rows = list[list[int]]  # of games, by the fields of GameTotals
 
 
 def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
@@ -37,12 +37,12 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     for name in ("episodes", "devices"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
-    stored = stored_agent(folder, config)
+    stored = load_agent(folder, config)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
     return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))
 
 
-def _on_ranks(world: World, stored: Stored, episodes: int, seed: int) -> int:
+def _on_ranks(world: World, stored: StoredAgent, episodes: int, seed: int) -> int:
     """Play the games on all ranks, and have rank 0 tell what came of them."""
     agent, game = stored.agent.to(world.device), stored.config.game
     named = seeds.stream(seed, "snake", "stageb evaluate")
@@ -74,7 +74,7 @@ def table(rows: Rows, config: GameConfig) -> list[str]:
 
 @torch.no_grad()
 def play_out(agent: Agent, config: GameConfig, seed: int, numbers: Sequence[int], autocast: Autocast) -> Tensor:
-    """The first episode of each of the games that ``numbers`` name: int64 (games, 5), by the fields of ``Played``."""
+    """The first episode of each of the games that ``numbers`` name: int64 (games, 5), by the fields of ``GameTotals``."""
     device = next(agent.parameters()).device
     found = torch.zeros((len(numbers), 5), dtype=torch.int64, device=device)
     if not numbers:
@@ -95,6 +95,6 @@ def play_out(agent: Agent, config: GameConfig, seed: int, numbers: Sequence[int]
     return found
 
 
-def summed(found: Tensor) -> Played:
+def sum_games(found: Tensor) -> GameTotals:
     """The games of ``play_out`` together."""
-    return Played(*found.sum(0).tolist())
+    return GameTotals(*found.sum(0).tolist())

@@ -18,7 +18,7 @@ from stageb.job.world import World
 from stageb.snake.schedule import Schedule
 from stageb.snake.types import Rollout
 from stageb.training import ppo
-from stageb.training.nonfinite import TOLD, LeftOut
+from stageb.training.nonfinite import REASON, SkippedSteps
 from stageb.training.ppo import Batch
 from stageb.training.step import Step
 
@@ -31,7 +31,7 @@ class Learner:
         self.world, self.schedule, self.step = world, schedule, step
         self.config = schedule.config.ppo
         self._numbers = torch.tensor(numbers, dtype=torch.int64, device=world.device)
-        self._left_out = LeftOut("fabric.precision 32-true, or a smaller ppo.learning_rate")
+        self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller ppo.learning_rate")
 
     def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
@@ -58,7 +58,7 @@ class Learner:
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
         finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps
         for each in finite:
-            self._left_out.count(each, f"update {update}: {TOLD}")
+            self._skipped_steps.count(each, f"update {update}: {REASON}")
         return ppo.Figures.of(read[: len(means)], variance, finite.count(False), epochs)
 
     def _minibatches(self, whole: Batch, steps: int, names: tuple[int, int]) -> Iterator[Batch]:

@@ -40,10 +40,10 @@ def updates(world: World, run: Run, ranks: Ranks, done: int) -> None:
     for update in range(done, schedule.updates):
         rollout = ranks.roll_out(update)
         figures = ranks.learn(rollout, update)
-        apart = ranks.compare(update) if schedule.compares(update) else None
-        tested = ranks.evaluate(update) if schedule.evaluates(update) else None
-        if schedule.logs(update) or tested:
-            result = UpdateResult(figures, ranks.ended(), apart, tested)
+        divergence = ranks.compare(update) if schedule.compares(update) else None
+        evaluation = ranks.evaluate(update) if schedule.evaluates(update) else None
+        if schedule.logs(update) or evaluation:
+            result = UpdateResult(figures, ranks.ended(), divergence, evaluation)
             world.lead(run.record, update, result)
         if schedule.commits(update):
             checkpoint = ranks.checkpoint(update)

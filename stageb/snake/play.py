@@ -24,7 +24,7 @@ from stageb.snake.agent import Agent
 from stageb.snake.config import START_LENGTH, GameConfig, SnakeConfig
 from stageb.snake.evaluate import play_out
 from stageb.snake.game import Game
-from stageb.snake.stored import stored_agent
+from stageb.snake.stored import load_agent
 from stageb.store import disk
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     require(given.best_of >= 1, "--best-of", given.best_of, "at least 1")
     require(0 <= given.delay <= 10, "--delay", given.delay, "0 to 10 seconds")
-    stored = stored_agent(folder, config)
+    stored = load_agent(folder, config)
     replay = best(stored.agent, config.game, given.seed, given.best_of)
     show(replay, config.game, given.delay)
     if not given.no_pictures:

@@ -22,7 +22,7 @@ from stageb.snake.game import Game
 from stageb.snake.learner import Learner
 from stageb.snake.rollout import Player
 from stageb.snake.schedule import MOST_GAMES, Schedule, games_for
-from stageb.snake.types import Played, Rollout
+from stageb.snake.types import GameTotals, Rollout
 from stageb.training import allocator, ppo, replicas
 from stageb.training.ppo import Batch
 from stageb.training.replicas import digest_of
@@ -74,7 +74,7 @@ class Ranks:
         if config.runner.compile:
             self.player.compile_agent()
         self.learner = Learner(world, schedule, self.step, numbers)
-        self._ended = Played()  # since ``ended`` was last asked
+        self._ended = GameTotals()  # since ``ended`` was last asked
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
         """Go on from a checkpoint; None: from the beginning."""
@@ -98,16 +98,16 @@ class Ranks:
         """Play the steps before an update, this rank's games."""
         with self.world.at(f"rollout of update {update}"):
             rollout, played = self.player.play(update * self.schedule.rollout_steps)
-        self._ended = self._ended.plus(played)
+        self._ended = self._ended.add(played)
         return rollout
 
     def learn(self, rollout: Rollout, update: int) -> ppo.Figures:
         """One update of the agent, the same on all ranks."""
         return self.learner.learn(rollout, update)
 
-    def ended(self) -> Played:
+    def ended(self) -> GameTotals:
         """The games of all ranks that ended since this was last asked."""
-        mine, self._ended = self._ended, Played()
+        mine, self._ended = self._ended, GameTotals()
         return _together(self.world, mine)
 
     def compare(self, update: int) -> float:
@@ -121,13 +121,13 @@ class Ranks:
             replicas.agree(self.world, f"update {update + 1}", mine)
         return 0.0
 
-    def evaluate(self, update: int) -> Played:
+    def evaluate(self, update: int) -> GameTotals:
         """Whole games of the agent as it stands, shared out over ranks; the same games after every update."""
         numbers = self.world.share(range(self.config.evaluation.episodes))
         seed = seeds.stream(self.config.seed, "snake", "evaluation")
         with self.world.at(f"evaluation after update {update}"):
             found = evaluate.play_out(self.agent, self.config.game, seed, numbers, self.world.fabric.autocast)
-        return _together(self.world, evaluate.summed(found))
+        return _together(self.world, evaluate.sum_games(found))
 
     def checkpoint(self, update: int) -> Checkpoint:
         """All that a run goes on from after an update; on rank 0, and empty elsewhere. Raises DivergedError: what ranks do
@@ -141,11 +141,11 @@ class Ranks:
         return {"agent": _held(self.agent.state_dict()), "optimizer": _held(self.optimizer.state_dict()), "games": games}
 
 
-def _together(world: World, mine: Played) -> Played:
+def _together(world: World, mine: GameTotals) -> GameTotals:
     """The sum over ranks."""
     sums = torch.tensor(astuple(mine), device=world.device)
     with world.together("games of all ranks"):  # on a GPU the wait for the other ranks is that for the device
-        return Played(*world.sum(sums).tolist())
+        return GameTotals(*world.sum(sums).tolist())
 
 
 def _held(value: Any) -> Any:

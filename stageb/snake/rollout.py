@@ -18,7 +18,7 @@ from torch import Tensor
 from stageb import draws, seeds
 from stageb.snake.agent import Agent
 from stageb.snake.game import Game
-from stageb.snake.types import Played, Rollout
+from stageb.snake.types import GameTotals, Rollout
 from stageb.training import cuda_graphs
 
 Autocast = Callable[[], AbstractContextManager[Any]]
@@ -49,7 +49,7 @@ class Player:
             "terminated": empty(torch.bool),
             "truncated": empty(torch.bool),
         }
-        self._tally = torch.zeros(5, dtype=torch.int64, device=device)  # the fields of Played, in their order
+        self._tally = torch.zeros(5, dtype=torch.int64, device=device)  # the fields of GameTotals, in their order
         self._at = torch.zeros(1, dtype=torch.int64, device=device)  # the row of the buffers that is next
         self._step = torch.zeros(1, dtype=torch.int64, device=device)  # steps since the run began
         self._replay: Callable[[], None] | None = None  # a step that is recorded
@@ -60,7 +60,7 @@ class Player:
         self._decide = torch.compile(self.agent.decide, dynamic=False)
 
     @torch.no_grad()
-    def play(self, first_step: int) -> tuple[Rollout, Played]:
+    def play(self, first_step: int) -> tuple[Rollout, GameTotals]:
         """The rollout that begins ``first_step`` steps after the run did, and what games ended in it.
 
         The rollout lies in buffers that the next one is written to.
@@ -73,7 +73,7 @@ class Player:
             take()
         names = ("grids", "actions", "log_probs", "values", "rewards", "terminated", "truncated")
         rollout = Rollout(next_values=self._next_values(), **{name: self.buffers[name] for name in names})
-        return rollout, Played(*self._tally.tolist())
+        return rollout, GameTotals(*self._tally.tolist())
 
     def _begin(self, first_step: int) -> None:
         self.game.settle()

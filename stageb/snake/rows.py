@@ -10,7 +10,7 @@ from stageb.runs.figures import rounded
 from stageb.runs.logs import View
 from stageb.snake.config import START_LENGTH
 from stageb.snake.schedule import Schedule
-from stageb.snake.types import Played
+from stageb.snake.types import GameTotals
 from stageb.training.ppo import Figures
 
 GROUPS = {  # how TensorBoard groups what rows call plainly
@@ -41,9 +41,9 @@ class UpdateResult:
     """What an update came to, over all ranks."""
 
     figures: Figures
-    ended: Played  # games, since the last row
-    apart: float | None  # how far replicas are; None where they were not compared
-    tested: Played | None  # games of an evaluation
+    ended: GameTotals  # games, since the last row
+    divergence: float | None  # how far replicas are apart; None where they were not compared
+    evaluation: GameTotals | None  # games of an evaluation
 
 
 def row_of(schedule: Schedule, update: int, result: UpdateResult, skipped: int) -> dict[str, Any]:
@@ -52,17 +52,17 @@ def row_of(schedule: Schedule, update: int, result: UpdateResult, skipped: int) 
     return {
         "update": update + 1,
         "steps": (update + 1) * schedule.steps,
-        **averages(result.ended, cells, ""),
+        **average_games(result.ended, cells, ""),
         **{name: rounded(value) for name, value in asdict(result.figures).items()},
         "skipped_so_far": skipped,
         "learning_rate": rounded(schedule.learning_rate(update)),
         "entropy_weight": rounded(schedule.entropy_weight(update)),
-        "ddp/replica_divergence": result.apart,
-        **averages(result.tested or Played(), cells, "eval/"),
+        "ddp/replica_divergence": result.divergence,
+        **average_games(result.evaluation or GameTotals(), cells, "eval/"),
     }
 
 
-def averages(played: Played, cells: int, prefix: str) -> dict[str, float | int | None]:
+def average_games(played: GameTotals, cells: int, prefix: str) -> dict[str, float | int | None]:
     """What games came to on average; no figures where there were none."""
     games = played.games
     figures: dict[str, float | None] = dict.fromkeys(("score", "fill", "win_rate", "cut_rate", "length"))

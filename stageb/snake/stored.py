@@ -18,7 +18,7 @@ WEIGHTS = "weights/agent.safetensors"
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredAgent:
     """What a run's folder holds."""
 
     folder: Path
@@ -27,7 +27,7 @@ class Stored:
     updates: int  # that it learnt from
 
 
-def stored_agent(folder: Path, config: SnakeConfig) -> Stored:
+def load_agent(folder: Path, config: SnakeConfig) -> StoredAgent:
     """The agent as last committed. Raises ``InputError`` where there is none, or one of another shape."""
     last = read_commit(folder)
     if WEIGHTS not in last["versions"]:
@@ -38,4 +38,4 @@ def stored_agent(folder: Path, config: SnakeConfig) -> Stored:
         agent.load_state_dict(load_file(path))
     except (OSError, RuntimeError, SafetensorError) as error:
         raise InputError(f"{path}: not the weights of the agent that config.yaml tells of: {error}") from error
-    return Stored(folder, config, agent, last["state"]["update"])
+    return StoredAgent(folder, config, agent, last["state"]["update"])

@@ -33,7 +33,7 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class GameTotals:
     """Sums over games that ended."""
 
     games: int = 0
@@ -42,6 +42,6 @@ class Played:
     cut: int = 0  # truncated
     steps: int = 0
 
-    def plus(self, other: Played) -> Played:
+    def add(self, other: GameTotals) -> GameTotals:
         """Both together."""
-        return Played(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+        return GameTotals(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))

@@ -103,12 +103,12 @@ class Views(ImageInputs):
         """See ``ImageInputs``."""
         return self._plain.numbers(patches) if self._plain else patches
 
-    def _cutting(self, name: int) -> Cut:
+    def _cutting(self, name: int) -> Crop:
         """The image of that name, on its way to being cut."""
         picture = self._pictures[name]
         size = 3 * picture.grid[1] * picture.grid[2] * self._model.config.vision_config.patch_size**2
         size *= 1 if self._plain else 8
-        found: Cut = self._cuts.get(picture.path, lambda: Cut(self._pool.submit(self._patches, name), size))
+        found: Crop = self._cuts.get(picture.path, lambda: Crop(self._pool.submit(self._patches, name), size))
         return found
 
     def _met(self, path: str) -> int:
@@ -149,7 +149,7 @@ class Views(ImageInputs):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Crop:
     """An image that is cut into patches, or about to be."""
 
     done: Future[Tensor]

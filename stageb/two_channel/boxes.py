@@ -12,7 +12,7 @@ from stageb.errors import InputError, shown
 from stageb.store import disk
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
-from stageb.two_channel.imports import Imported
+from stageb.two_channel.imports import ImportedData
 
 WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
 
@@ -82,7 +82,7 @@ def of_shapes(asked: Any) -> int:
     return 0
 
 
-def _keep(made: Imported, images: Path, to: Path) -> int:
+def _keep(made: ImportedData, images: Path, to: Path) -> int:
     """Write rows, read them back as a fit would, and say what came of it."""
 
     def write(beside: Path) -> None:

@@ -14,11 +14,11 @@ from stageb.store import disk, trust
 from stageb.two_channel import data, metrics, model, picture, predictions
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.matching import match
-from stageb.two_channel.metrics import Told
+from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
-from stageb.two_channel.stored import stored_model
+from stageb.two_channel.stored import find_model
 from stageb.two_channel.text import Spelling, parse, spelling_of, truth
-from stageb.two_channel.types import Placed, Sample
+from stageb.two_channel.types import Detection, Sample
 
 COLUMNS = 2  # of pictures in a sheet
 
@@ -42,7 +42,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
     samples = data.read([given.data], given.images)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
-    place, steps = stored_model(folder)
+    place, steps = find_model(folder)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
     def on_ranks(world: World) -> int:
@@ -65,16 +65,16 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
 
 def everywhere(
     world: World, writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
-) -> list[Told]:
+) -> list[Detections]:
     """What the model says of ``samples``, each rank's share by itself; all of it, on every rank."""
     with world.at("evaluation"):
         mine = answered(writer, world.share(samples), spelling, config)
     plain: Json = [[[[each.desc, *each.bins] for each in told.objects], told.scores] for told in mine]
     rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
-    return [Told(tuple(_placed(each) for each in objects), tuple(scores)) for objects, scores in rows]
+    return [Detections(tuple(_placed(each) for each in objects), tuple(scores)) for objects, scores in rows]
 
 
-def answered(writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig) -> list[Told]:
+def answered(writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig) -> list[Detections]:
     """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
@@ -83,11 +83,11 @@ def answered(writer: Writer, samples: Sequence[Sample], spelling: Spelling, conf
     for rollout, each in zip(rollouts, chances, strict=True):
         parsed = parse(rollout.ids, spelling)
         kept = rollout.ids[: parsed.tokens]
-        found.append(Told(parsed.objects, metrics.scores(kept, each, spelling)))
+        found.append(Detections(parsed.objects, metrics.scores(kept, each, spelling)))
     return found
 
 
-def table(samples: Sequence[Sample], told: Sequence[Told]) -> list[str]:
+def table(samples: Sequence[Sample], told: Sequence[Detections]) -> list[str]:
     """How good what was told of images is, in lines."""
     found = metrics.figures(samples, told)
     found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
@@ -102,7 +102,7 @@ def table(samples: Sequence[Sample], told: Sequence[Told]) -> list[str]:
     ]
 
 
-def draw(samples: Sequence[Sample], told: Sequence[Told], gate: float, path: Path) -> None:
+def draw(samples: Sequence[Sample], told: Sequence[Detections], gate: float, path: Path) -> None:
     """Write ``samples`` with their boxes, true and told, into one picture. Raises ``PictureError``, ``JournalError``."""
     drawn = []
     for sample, each in zip(samples, told, strict=False):
@@ -113,6 +113,6 @@ def draw(samples: Sequence[Sample], told: Sequence[Told], gate: float, path: Pat
         disk.place(path, lambda beside: picture.save(picture.sheet(drawn, COLUMNS), beside))
 
 
-def _placed(row: Sequence[str | int]) -> Placed:
+def _placed(row: Sequence[str | int]) -> Detection:
     desc, x1, y1, x2, y2 = row
-    return Placed(str(desc), (int(x1), int(y1), int(x2), int(y2)))
+    return Detection(str(desc), (int(x1), int(y1), int(x2), int(y2)))

@@ -33,14 +33,14 @@ from stageb.two_channel.types import Rollout, Sample
 GROUPS = 16  # in which a rank sends off the answers of a step, at least one in each
 LOOK_S = 0.05  # between two looks whether answers have ended
 
-Taken = tuple[Sample, Rollout]
-Told = Callable[[int, Rollout], None]
+Answered = tuple[Sample, Rollout]
+OnRollout = Callable[[int, Rollout], None]
 Group = list[tuple[int, Rollout]]  # places in a rank's share, and answers
 Samples = Callable[[int], list[Sample]]
 Weights = Callable[[], Iterator[tuple[str, Tensor]]]
 
 
-class Shared:
+class SharedRanks:
     """Every rank answers its share."""
 
     def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
@@ -58,7 +58,7 @@ class Shared:
         if self.writer.version != step:
             self.writer.take(self._weights(), step)
 
-    def rollouts(self, step: int) -> Iterator[Taken]:
+    def rollouts(self, step: int) -> Iterator[Answered]:
         """The images of ``step``, the step at hand, which is of channel B, and their answers, as they come in."""
         if not self._begun(step):
             self._begin(step, step)
@@ -80,7 +80,7 @@ class Shared:
         """At the end of a step: the ``data`` of every rank, by rank."""
         return self.world.gather(data)
 
-    def _handed_over(self, step: int) -> Iterator[Taken]:
+    def _handed_over(self, step: int) -> Iterator[Answered]:
         following = self.schedule.next_b(step)
         if not self._ahead or following is None:
             yield from self._taken(step)
@@ -101,10 +101,10 @@ class Shared:
             parts = self.world.gather(encode(_plain(mine)))
         self._made[step] = _rollouts(self.world.dealt([decode(part) for part in parts]))
 
-    def _taken(self, step: int) -> Iterator[Taken]:
+    def _taken(self, step: int) -> Iterator[Answered]:
         yield from zip(self._samples(step), self._made.pop(step), strict=True)
 
-    def _written(self, step: int, samples: Sequence[Sample], told: Told | None = None) -> list[Rollout]:
+    def _written(self, step: int, samples: Sequence[Sample], told: OnRollout | None = None) -> list[Rollout]:
         """Answers to some images of ``step``."""
         with self._timed("rollout_generate_s"):
             return self.writer.write(samples, [self.schedule.key(step, each.key) for each in samples], self._how, told)
@@ -116,7 +116,7 @@ class Shared:
         self.times[name] = self.times.get(name, 0.0) + time.perf_counter() - began
 
 
-class Split(Shared):
+class SplitRanks(SharedRanks):
     """The last ranks answer, and the first learn."""
 
     def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
@@ -131,7 +131,7 @@ class Split(Shared):
         self._ended: SimpleQueue[Group] = SimpleQueue()
 
     def refresh(self, step: int) -> None:
-        """See ``Shared``: by broadcast, when the answers under way are done."""
+        """See ``SharedRanks``: by broadcast, when the answers under way are done."""
         if self.writer.version == step:
             return
         if self._job:
@@ -144,11 +144,11 @@ class Split(Shared):
                 self.writer.receive(step, lambda weight: dist.broadcast(weight, 0, self._weighed))
 
     def mine(self, step: int) -> Sequence[Sample]:
-        """See ``Shared``: those that it answers, or where it learns, those that it may learn from."""
+        """See ``SharedRanks``: those that it answers, or where it learns, those that it may learn from."""
         return self._samples(step)[self._number :: len(self._writers)] if self._writes else self._samples(step)
 
     def pending(self) -> dict[int, list[list[Any]]]:
-        """See ``Shared``: answers under way are waited for, and held on every rank."""
+        """See ``SharedRanks``: answers under way are waited for, and held on every rank."""
         if self._under_way:
             (step, _), mine = self._under_way, list[Rollout]()
             if self._job:
@@ -163,8 +163,8 @@ class Split(Shared):
         return super().pending()
 
     def gather(self, data: bytes) -> list[bytes]:
-        """See ``Shared``: by way of the CPU. Fabric's gather is work of the device, behind which answers under way would
-        wait until those that learn have come to it too."""
+        """See ``SharedRanks``: by way of the CPU. Fabric's gather is work of the device, behind which answers under way
+        would wait until those that learn have come to it too."""
         parts = [b""] * self.world.world_size
         with self.world.together("gather"):
             dist.all_gather_object(parts, data)
@@ -199,7 +199,7 @@ class Split(Shared):
 
         return self._written(step, samples, tell)
 
-    def _taken(self, step: int) -> Iterator[Taken]:
+    def _taken(self, step: int) -> Iterator[Answered]:
         if step in self._made:
             yield from super()._taken(step)
             return
@@ -233,7 +233,7 @@ class Split(Shared):
             for work, _ in under_way:
                 work.wait()
 
-    def _received(self, step: int, version: int) -> Iterator[Taken]:
+    def _received(self, step: int, version: int) -> Iterator[Answered]:
         """Take a group from each rank in turn, until all have sent all."""
         samples, ranks = self._samples(step), len(self._writers)
         left = {rank: len(samples[number::ranks]) for number, rank in enumerate(self._writers)}

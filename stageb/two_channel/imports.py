@@ -26,7 +26,7 @@ NO_AREA, TWICE, CROWD, CUT = "without area", "told twice", "crowds", "cut at the
 
 
 @dataclass
-class Imported:
+class ImportedData:
     """What came of it."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)  # as data.py reads them
@@ -49,13 +49,13 @@ class Imported:
         self.rows.append({"images": [name], "width": size[0], "height": size[1], "objects": written})
 
 
-def voc(folder: Path, split: str | None) -> Imported:
+def voc(folder: Path, split: str | None) -> ImportedData:
     """What a folder of VOC holds: ``Annotations/*.xml``, of images in ``JPEGImages``.
 
     ``split`` names ``ImageSets/Main/{split}.txt``, which lists annotations; None: all of them, by name. Images are named
     relative to ``folder``. Raises ``InputError``.
     """
-    made, bad = Imported(), list[BadLine]()
+    made, bad = ImportedData(), list[BadLine]()
     for name, (listed, line) in _annotations(folder, split):
         try:
             path = file_named(f"Annotations/{name}.xml", folder)
@@ -71,7 +71,7 @@ def voc(folder: Path, split: str | None) -> Imported:
     return made
 
 
-def coco(file: Path, folder: Path) -> Imported:
+def coco(file: Path, folder: Path) -> ImportedData:
     """What a JSON file of COCO's form says of the images in ``folder``. Raises ``InputError``."""
     try:
         told = strict_json.loads(b"".join(line for _, line in lines(str(file), "COCO annotation")).decode("utf-8"))
@@ -82,7 +82,7 @@ def coco(file: Path, folder: Path) -> Imported:
     if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts):
         remedy = "name a COCO file: an object with lists of images, annotations and categories"
         raise BadInputError("annotations", [BadLine(str(file), 0, "not of COCO's form", remedy)])
-    made, bad = Imported(), list[BadLine]()
+    made, bad = ImportedData(), list[BadLine]()
     boxes = _coco_boxes(made, str(file), parts, bad)
     for image in parts[0] or ():
         try:
@@ -117,7 +117,7 @@ def _annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[str, 
     return [(words[0], (path, number)) for number, words in read if words]
 
 
-def _add_voc(made: Imported, path: str, folder: Path) -> None:
+def _add_voc(made: ImportedData, path: str, folder: Path) -> None:
     root = _xml(path)
     name = f"JPEGImages/{root.findtext('filename', '').strip()}"
     told = [_whole(root.findtext(f"size/{side}")) for side in ("width", "height")]
@@ -152,7 +152,7 @@ def _voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
     return desc, (x1, y1, x2, y2)
 
 
-def _coco_boxes(made: Imported, file: str, parts: Sequence[Any], bad: list[BadLine]) -> dict[str, list[tuple[str, Box]]]:
+def _coco_boxes(made: ImportedData, file: str, parts: Sequence[Any], bad: list[BadLine]) -> dict[str, list[tuple[str, Box]]]:
     """The objects of each image, by the image's id."""
     images, annotations, categories = parts
     names = {_key(each.get("id")): each.get("name") for each in categories}

@@ -24,7 +24,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.training.muon import Muon
-from stageb.training.nonfinite import LeftOut
+from stageb.training.nonfinite import SkippedSteps
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
@@ -75,7 +75,7 @@ class Learner:
         self.optimizers = optimizers_of(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
         self._device = self._weights[0].device
-        self._left_out = LeftOut("fabric.precision 32-true, or a smaller schedule.learning_rate")
+        self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
         self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
@@ -105,7 +105,7 @@ class Learner:
         """All that a learner goes on from: weights that are trained, by name, and the optimisers'."""
         trained = {name: each.detach() for name, each in self._trained()}
         states = [optimizer.state_dict() for optimizer in self.optimizers]
-        return {"weights": trained, "optimizers": states, "broken": self._left_out.in_a_row}
+        return {"weights": trained, "optimizers": states, "broken": self._skipped_steps.in_a_row}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
@@ -114,7 +114,7 @@ class Learner:
                 weight.copy_(state["weights"][name])
         for optimizer, held in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(held)
-        self._left_out.in_a_row = state["broken"]
+        self._skipped_steps.in_a_row = state["broken"]
 
     @property
     def _groups(self) -> list[dict[str, Any]]:
@@ -168,7 +168,7 @@ class Learner:
             if math.isfinite(norm):
                 optimizer.step()
             optimizer.zero_grad()
-        self._left_out.count(math.isfinite(norm))
+        self._skipped_steps.count(math.isfinite(norm))
         full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
         return Figures(
             losses=dict(zip(NAMES, found, strict=True)),

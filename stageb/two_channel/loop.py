@@ -41,9 +41,9 @@ def steps(world: World, run: Run, ranks: Ranks, done: int) -> None:
     schedule = ranks.schedule
     for step in range(done, schedule.steps):
         targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
-        came = ranks.learn(step, targets)
-        tested = ranks.evaluate(step) if schedule.evaluates(step) else None
-        world.lead(run.record, step, came, tested)
+        result = ranks.learn(step, targets)
+        evaluation = ranks.evaluate(step) if schedule.evaluates(step) else None
+        world.lead(run.record, step, result, evaluation)
         if schedule.commits(step):
             checkpoint = ranks.checkpoint(step + 1)
             world.lead(run.commit, step, checkpoint)

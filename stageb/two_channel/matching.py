@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from stageb.two_channel.types import Match, Placed
+from stageb.two_channel.types import Detection, Match
 
 DUPLICATE = 0.9  # IoU from which two objects of one desc are one, told twice
 _NEVER = 1e6  # what it costs to pair what may not be paired
@@ -20,7 +20,7 @@ _EDGE = 1e-9  # by which a pair right at the gate is better than none
 Matrix = NDArray[np.float64]
 
 
-def match(predicted: Sequence[Placed], true: Sequence[Placed], gate: float) -> Match:
+def match(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
     """Pair ``predicted`` with ``true``; ``gate`` is the least IoU of a pair, above 0.
 
     The assignment of least cost, 1 - IoU for a pair and 1 - gate for a predicted object left to a dummy: so the sum of
@@ -43,7 +43,7 @@ def match(predicted: Sequence[Placed], true: Sequence[Placed], gate: float) -> M
     )
 
 
-def first_counts(matched: Match, objects: Sequence[Placed]) -> Match:
+def first_counts(matched: Match, objects: Sequence[Detection]) -> Match:
     """``matched``, but of ``objects`` that are one, told twice, the first is paired and a later one a duplicate.
 
     The later one may lie nearer to the truth by a hair. Were it taught, and the first let pass, telling twice would be.
@@ -63,13 +63,13 @@ def first_counts(matched: Match, objects: Sequence[Placed]) -> Match:
     )
 
 
-def near(objects: Sequence[Placed]) -> tuple[tuple[int, int], ...]:
+def near(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]:
     """Pairs (earlier, later) of objects that are one, told twice: of one desc, with an IoU of ``DUPLICATE`` or more."""
     close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
     return tuple((int(i), int(j)) for i, j in np.argwhere(close))
 
 
-def ious(ones: Sequence[Placed], others: Sequence[Placed]) -> Matrix:
+def ious(ones: Sequence[Detection], others: Sequence[Detection]) -> Matrix:
     """Intersection over union of each of ``ones`` (rows) with each of ``others``; 0 where neither has area."""
     a = np.array([each.bins for each in ones], dtype=np.float64).reshape(-1, 1, 4)
     b = np.array([each.bins for each in others], dtype=np.float64).reshape(1, -1, 4)
@@ -85,6 +85,6 @@ def _area(boxes: Matrix) -> Matrix:
     return area
 
 
-def _same(ones: Sequence[Placed], others: Sequence[Placed]) -> NDArray[np.bool_]:
+def _same(ones: Sequence[Detection], others: Sequence[Detection]) -> NDArray[np.bool_]:
     same = [one.desc == other.desc for one in ones for other in others]
     return np.array(same, dtype=np.bool_).reshape(len(ones), len(others))

@@ -16,16 +16,16 @@ from typing import Any
 
 from stageb.two_channel.matching import match, near
 from stageb.two_channel.text import Spelling, box_of, boxes_in, truth
-from stageb.two_channel.types import Placed, Sample
+from stageb.two_channel.types import Detection, Sample
 
 IOUS = tuple((50 + 5 * step) / 100 for step in range(10))
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Detections:
     """What a detector said of one image."""
 
-    objects: tuple[Placed, ...]
+    objects: tuple[Detection, ...]
     scores: tuple[float, ...]  # of each object, the higher the surer
 
 
@@ -53,13 +53,13 @@ def scores(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> 
     return tuple(found)
 
 
-def figures(samples: Sequence[Sample], told: Sequence[Told]) -> dict[str, float]:
+def figures(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
     """All figures for what was ``told`` of ``samples``, one for each."""
     counts = [count(sample, each.objects) for sample, each in zip(samples, told, strict=True)]
     return {**average_precision(samples, told), **f1(counts)}
 
 
-def count(sample: Sample, objects: Sequence[Placed]) -> Count:
+def count(sample: Sample, objects: Sequence[Detection]) -> Count:
     """What F1 is made of, for one image."""
     true = truth(sample)
     pairs = tuple(len(match(objects, true, gate).pairs) for gate in IOUS)
@@ -81,7 +81,7 @@ def f1(counts: Sequence[Count]) -> dict[str, float]:
     }
 
 
-def average_precision(samples: Sequence[Sample], told: Sequence[Told]) -> dict[str, float]:
+def average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
     """COCO's mAP, mAP at IoU .50 and .75, and the AP at .50 of each desc; 0 where nothing is true or nothing was told."""
     from faster_coco_eval import COCO, COCOeval_faster
 
@@ -115,7 +115,7 @@ def _true(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _answers(samples: Sequence[Sample], told: Sequence[Told], numbers: dict[str, int]) -> list[dict[str, Any]]:
+def _answers(samples: Sequence[Sample], told: Sequence[Detections], numbers: dict[str, int]) -> list[dict[str, Any]]:
     return [
         {"image_id": at, "category_id": numbers[each.desc], "score": score}
         | _box(box_of(each.bins, sample.width, sample.height))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.two_channel.text import seen
-from stageb.two_channel.types import Match, Object, Placed, Sample
+from stageb.two_channel.types import Detection, Match, Object, Sample
 from stageb.untrusted.pictures import opened, pillow, read
 
 WIDTH = 400  # of an image in a picture, in pixels
@@ -16,7 +16,7 @@ GROUND, WORDS = (24, 26, 27), (235, 235, 235)
 GREEN, RED = (74, 201, 126), (232, 73, 66)  # what was found, and what was missed or is not there
 
 
-def beside(sample: Sample, predicted: Sequence[Placed], true: Sequence[Placed], matched: Match) -> Any:
+def beside(sample: Sample, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match) -> Any:
     """The image twice, as a ``PIL.Image``: on the left with the ``true`` boxes, missed ones red; on the right with the
     ``predicted``, those that are paired with none red.
 

@@ -11,15 +11,15 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine
 from stageb.store import disk
-from stageb.two_channel.metrics import Told
-from stageb.two_channel.types import BINS, Placed, Sample
+from stageb.two_channel.metrics import Detections
+from stageb.two_channel.types import BINS, Detection, Sample
 from stageb.untrusted.json_lines import FaultError, filled_lines, object_on, short
 
 KIND = "prediction"
 SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'
 
 
-def put(samples: Sequence[Sample], told: Sequence[Told], path: Path) -> None:
+def put(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> None:
     """Write what was ``told`` of ``samples``, a line for each. Raises ``JournalError``."""
     rows = [
         {
@@ -34,9 +34,9 @@ def put(samples: Sequence[Sample], told: Sequence[Told], path: Path) -> None:
         disk.replace(path, disk.json_lines(rows))
 
 
-def read(path: str, samples: Sequence[Sample]) -> list[Told]:
+def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
     """What a file of ``put``'s says of each of ``samples``. Raises ``BadInputError`` with all that is wrong with it."""
-    found: dict[str, Told] = {}
+    found: dict[str, Detections] = {}
     bad: list[BadLine] = []
     try:
         for number, raw in filled_lines(path, KIND):
@@ -54,7 +54,7 @@ def read(path: str, samples: Sequence[Sample]) -> list[Told]:
     return [found[sample.key] for sample in samples]
 
 
-def _told(objects: Any) -> Told:
+def _told(objects: Any) -> Detections:
     if not isinstance(objects, list):
         raise FaultError(f"objects {short(objects)}", f"write {SHAPE}")
     for each in objects:
@@ -62,5 +62,5 @@ def _told(objects: Any) -> Told:
         sound = sound and all(isinstance(at, int) and 0 <= at < BINS for at in each[1:5])
         if not sound or not isinstance(each[5], int | float):
             raise FaultError(f"an object {short(each)}", f"write {SHAPE}, corners in whole bins from 0 to {BINS - 1}")
-    placed = tuple(Placed(desc, (x1, y1, x2, y2)) for desc, x1, y1, x2, y2, _ in objects)
-    return Told(placed, tuple(float(each[5]) for each in objects))
+    placed = tuple(Detection(desc, (x1, y1, x2, y2)) for desc, x1, y1, x2, y2, _ in objects)
+    return Detections(placed, tuple(float(each[5]) for each in objects))

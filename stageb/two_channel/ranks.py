@@ -27,20 +27,20 @@ from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import viewed
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Outcome, corrected
-from stageb.two_channel.exchange import Shared, Split
+from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, of_keys
 from stageb.two_channel.learner import Figures, Learner
-from stageb.two_channel.metrics import Told
+from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.targets import of_truth
 from stageb.two_channel.types import Rollout, Sample, Target
 
-Taught = tuple[Sample, Target]
+Example = tuple[Sample, Target]
 
 
 @dataclass(frozen=True)
-class Came:
+class StepResult:
     """What a step came to."""
 
     figures: Figures | None  # none on ranks that do not learn
@@ -49,11 +49,11 @@ class Came:
 
 
 @dataclass(frozen=True)
-class Tested:
+class Evaluation:
     """What the model said of the test images."""
 
     samples: Sequence[Sample]
-    told: Sequence[Told]
+    detections: Sequence[Detections]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Ranks:
         self.writer = Writer(self.reader)
         self.samples = lru_cache(4)(self._samples)  # of steps that are learnt, prepared, or answered
         self.learner = self._learner(folder)
-        way = Split if config.topology.rollout else Shared
+        way = SplitRanks if config.topology.rollout else SharedRanks
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
         self._outcomes: list[Outcome] = []  # of the step at hand, as these
@@ -131,7 +131,7 @@ class Ranks:
         views = self.config.augmentation
         return [viewed(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
 
-    def truth(self, step: int) -> Iterator[Taught]:
+    def truth(self, step: int) -> Iterator[Example]:
         """Channel A: the truth."""
         for sample in self.samples(step):
             yield sample, of_truth(text.truth(sample), self.spelling)
@@ -140,7 +140,7 @@ class Ranks:
         """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
         return self.exchange.rollouts(step)
 
-    def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Taught]:
+    def corrected(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
         """Channel B: the answers set right."""
         room = self.config.packing.max_length
         for sample, rollout in rollouts:
@@ -151,7 +151,7 @@ class Ranks:
             self._parse_s += time.perf_counter() - began
             yield sample, target
 
-    def learn(self, step: int, targets: Iterable[Taught]) -> Came:
+    def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
         """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
         channel, size = self.schedule.channel(step), self.schedule.size(step)
         self._next.submit(self._prepare, step + 1)
@@ -161,7 +161,7 @@ class Ranks:
                 figures = self.learner.step(self._drawn(targets), channel, size, self.schedule.learning_rate(step))
         elif channel == "B":
             collections.deque(targets, maxlen=0)
-        came = Came(figures, self._outcomes, self._gathered_times(figures))
+        came = StepResult(figures, self._outcomes, self._gathered_times(figures))
         self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
         return came
 
@@ -178,7 +178,7 @@ class Ranks:
             elif self.learner:
                 self.learner.detector.eyes.prepare(self.learner.images(self.truth(step)))
 
-    def _drawn(self, targets: Iterable[Taught]) -> Iterator[Taught]:
+    def _drawn(self, targets: Iterable[Example]) -> Iterator[Example]:
         """``targets``, timed."""
         began = time.perf_counter()
         for each in targets:
@@ -200,7 +200,7 @@ class Ranks:
 
     # Apart from learning
 
-    def evaluate(self, step: int) -> Tested | None:
+    def evaluate(self, step: int) -> Evaluation | None:
         """How good answers with the most probable tokens are, on the test images; None where there are none."""
         last = step + 1 == self.schedule.steps
         samples = self.inputs.test[: None if last else self.config.evaluation.samples or None]
@@ -208,7 +208,7 @@ class Ranks:
             return None
         self.exchange.refresh(step + 1)
         told = evaluate.everywhere(self.world, self.writer, samples, self.spelling, self.config)
-        return Tested(samples, told)
+        return Evaluation(samples, told)
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run goes on from, after the steps before ``step``."""

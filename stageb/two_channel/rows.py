@@ -10,7 +10,7 @@ from stageb.runs.figures import rounded
 from stageb.runs.logs import View
 from stageb.two_channel import metrics
 from stageb.two_channel.correct import summary
-from stageb.two_channel.ranks import Came, Tested
+from stageb.two_channel.ranks import Evaluation, StepResult
 from stageb.two_channel.schedule import Schedule
 
 CURVES = Curves(
@@ -30,9 +30,9 @@ CURVES = Curves(
 VIEW = View(CURVES)
 
 
-def row_of(schedule: Schedule, step: int, came: Came, skipped: int, tested: Tested | None) -> dict[str, Any]:
+def row_of(schedule: Schedule, step: int, result: StepResult, skipped: int, evaluation: Evaluation | None) -> dict[str, Any]:
     """The row after a step: ``skipped`` steps of the optimiser since the run began, and an evaluation."""
-    figures, channel = came.figures, schedule.channel(step)
+    figures, channel = result.figures, schedule.channel(step)
     assert figures  # rank 0 learns
     row: dict[str, Any] = {
         "step": step + 1,
@@ -49,19 +49,19 @@ def row_of(schedule: Schedule, step: int, came: Came, skipped: int, tested: Test
         "packing/packs": figures.packs,
         "packing/tokens": figures.tokens,
         "packing/fill": figures.fill,
-        **(summary(came.outcomes) if came.outcomes else {}),
+        **(summary(result.outcomes) if result.outcomes else {}),
     }
-    if tested:
-        row |= {f"eval/{name}": value for name, value in metrics.figures(tested.samples, tested.told).items()}
+    if evaluation:
+        row |= {f"eval/{name}": value for name, value in metrics.figures(evaluation.samples, evaluation.detections).items()}
     return {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
 
 
-def times_of(came: Came, seconds: float) -> dict[str, float]:
+def times_of(result: StepResult, seconds: float) -> dict[str, float]:
     """What of the times of a step is shown: of each the slowest rank's, by the names that records use."""
-    names = sorted({name for each in came.times for name in each if name != "rank"})
-    times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _slowest(came.times, name) for name in names}}
-    if came.outcomes and times.get("time/rollout_generate_s"):
-        made = sum(each.tokens for each in came.outcomes)
+    names = sorted({name for each in result.times for name in each if name != "rank"})
+    times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _slowest(result.times, name) for name in names}}
+    if result.outcomes and times.get("time/rollout_generate_s"):
+        made = sum(each.tokens for each in result.outcomes)
         times["rollout/gen_tokens_per_s"] = round(made / times["time/rollout_generate_s"], 1)
     return times
 

@@ -11,7 +11,7 @@ from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel import evaluate, model, progress, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.ranks import Came, Checkpoint, Ranks, Tested
+from stageb.two_channel.ranks import Checkpoint, Evaluation, Ranks, StepResult
 from stageb.two_channel.rows import VIEW, row_of, times_of
 from stageb.two_channel.schedule import Schedule
 
@@ -79,18 +79,18 @@ class Run(LearningRun):
         )
         self._show(self.schedule.steps, done, progress.opening(self.config, self.schedule, done), also)
 
-    def record(self, step: int, came: Came, tested: Tested | None) -> None:
-        """Write down what a step came to; on rank 0 ``came`` holds all ranks' rollouts and times."""
-        self._skipped += int(came.figures is not None and came.figures.skipped)
-        row, times = row_of(self.schedule, step, came, self._skipped, tested), times_of(came, self._lap())
-        self._add(row, times, {**times, "ranks": came.times})
+    def record(self, step: int, result: StepResult, evaluation: Evaluation | None) -> None:
+        """Write down what a step came to; on rank 0 ``result`` holds all ranks' rollouts and times."""
+        self._skipped += int(result.figures is not None and result.figures.skipped)
+        row, times = row_of(self.schedule, step, result, self._skipped, evaluation), times_of(result, self._lap())
+        self._add(row, times, {**times, "ranks": result.times})
         self._f1 = row.get("rollout/f1", self._f1)
         loss = progress.figures(row, self._f1)
-        line = f"{f'evaluated: {progress.tested(row)}' if tested else loss}, {times['time/step_s']:.2f} s"
-        self.progress.recorded(step + 1, loss, worth_a_line=tested is not None, line=line)
-        if tested and step + 1 == self.schedule.steps and self.config.evaluation.pictures:
-            shown = tested.samples[: self.config.evaluation.pictures]
-            evaluate.draw(shown, tested.told, self.config.channel_b.min_iou, self.folder / PICTURE)
+        line = f"{f'evaluated: {progress.tested(row)}' if evaluation else loss}, {times['time/step_s']:.2f} s"
+        self.progress.recorded(step + 1, loss, worth_a_line=evaluation is not None, line=line)
+        if evaluation and step + 1 == self.schedule.steps and self.config.evaluation.pictures:
+            shown = evaluation.samples[: self.config.evaluation.pictures]
+            evaluate.draw(shown, evaluation.detections, self.config.channel_b.min_iou, self.folder / PICTURE)
 
     def commit(self, step: int, checkpoint: Checkpoint) -> None:
         """Make this the point to go on from."""

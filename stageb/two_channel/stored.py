@@ -47,7 +47,7 @@ def clear(folder: Path) -> None:
             folder.rmdir()
 
 
-def stored_model(folder: Path) -> tuple[Path, int]:
+def find_model(folder: Path) -> tuple[Path, int]:
     """Where the checkpoint of the run in ``folder`` lies, and how many steps it has learnt from. Raises ``InputError`` where
     there is none."""
     last = read_commit(folder)

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts
 from stageb.two_channel.text import Spelling, boxes_in, written
-from stageb.two_channel.types import Match, Parsed, Placed, Slot, Target
+from stageb.two_channel.types import Detection, Match, ParsedAnswer, Slot, Target
 
 
-def of_truth(true: Sequence[Placed], spelling: Spelling) -> Target:
+def of_truth(true: Sequence[Detection], spelling: Spelling) -> Target:
     """Channel A: the answer that lists ``true``, all of it taught."""
     made = written(true, spelling)
     slots = tuple(Slot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
@@ -27,9 +27,9 @@ def of_truth(true: Sequence[Placed], spelling: Spelling) -> Target:
 
 def of_rollout(
     answer: Sequence[int],
-    parsed: Parsed,
+    parsed: ParsedAnswer,
     matched: Match,
-    true: Sequence[Placed],
+    true: Sequence[Detection],
     spelling: Spelling,
     false_positives: FalsePositives,
 ) -> Target:

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 from stageb.errors import InputError
-from stageb.two_channel.types import BINS, Bins, Box, Object, Parsed, Placed, Sample
+from stageb.two_channel.types import BINS, Bins, Box, Detection, Object, ParsedAnswer, Sample
 from stageb.untrusted.clean_text import text_fault
 
 COORDINATES = tuple(f"<|coord_{number}|>" for number in range(BINS))  # the tokens, in order
@@ -47,7 +47,7 @@ class Spelling:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenAnswer:
     """An answer in tokens."""
 
     ids: Ids
@@ -76,7 +76,7 @@ def check(samples: Iterable[Sample], spelling: Spelling) -> None:
         ids = _desc_ids(desc, spelling)
         if spelling.reserved.intersection(ids):
             raise InputError(f"desc {desc!r} holds a special token of the model's tokenizer: take it out of the data")
-        placed = Placed(desc, (0, 0, 1, 1))
+        placed = Detection(desc, (0, 0, 1, 1))
         if parse(written([placed], spelling).ids, spelling).objects != (placed,):
             raise InputError(f"desc {desc!r} is not read as it was written by the model's tokenizer: spell it plainly")
 
@@ -108,17 +108,17 @@ def _apart(low: int, high: int) -> tuple[int, int]:
     return (low, low + 1) if low < BINS - 1 else (low - 1, low)
 
 
-def truth(sample: Sample) -> tuple[Placed, ...]:
+def truth(sample: Sample) -> tuple[Detection, ...]:
     """The objects of a sample as its answer lists them: top to bottom, left to right, by upper left corners."""
-    return in_order(Placed(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.objects)
+    return in_order(Detection(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.objects)
 
 
-def in_order(objects: Iterable[Placed]) -> tuple[Placed, ...]:
+def in_order(objects: Iterable[Detection]) -> tuple[Detection, ...]:
     """Top to bottom, left to right, by upper left corners."""
     return tuple(sorted(objects, key=lambda each: (each.bins[1], each.bins[0], each.bins[3], each.bins[2], each.desc)))
 
 
-def seen(objects: Iterable[Placed], width: int, height: int) -> tuple[Object, ...]:
+def seen(objects: Iterable[Detection], width: int, height: int) -> tuple[Object, ...]:
     """Objects in the pixels of an image."""
     return tuple(Object(each.desc, box_of(each.bins, width, height)) for each in objects)
 
@@ -126,7 +126,7 @@ def seen(objects: Iterable[Placed], width: int, height: int) -> tuple[Object, ..
 # Text and tokens
 
 
-def text_of(objects: Sequence[Placed]) -> str:
+def text_of(objects: Sequence[Detection]) -> str:
     """The answer as people read it, without the token that ends it."""
     inner = ", ".join(
         f'{{"desc": {json.dumps(each.desc, ensure_ascii=False)}, '
@@ -136,10 +136,10 @@ def text_of(objects: Sequence[Placed]) -> str:
     return f'{{"objects": [{inner}]}}'
 
 
-def written(objects: Sequence[Placed], spelling: Spelling, behind: Sequence[int] = ()) -> Written:
+def written(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[int] = ()) -> WrittenAnswer:
     """The answer that lists ``objects``, to its end; or one that begins with ``behind`` and goes on with them.
 
-    ``behind`` is the beginning of an answer, up to and with the end of an object (``Parsed.ends``), or empty.
+    ``behind`` is the beginning of an answer, up to and with the end of an object (``ParsedAnswer.ends``), or empty.
     """
     ids = list(behind or spelling.opening)
     boxes = []
@@ -151,19 +151,19 @@ def written(objects: Sequence[Placed], spelling: Spelling, behind: Sequence[int]
         ids += (*chain(*numbers), *spelling.tail)
         boxes.append((places[0], places[1], places[2], places[3]))
     ids += (*spelling.tail, spelling.end)
-    return Written(tuple(ids), tuple(boxes))
+    return WrittenAnswer(tuple(ids), tuple(boxes))
 
 
 class _RefusedError(Exception):
     """Why the rest of an answer is not read."""
 
 
-def parse(ids: Sequence[int], spelling: Spelling) -> Parsed:
+def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
     """What of the tokens of an answer can be read: its longest beginning that is as ``written`` writes it, object by object.
 
     The token that ends it may be there or not; behind it nothing may stand.
     """
-    objects: list[Placed] = []
+    objects: list[Detection] = []
     ends: list[int] = []
     try:
         at = _past(ids, 0, spelling.opening)
@@ -176,8 +176,8 @@ def parse(ids: Sequence[int], spelling: Spelling) -> Parsed:
         if len(rest) and tuple(rest) != (spelling.end,):
             raise _RefusedError("more behind its end")
     except _RefusedError as refused:
-        return Parsed(tuple(objects), tuple(ends), False, str(refused))
-    return Parsed(tuple(objects), tuple(ends), True)
+        return ParsedAnswer(tuple(objects), tuple(ends), False, str(refused))
+    return ParsedAnswer(tuple(objects), tuple(ends), True)
 
 
 def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, int, int], ...]:
@@ -186,7 +186,7 @@ def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, in
     return tuple((places[i], places[i + 1], places[i + 2], places[i + 3]) for i in range(0, len(places), 4))
 
 
-def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Placed, int]:
+def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection, int]:
     """The object that begins at ``at``, and where it ends. Raises ``_RefusedError``."""
     begin = end = _past(ids, at, spelling.head)
     while not _stands(ids, end, spelling.middle):
@@ -209,7 +209,7 @@ def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Placed, in
     x1, y1, x2, y2 = numbers
     if x1 > x2 or y1 > y2:
         raise _RefusedError("corners that changed places")
-    return Placed(desc, (x1, y1, x2, y2)), _past(ids, at, spelling.tail)
+    return Detection(desc, (x1, y1, x2, y2)), _past(ids, at, spelling.tail)
 
 
 def _desc(ids: Sequence[int], spelling: Spelling) -> str:

@@ -33,7 +33,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Detection:
     """One object as text has it."""
 
     desc: str
@@ -50,10 +50,10 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedAnswer:
     """What of an answer can be read: the longest well-formed prefix."""
 
-    objects: tuple[Placed, ...]
+    objects: tuple[Detection, ...]
     ends: tuple[int, ...]  # of each object: tokens of the answer up to and with its end
     complete: bool  # it closed as it must
     refused: str = ""  # why the rest was not read

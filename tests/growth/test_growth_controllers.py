@@ -11,7 +11,7 @@ from growth.made_hosts import Environment, Made, answers, block, kept
 
 from stageb import seeds
 from stageb.growth.config import GatesConfig
-from stageb.growth.controllers import Controller, Heuristic, Learnt, Oracle, Periodic, Random, Static
+from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, PolicyController, Random, Static
 from stageb.growth.lifecycle import Rules
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import observe
@@ -37,11 +37,11 @@ def played(controller: Controller, environments: list[Environment], key: int = 0
     return taken
 
 
-def keeping() -> Learnt:
+def keeping() -> PolicyController:
     """A policy that likes to germinate and to keep, and culls nothing."""
     policy = Policy(8, BLUEPRINTS, 1)
     policy.op.bias.data.copy_(torch.tensor([0.0, 2.0, 4.0, -9.0]))
-    return Learnt(policy, Normaliser(80))
+    return PolicyController(policy, Normaliser(80))
 
 
 @pytest.mark.parametrize("controller", [Heuristic(RULES), keeping()], ids=["heuristic", "policy"])

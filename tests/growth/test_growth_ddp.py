@@ -18,7 +18,7 @@ from stageb.errors import ConfigError
 from stageb.growth import bank, counterfactual, hosts, training
 from stageb.growth.config import HostConfig
 from stageb.growth.data import Split
-from stageb.growth.ddp import Together, check
+from stageb.growth.ddp import AllRanks, check
 from stageb.growth.kinds import Form
 from stageb.growth.types import Action, Op, View
 from stageb.job.world import World
@@ -85,7 +85,7 @@ def test_means_are_over_ranks_by_name_in_one_reduction() -> None:
             "late.norm": [[4.0]],
             "figures": [[5.0, 0.0]],
         }
-        means = Together(world).mean({name: torch.tensor(values) * (1 + world.rank) for name, values in held.items()})
+        means = AllRanks(world).mean({name: torch.tensor(values) * (1 + world.rank) for name, values in held.items()})
         return {name: mean.tolist() for name, mean in means.items()}, calls
 
     for rank, (means, calls) in enumerate(on_ranks(2, act)):
@@ -116,7 +116,7 @@ def test_ranks_together_train_and_judge_as_one_alone_does_each_on_its_part() -> 
         epoch, judge = training.epoch, counterfactual.judge
         training.epoch = lambda *given: (sizes.append(given[-1].shape[-1]), epoch(*given))[1]  # type: ignore[func-returns-value]
         counterfactual.judge = lambda *given: (sizes.append(len(given[1])), judge(*given))[1]  # type: ignore[func-returns-value]
-        state, together = begun(), Together(world)
+        state, together = begun(), AllRanks(world)
         figures = together.epoch(state, ACTIVE, ALPHAS, ACTIVE >= 0, fit_set(), BATCHES)
         judged = together.judge(state, fit_set(), ACTIVE, turned_out(ALPHAS))
         training.epoch, counterfactual.judge = epoch, judge  # one rank alone is this process itself
@@ -143,7 +143,7 @@ def test_a_rank_that_parted_is_named_with_the_part_in_which_it_did() -> None:
     def act(world: World) -> list[str]:
         said = []
         for spoilt in ("weights.mid.mlp", "first.late.norm", "skipped", ""):
-            state, together, alphas = begun(), Together(world), ALPHAS
+            state, together, alphas = begun(), AllRanks(world), ALPHAS
             if spoilt and world.rank == 1:
                 state.state()[spoilt][0, 0] += 1
             elif world.rank == 1:
@@ -182,7 +182,7 @@ def test_rank_0_alone_decides() -> None:
 
     def act(world: World) -> tuple[list[Action], int]:
         own = Own(world.rank)
-        return Together(world).led(own).act([], torch.empty(0, 80), torch.empty(0, 4, 3), []), own.asked
+        return AllRanks(world).led(own).act([], torch.empty(0, 80), torch.empty(0, 4, 3), []), own.asked
 
     assert on_ranks(3, act) == [([Action(Op.CULL, slot=0)], int(rank == 0)) for rank in range(3)]
 

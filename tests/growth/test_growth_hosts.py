@@ -72,7 +72,7 @@ def test_parameters_are_those_of_the_active_seeds_with_their_gates() -> None:
         plan = plan_of(name)
         for index in range(len(plan.blueprints)):
             params = params_of(plan, KEYS[0])
-            seed = blocks.opened(plan, hosts.segment(plan, 1, index), params[hosts.segment(plan, 1, index)])
+            seed = blocks.open_segment(plan, hosts.segment(plan, 1, index), params[hosts.segment(plan, 1, index)])
             assert hosts.parameters(plan, [-1, index, -1])[1] == sum(tensor.numel() for tensor in seed.values())
 
 

@@ -15,8 +15,8 @@ from stageb import seeds
 from stageb.config import PpoConfig
 from stageb.growth import reward
 from stageb.growth.config import GrowthConfig, HostConfig, PolicyConfig, RewardConfig
-from stageb.growth.controllers import Learnt
-from stageb.growth.learner import Learner, Played, _whole
+from stageb.growth.controllers import PolicyController
+from stageb.growth.learner import Learner, Rollout, _whole
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
 from stageb.growth.policy import masks, numbers_of
@@ -39,10 +39,10 @@ VIEW = View(5, 10, 40, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 250, (Sl
 
 def round_of(
     learner: Learner, sought: list[Answer], key: int, greedy: bool = False
-) -> tuple[Played, list[set[tuple[int, int]]]]:
+) -> tuple[Rollout, list[set[tuple[int, int]]]]:
     """Whole episodes under the policy as it stands, and what each kept."""
     environments = block(MADE, RULES, sought, key)
-    controller = Learnt(learner.policy, learner.normaliser, greedy)
+    controller = PolicyController(learner.policy, learner.normaliser, greedy)
     controller.begin(len(environments))
     rows = []
     for epoch in range(MADE.epochs - 1):
@@ -58,7 +58,7 @@ def round_of(
             for old, new, final in zip(views, after, finals, strict=True)
         ]
         rows.append((observations, legal, torch.tensor([numbers_of(each) for each in actions]), torch.tensor(paid)))
-    return Played(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
+    return Rollout(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
 
 
 def learnt(updates: int, futile: float) -> tuple[Learner, list[Figures]]:

@@ -58,9 +58,9 @@ def test_each_gate_opens_at_its_threshold() -> None:
         "embargo": ({"dwell": 2}, {"dwell": 1}),
     }
     assert set(GATES) == set(shut_and_open)
-    for name, (closed, opened) in shut_and_open.items():
+    for name, (closed, open_segment) in shut_and_open.items():
         assert not GATES[name](replace(OPEN, **closed), GATES_CONFIG), name
-        assert GATES[name](replace(OPEN, **opened), GATES_CONFIG), name
+        assert GATES[name](replace(OPEN, **open_segment), GATES_CONFIG), name
     assert not GATES["G0"](replace(OPEN, enabled=False), GATES_CONFIG)
     for name in ("G2", "G3", "G4"):
         assert not GATES[name](replace(OPEN, sound=False), GATES_CONFIG), name

@@ -16,7 +16,7 @@ from stageb.growth import bank, counterfactual, data, hosts, tasks, teachers, tr
 from stageb.growth.config import HostConfig, TaskConfig
 
 
-def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, tasks.Lessons]:
+def taught(name: str, kind: str = "mlp", **more: object) -> tuple[hosts.Plan, tasks.BlockTask]:
     """A task of made-up answers, for all members."""
     config = HostConfig(kind=kind, **more)
     task = tasks.load(TaskConfig(name), config)

@@ -18,15 +18,15 @@ from stageb.growth.config import GatesConfig
 from stageb.growth.evaluate import above, table
 from stageb.growth.schedule import cut
 from stageb.growth.types import Action, Op, Slots, SlotView, Stage, View
-from stageb.growth.views import Measured, Sizes
+from stageb.growth.views import Measurements, Sizes
 from stageb.runs.figures import interval
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
 SIZES = Sizes(epochs=8, steps=4, host_parameters=100, extra_parameters=0)
 
 
-def measured(accuracy: float = 0.5, loss: float = 1.0, changed: float = 0.4, norm: float = 1.0) -> Measured:
-    return Measured(1.0, 0.6, loss, accuracy, (changed,) * 3, (norm,) * 3)
+def measured(accuracy: float = 0.5, loss: float = 1.0, changed: float = 0.4, norm: float = 1.0) -> Measurements:
+    return Measurements(1.0, 0.6, loss, accuracy, (changed,) * 3, (norm,) * 3)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.0, 9.0)), min_size=1, max_size=12))

@@ -36,28 +36,28 @@ def fit(config: DivergingConfig, resolved_yaml: str, fresh: bool) -> int:
     import torch
 
     from stageb.growth import loop
-    from stageb.growth.ddp import Together
+    from stageb.growth.ddp import AllRanks
     from stageb.growth.types import Action
 
-    epoch, mean, decide = Together.epoch, Together.mean, Together.decide
+    epoch, mean, decide = AllRanks.epoch, AllRanks.mean, AllRanks.decide
 
-    def at(together: Together, mishap: str) -> bool:
+    def at(together: AllRanks, mishap: str) -> bool:
         return (together.world.rank, config.mishap) == (config.on, mishap)
 
-    def parting_epoch(together: Together, hosts: Any, *given: Any) -> Any:
+    def parting_epoch(together: AllRanks, hosts: Any, *given: Any) -> Any:
         if at(together, "weights") and together.step + 1 == EPOCH:
             weight = hosts.weights["host"][0, 0]
             weight.copy_(torch.nextafter(weight, torch.ones_like(weight)))
         return epoch(together, hosts, *given)
 
-    def parting_mean(together: Together, tensors: Any) -> Any:
+    def parting_mean(together: AllRanks, tensors: Any) -> Any:
         return tensors if at(together, "absent") and together.step == EPOCH else mean(together, tensors)
 
-    def parting_decide(together: Together, actions: Any) -> Any:
+    def parting_decide(together: AllRanks, actions: Any) -> Any:
         decided = decide(together, actions)
         return [Action()] * len(decided) if at(together, "lifecycle") else decided
 
-    Together.epoch, Together.mean, Together.decide = parting_epoch, parting_mean, parting_decide  # type: ignore[method-assign]
+    AllRanks.epoch, AllRanks.mean, AllRanks.decide = parting_epoch, parting_mean, parting_decide  # type: ignore[method-assign]
     return loop.fit(config, resolved_yaml, fresh)
 
 

@@ -17,7 +17,7 @@ import torch
 from stageb.config import FabricConfig
 from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, TaskConfig
 from stageb.growth.controllers import Random
-from stageb.growth.ddp import Together, digests
+from stageb.growth.ddp import AllRanks, digests
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.training import EpochFigures
 from stageb.growth.types import Op
@@ -31,7 +31,7 @@ CONFIG = GrowthConfig(
 
 
 @dataclass
-class Noting(Together):
+class Noting(AllRanks):
     """Notes what this rank holds after every epoch."""
 
     world: World

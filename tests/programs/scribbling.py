@@ -14,7 +14,7 @@ from typing import Any, Literal
 from stageb import seeds
 from stageb.cli.registry import LOOPS, Loop
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.types import Placed, Rollout, Sample
+from stageb.two_channel.types import Detection, Rollout, Sample
 
 LOOPS["scribbling"] = Loop("Make answers up.", "programs.scribbling:ScribblingConfig", "programs.scribbling:fit")
 FATEFUL = 1  # the step of channel B, of those that a rank answers in, that ``fate`` comes in
@@ -34,11 +34,11 @@ def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
     """An answer to ``sample``, by ``key``: now and then cut short."""
     from stageb.two_channel.text import truth, written
 
-    objects: list[Placed] = []
+    objects: list[Detection] = []
     for number, each in enumerate(truth(sample)):
         chance, shift = seeds.uniform(key, 2 * number), int(seeds.uniform(key, 2 * number + 1) * 60)
         x1, y1, x2, y2 = each.bins
-        moved = Placed(each.desc, (x1, y1, min(999, x2 + shift), min(999, y2 + shift)))
+        moved = Detection(each.desc, (x1, y1, min(999, x2 + shift), min(999, y2 + shift)))
         objects += [] if chance < 0.3 else [moved, moved] if chance > 0.9 else [moved]
     ids = written(objects, spelling).ids
     return ids[: len(ids) // 2] if seeds.uniform(key, 99) < 0.2 else ids

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from stageb.training.nonfinite import LeftOut, NonFiniteError
+from stageb.training.nonfinite import NonFiniteError, SkippedSteps
 
 
 def test_three_in_a_row_end_a_run_and_a_step_between_begins_anew() -> None:
-    left_out = LeftOut("a smaller rate")
+    left_out = SkippedSteps("a smaller rate")
     for finite in (False, False, True, False, False):
         left_out.count(finite)
     assert left_out.in_a_row == 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from stageb.two_channel.text import COORDINATES, Spelling, spelling_of
-from stageb.two_channel.types import BINS, Placed
+from stageb.two_channel.types import BINS, Detection
 
 DESCS = ("RBC", "WBC", "Platelets", 'a 12" pipe', "back\\slash\\", "红色 阀门", '", "bbox_2d": [')
 
@@ -22,9 +22,9 @@ def spelling() -> Spelling:
 
 
 @st.composite
-def placed(draw: st.DrawFn, descs: tuple[str, ...] = DESCS) -> Placed:
+def placed(draw: st.DrawFn, descs: tuple[str, ...] = DESCS) -> Detection:
     """An object whose box has area."""
     (x1, x2), (y1, y2) = (
         sorted(draw(st.lists(st.integers(0, BINS - 1), min_size=2, max_size=2, unique=True))) for _ in range(2)
     )
-    return Placed(draw(st.sampled_from(descs)), (x1, y1, x2, y2))
+    return Detection(draw(st.sampled_from(descs)), (x1, y1, x2, y2))

@@ -11,7 +11,7 @@ from lightning.fabric import Fabric
 
 from stageb.job.world import World
 from stageb.two_channel.config import ChannelBConfig, ScheduleConfig, TopologyConfig, TwoChannelConfig
-from stageb.two_channel.exchange import Shared
+from stageb.two_channel.exchange import SharedRanks
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.types import Object, Rollout, Sample
@@ -40,7 +40,7 @@ def test_answers_ahead_are_begun_before_the_first_is_learnt_from(staleness: int)
         topology=TopologyConfig(staleness=staleness),
     )
     world = World(Fabric(accelerator="cpu", devices=1))
-    exchange = Shared(world, cast(Writer, Scribe()), Schedule(config, 2), lambda _step: [SAMPLE] * 2, lambda: iter(()))
+    exchange = SharedRanks(world, cast(Writer, Scribe()), Schedule(config, 2), lambda _step: [SAMPLE] * 2, lambda: iter(()))
     taken = exchange.rollouts(1)
     assert next(taken) == (SAMPLE, Rollout((7,), True, 1))
     assert list(exchange.pending()) == ([2] if staleness else [])

@@ -11,9 +11,9 @@ from two_channel.spelt import spelling
 
 from stageb.two_channel import picture
 from stageb.two_channel.matching import match
-from stageb.two_channel.metrics import IOUS, Told, average_precision, count, f1, figures, scores
+from stageb.two_channel.metrics import IOUS, Detections, average_precision, count, f1, figures, scores
 from stageb.two_channel.text import bins_of, parse, truth, written
-from stageb.two_channel.types import Box, Object, Placed, Sample
+from stageb.two_channel.types import Box, Detection, Object, Sample
 
 SIZE = 999  # a pixel is a bin
 
@@ -22,13 +22,13 @@ def sample(*objects: tuple[str, Box]) -> Sample:
     return Sample(str(objects), "none.png", SIZE, SIZE, tuple(Object(*each) for each in objects))
 
 
-def placed(desc: str, *box: float) -> Placed:
+def placed(desc: str, *box: float) -> Detection:
     x1, y1, x2, y2 = box
-    return Placed(desc, bins_of((x1, y1, x2, y2), SIZE, SIZE))
+    return Detection(desc, bins_of((x1, y1, x2, y2), SIZE, SIZE))
 
 
-def told(*objects: Placed, scores: tuple[float, ...] = ()) -> Told:
-    return Told(objects, scores or (1.0,) * len(objects))
+def told(*objects: Detection, scores: tuple[float, ...] = ()) -> Detections:
+    return Detections(objects, scores or (1.0,) * len(objects))
 
 
 def test_what_is_right_scores_one_and_what_is_not_told_scores_nothing() -> None:
@@ -74,7 +74,7 @@ def test_average_precision_is_by_score() -> None:
 
 def test_an_objects_score_is_that_of_its_own_tokens() -> None:
     s = spelling()
-    objects = [Placed("RBC", (1, 2, 3, 4)), Placed("Platelets", (5, 6, 7, 8))]
+    objects = [Detection("RBC", (1, 2, 3, 4)), Detection("Platelets", (5, 6, 7, 8))]
     made = written(objects, s)
     ids = made.ids
     kept = ids[: parse(ids, s).tokens]
@@ -95,7 +95,7 @@ def test_pictures_show_what_was_missed_and_what_is_not_there(tmp_path: Path) -> 
     Image.new("RGB", (96, 64), "white").save(path)
     shown = Sample("a", str(path), 96, 64, (Object("a", (0, 0, 48, 32)), Object("b", (48, 32, 96, 64))))
     true = truth(shown)
-    predicted = [true[0], Placed("c", (500, 0, 999, 400))]
+    predicted = [true[0], Detection("c", (500, 0, 999, 400))]
     made = picture.beside(shown, predicted, true, match(predicted, true, 0.5))
     assert made.size == (2 * picture.WIDTH + picture.GAP, round(64 * picture.WIDTH / 96))
 

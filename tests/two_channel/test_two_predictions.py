@@ -10,15 +10,15 @@ import pytest
 from lab.bench.__main__ import main
 from stageb.errors import BadInputError
 from stageb.two_channel import data, predictions, shapes
-from stageb.two_channel.metrics import Told
+from stageb.two_channel.metrics import Detections
 from stageb.two_channel.text import truth
-from stageb.two_channel.types import Placed, Sample
+from stageb.two_channel.types import Detection, Sample
 
 
-def said(sample: Sample, misses: int) -> Told:
+def said(sample: Sample, misses: int) -> Detections:
     """The truth, but for its first ``misses`` objects."""
     objects = truth(sample)[misses:]
-    return Told(objects, tuple(0.9 - 0.01 * number for number in range(len(objects))))
+    return Detections(objects, tuple(0.9 - 0.01 * number for number in range(len(objects))))
 
 
 def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_two_ways_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
         for side, misses in (("a", 1), ("b", 0)):
             told = [said(sample, misses * ((number + seed) % 2)) for number, sample in enumerate(samples)]
             if side == "b" and seed == 0:
-                told[0] = Told((*told[0].objects, Placed("red circle", (0, 0, 1, 1))), (*told[0].scores, 0.1))
+                told[0] = Detections((*told[0].objects, Detection("red circle", (0, 0, 1, 1))), (*told[0].scores, 0.1))
             path = tmp_path / f"{side}{seed}.jsonl"
             predictions.put(samples, told, path)
             sides[side].append(str(path))

@@ -14,12 +14,12 @@ from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts, ious, match, near
 from stageb.two_channel.targets import of_rollout, of_truth
 from stageb.two_channel.text import in_order, parse, written
-from stageb.two_channel.types import BINS, Bins, Placed, Target
+from stageb.two_channel.types import BINS, Bins, Detection, Target
 
 GATES = (0.1, 0.5, 0.75)
 
 
-def close_objects(key: int, most: int, least: int = 0) -> list[Placed]:
+def close_objects(key: int, most: int, least: int = 0) -> list[Detection]:
     """Objects of two kinds that crowd one corner, so that many overlap."""
     draws = iter(range(1 << 20))
 
@@ -29,11 +29,11 @@ def close_objects(key: int, most: int, least: int = 0) -> list[Placed]:
     found = []
     for _ in range(least + below(most - least + 1)):
         x, y = below(6), below(6)
-        found.append(Placed("ab"[below(2)], (x, y, x + 1 + below(8), y + 1 + below(8))))
+        found.append(Detection("ab"[below(2)], (x, y, x + 1 + below(8), y + 1 + below(8))))
     return found
 
 
-def best_by_force(predicted: list[Placed], true: list[Placed], gate: float) -> float:
+def best_by_force(predicted: list[Detection], true: list[Detection], gate: float) -> float:
     """The largest sum of IoU - gate over all one-to-one pairings."""
     n, m, overlap = len(predicted), len(true), ious(predicted, true)
     value = [
@@ -58,11 +58,11 @@ def test_matching_is_as_good_as_trying_all() -> None:
 
 
 def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
-    a, half, twice = Placed("a", (0, 0, 10, 10)), Placed("a", (0, 0, 10, 5)), Placed("a", (0, 0, 10, 11))
-    apart, point = Placed("a", (10, 10, 20, 20)), Placed("a", (5, 5, 5, 5))
+    a, half, twice = Detection("a", (0, 0, 10, 10)), Detection("a", (0, 0, 10, 5)), Detection("a", (0, 0, 10, 11))
+    apart, point = Detection("a", (10, 10, 20, 20)), Detection("a", (5, 5, 5, 5))
     assert ious([a], [a, half, twice, apart, point])[0].tolist() == pytest.approx([1, 0.5, 100 / 110, 0, 0])
     assert ious([point], [point])[0, 0] == 0  # nothing is no answer
-    other = Placed("b", a.bins)
+    other = Detection("b", a.bins)
     assert near([a, half, twice, other, a]) == ((0, 2), (0, 4), (2, 4))
     found = match([a, twice, other, a, half], [a], 0.5)
     assert found.pairs in (((0, 0),), ((3, 0),)) and found.false_positives[-1] == 4
@@ -80,7 +80,7 @@ def boxes_of(target: Target) -> list[Bins]:
 
 @given(st.lists(placed(), max_size=4))
 @settings(max_examples=30)
-def test_the_truth_is_taught_whole(objects: list[Placed]) -> None:
+def test_the_truth_is_taught_whole(objects: list[Detection]) -> None:
     true = in_order(objects)
     target = of_truth(true, spelling())
     assert target.ids == written(true, spelling()).ids
@@ -90,18 +90,18 @@ def test_the_truth_is_taught_whole(objects: list[Placed]) -> None:
     assert target.against == ()
 
 
-def rolled_out(number: int, true: list[Placed]) -> tuple[int, ...]:
+def rolled_out(number: int, true: list[Detection]) -> tuple[int, ...]:
     """The tokens of an answer that saw something of the truth, and went wrong somewhere."""
     key, draws = stream("rollout", number), iter(range(1 << 20))
 
     def below(limit: int) -> int:
         return bits(key, next(draws)) % limit
 
-    told: list[Placed] = []
+    told: list[Detection] = []
     for each in true:
         for _ in range((0, 1, 1, 1, 2, 3)[below(6)]):
             x1, y1, x2, y2 = (min(BINS - 1, max(0, at + below(3) - 1)) for at in each.bins)
-            told.append(Placed(each.desc, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))))
+            told.append(Detection(each.desc, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))))
     told += close_objects(key, 2)
     ids = list(written(told, spelling()).ids)
     for _ in range((0, 0, 1, 1, 4)[below(5)]):
@@ -154,7 +154,7 @@ def test_a_hundred_thousand_rollouts_are_set_right() -> None:
 
 @given(st.lists(st.integers(0, 1400), max_size=60), st.lists(placed(), max_size=3))
 @settings(max_examples=100)
-def test_any_tokens_are_an_answer(answer: list[int], objects: list[Placed]) -> None:
+def test_any_tokens_are_an_answer(answer: list[int], objects: list[Detection]) -> None:
     s, true = spelling(), in_order(objects)
     parsed = parse(answer, s)
     target = of_rollout(answer, parsed, match(parsed.objects, true, 0.5), true, s, "all")
@@ -164,8 +164,8 @@ def test_any_tokens_are_an_answer(answer: list[int], objects: list[Placed]) -> N
 
 def test_of_one_told_twice_the_first_is_taught_and_the_later_taught_against() -> None:
     """Though the later lies nearer to the truth."""
-    s, true = spelling(), [Placed("a", (0, 0, 100, 100))]
-    told = [Placed("a", (0, 0, 100, 92)), Placed("a", (0, 0, 100, 95)), Placed("a", (0, 0, 100, 99))]
+    s, true = spelling(), [Detection("a", (0, 0, 100, 100))]
+    told = [Detection("a", (0, 0, 100, 92)), Detection("a", (0, 0, 100, 95)), Detection("a", (0, 0, 100, 99))]
     answer = written(told, s)
     parsed = parse(answer.ids, s)
     matched = match(parsed.objects, true, 0.5)
@@ -179,8 +179,8 @@ def test_of_one_told_twice_the_first_is_taught_and_the_later_taught_against() ->
 
 def test_what_is_taught_against() -> None:
     s = spelling()
-    true = in_order([Placed("a", (0, 0, 100, 100)), Placed("b", (300, 300, 400, 400))])
-    told = [true[0], Placed("a", (0, 1, 100, 100)), Placed("a", (700, 700, 800, 800))]
+    true = in_order([Detection("a", (0, 0, 100, 100)), Detection("b", (300, 300, 400, 400))])
+    told = [true[0], Detection("a", (0, 1, 100, 100)), Detection("a", (700, 700, 800, 800))]
     answer = written(told, s)
     parsed = parse(answer.ids, s)
     matched = match(parsed.objects, true, 0.5)
@@ -194,8 +194,10 @@ def test_what_is_taught_against() -> None:
 
 def test_what_is_kept_ends_before_the_first_false_positive() -> None:
     s = spelling()
-    true = in_order([Placed("a", (0, 0, 100, 100)), Placed("b", (300, 300, 400, 400)), Placed("a", (500, 500, 600, 600))])
-    wrong = Placed("a", (700, 700, 800, 800))
+    true = in_order(
+        [Detection("a", (0, 0, 100, 100)), Detection("b", (300, 300, 400, 400)), Detection("a", (500, 500, 600, 600))]
+    )
+    wrong = Detection("a", (700, 700, 800, 800))
     for told, count in (
         ([true[0], wrong, true[1]], 1),
         ([wrong, *true], 0),

@@ -25,14 +25,14 @@ from stageb.two_channel.text import (
     truth,
     written,
 )
-from stageb.two_channel.types import BINS, Object, Placed, Sample
+from stageb.two_channel.types import BINS, Detection, Object, Sample
 
 OBJECTS = st.lists(placed(), max_size=5)
 
 
 @given(OBJECTS)
 @settings(max_examples=60)
-def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Placed]) -> None:
+def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Detection]) -> None:
     made = written(objects, spelling())
     parsed = parse(made.ids, spelling())
     assert (parsed.objects, parsed.complete, parsed.refused) == (tuple(objects), True, "")
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Placed
 
 @given(OBJECTS, st.data())
 @settings(max_examples=60)
-def test_a_cut_answer_keeps_its_whole_objects_and_can_be_gone_on_with(objects: list[Placed], data: st.DataObject) -> None:
+def test_a_cut_answer_keeps_its_whole_objects_and_can_be_gone_on_with(objects: list[Detection], data: st.DataObject) -> None:
     ids = written(objects, spelling()).ids
     cut = data.draw(st.integers(0, len(ids) - len(spelling().tail) - 2))
     parsed = parse(ids[:cut], spelling())
@@ -60,7 +60,7 @@ def test_a_cut_answer_keeps_its_whole_objects_and_can_be_gone_on_with(objects: l
 
 def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
     s = spelling()
-    one, other = Placed("RBC", (1, 2, 3, 4)), Placed("WBC", (5, 6, 7, 8))
+    one, other = Detection("RBC", (1, 2, 3, 4)), Detection("WBC", (5, 6, 7, 8))
     ids, places = written([one, other], s).ids, written([one, other], s).boxes[1]
     kept = parse(ids[: places[0]], s).tokens
     text = s.tokenizer("R", add_special_tokens=False)["input_ids"]
