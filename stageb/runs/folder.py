@@ -15,7 +15,7 @@ from stageb.store.commits import REMEDY, read_commit
 from stageb.store.trust import file_of
 from stageb.untrusted import strict_json
 
-Row = Mapping[str, Any]
+RunRow = Mapping[str, Any]
 
 
 class RunFolder:
@@ -29,7 +29,7 @@ class RunFolder:
         """The content of commit.json, as of the first look. Raises ``JournalError``."""
         return read_commit(self.path)
 
-    def committed_rows(self, file: str) -> Iterator[Row]:
+    def read_committed(self, file: str) -> Iterator[RunRow]:
         """The rows of a file of JSON Lines that the last commit covers; none of one that was never written. Rows after it
         will be written again. Raises ``JournalError`` where the file is cut or no JSON."""
         left, path = self.commit["lengths"].get(file, 0), self._place(file)
@@ -43,7 +43,7 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise JournalError(f"{path}: {error}; {REMEDY}") from error
 
-    def whole_rows(self, file: str, having: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
+    def read_whole(self, file: str, having: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of a file that hold a text, each with its line, committed or not; one that is being written is left out.
 
         Raises ``BadInputError`` where one is no JSON object.
@@ -57,25 +57,25 @@ class RunFolder:
                     try:
                         row = strict_json.loads(line)
                     except ValueError as error:
-                        raise self.changed(file, number, f"not JSON: {error}") from None
+                        raise self.fault(file, number, f"not JSON: {error}") from None
                     if not isinstance(row, dict):
-                        raise self.changed(file, number, "not an object")
+                        raise self.fault(file, number, "not an object")
                     yield number, row
 
-    def changed(self, file: str, line: int, what: str) -> BadInputError:
+    def fault(self, file: str, line: int, what: str) -> BadInputError:
         """The error for a row that no run writes."""
         bad = BadLine(str(self.path / file), line, what, "another program changed it; take the row out")
         return BadInputError("rows of a run", [bad])
 
-    def notes(self, file: str) -> list[Any]:
+    def read_notes(self, file: str) -> list[Any]:
         """The whole rows of a file that stands outside of commits. Raises ``ValueError`` where one is no JSON."""
         path = self._place(file)
         return disk.whole_rows(path.read_bytes()) if path.is_file() else []
 
-    def machine(self) -> Row:
+    def read_machine(self) -> RunRow:
         """What run.json says; nothing where there is none. Raises ``ValueError`` where it is no JSON."""
         path = self._place("run.json")
-        facts: Row = json.loads(path.read_bytes()) if path.is_file() else {}
+        facts: RunRow = json.loads(path.read_bytes()) if path.is_file() else {}
         return facts
 
     def _place(self, file: str) -> Path:

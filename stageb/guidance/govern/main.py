@@ -171,7 +171,7 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
     """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be asked."""
     name, changed = change.guidance.mission, False
 
-    def agreed(before: Guidance | None, after: Guidance) -> bool:
+    def confirm(before: Guidance | None, after: Guidance) -> bool:
         nonlocal changed
         changed = True
         _print([f"{shown(str(path))}:", *screens.describe_differences({name: before} if before else {}, {name: after})])
@@ -183,7 +183,7 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
         print(f"Make this the guidance of {shown(name)}? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
-    after = shared.apply(path, change, agreed)
+    after = shared.apply(path, change, confirm)
     if after is None:
         _print([f"{shown(name)}: nothing was changed"])
     else:

@@ -22,13 +22,13 @@ def read_edits(run: Path, mission: str) -> list[LearningRow]:
     """
     files, file = RunFolder(run), f"{safe_name(mission)}/{REFLECTION}"
     found: list[LearningRow] = []
-    for line, row in files.whole_rows(file, '"applied": true'):
+    for line, row in files.read_whole(file, '"applied": true'):
         if row.get("applied") is not True:
             continue
         try:
             found.append(parse_row(row))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise files.changed(file, line, f"no row of a reflection ({type(error).__name__})") from None
+            raise files.fault(file, line, f"no row of a reflection ({type(error).__name__})") from None
     return found
 
 
@@ -36,9 +36,9 @@ def read_val_metrics(run: Path, mission: str) -> dict[int, Mapping[str, Any]]:
     """The first figures on val of every step that was judged there."""
     files, file = RunFolder(run), f"{safe_name(mission)}/metrics.jsonl"
     judged: dict[int, Mapping[str, Any]] = {}
-    for line, row in files.whole_rows(file, '"split": "val"'):
+    for line, row in files.read_whole(file, '"split": "val"'):
         if not isinstance(row.get("guidance_step"), int) or not isinstance(row.get("n"), int):
-            raise files.changed(file, line, "no row of metrics")
+            raise files.fault(file, line, "no row of metrics")
         judged.setdefault(row["guidance_step"], row)
     return judged
 
@@ -63,10 +63,10 @@ def add_provenance(guidance: Guidance, run: Path) -> Guidance:
     """The guidance, each of its rules with what the files of ``run`` say of how it was learnt."""
     made = read_edits(run, guidance.mission)
 
-    def learnt(rule: Rule) -> Rule:
+    def annotate(rule: Rule) -> Rule:
         edit = find_edit(rule, made)
         if edit is None or LEARNT in rule.metadata:
             return rule
         return replace(rule, metadata={**rule.metadata, LEARNT: summarize_edit(edit, run.name)})
 
-    return replace(guidance, rules=tuple(learnt(rule) for rule in guidance.rules))
+    return replace(guidance, rules=tuple(annotate(rule) for rule in guidance.rules))

@@ -50,10 +50,10 @@ def check_target(name: str) -> Path:
     return path
 
 
-def apply(path: Path, change: GuidanceChange, agreed: Confirm) -> Guidance | None:
-    """Make ``change``, if it is ``agreed`` to; the guidance then in use, None where it is not.
+def apply(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidance | None:
+    """Make ``change``, if ``confirm`` says so; the guidance then in use, None where it is not.
 
-    ``agreed`` is not asked where the rules are in use already, and no more was spent on them: then nothing is changed.
+    ``confirm`` is not asked where the rules are in use already, and no more was spent on them: then nothing is changed.
     Raises ``InputError`` where the file, or its history, cannot be read, ``JournalError`` where the disk refuses.
     """
     while True:
@@ -67,7 +67,7 @@ def apply(path: Path, change: GuidanceChange, agreed: Confirm) -> Guidance | Non
                 and (change.new or before == change.guidance)
             ):
                 return before
-        if not agreed(before, _number_versions(path, before, change)[-1]):
+        if not confirm(before, _number_versions(path, before, change)[-1]):
             return None
         with disk.reporting(path, "the guidance in use"), history_file.hold_history(path):
             if _load(path).get(change.guidance.mission) == before:

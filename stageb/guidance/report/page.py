@@ -26,7 +26,7 @@ from stageb.guidance.report.read import MissionReport, RunReport
 from stageb.guidance.report.svg import use_settings
 from stageb.guidance.report.words import escape_unseen, format_percent, format_span, shorten
 from stageb.guidance.splits import SPLITS
-from stageb.runs.folder import Row
+from stageb.runs.folder import RunRow
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_BYTES = 2_900_000  # of a page; what it shows is cut until it is no larger
@@ -64,12 +64,12 @@ class Section:
 
     number: int
     mission: MissionReport
-    pairs: list[tuple[Row | None, Row]]  # of metrics.jsonl: before and after, by split
+    pairs: list[tuple[RunRow | None, RunRow]]  # of metrics.jsonl: before and after, by split
     rules: list[Lineage]
     charts: Mapping[str, str]
 
     @property
-    def gained(self) -> int:
+    def accepted_edits(self) -> int:
         """Edits that were accepted, searches for idle rules left out."""
         return sum(not each.is_removal for each in self.mission.attempts.accepted)
 
@@ -138,13 +138,13 @@ def _draw_overview(run: RunReport, sections: list[Section]) -> dict[str, str]:
     return drawn
 
 
-def _make_points(rows: Iterable[Row]) -> list[Point]:
+def _make_points(rows: Iterable[RunRow]) -> list[Point]:
     return [Point(row["epoch"], row["acc"], *row["acc_interval"]) for row in rows if row["n"]]
 
 
-def _pair_metrics(mission: MissionReport, run: RunReport) -> list[tuple[Row | None, Row]]:
+def _pair_metrics(mission: MissionReport, run: RunReport) -> list[tuple[RunRow | None, RunRow]]:
     """For each split the first row and the one of the guidance in force, where there are such; of an audit, the only one."""
-    found: list[tuple[Row | None, Row]] = []
+    found: list[tuple[RunRow | None, RunRow]] = []
     step = mission.steps[mission.final].guidance.step
     for split in SPLITS if run.is_audit else ("val", "test"):
         rows = [row for row in mission.metrics if row["split"] == split]
@@ -163,7 +163,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         lstrip_blocks=True,
     )
 
-    def said(text: str) -> str:
+    def shorten_text(text: str) -> str:
         return shorten(text, limits.letters)
 
     def ticket(mission: MissionReport, key: str) -> Any:
@@ -176,7 +176,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "percent": format_percent,
         "plain": escape_unseen,
         "cut": shorten,
-        "said": said,
+        "said": shorten_text,
         "words": words,
         "span": format_span,
         "furthest": keep_furthest,
@@ -185,6 +185,6 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
     return environment
 
 
-def show_candidate(candidate: Row) -> str:
+def show_candidate(candidate: RunRow) -> str:
     """What a candidate said: its reason, or all of it where it could not be read."""
     return str(candidate["reason"] if candidate["format_ok"] else candidate["text"]) or "(nothing)"

@@ -22,7 +22,7 @@ from stageb.guidance.report.attempts import Attempts, list_attempts
 from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
 from stageb.guidance.types import Ticket
-from stageb.runs.folder import Row, RunFolder
+from stageb.runs.folder import RunFolder, RunRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class MissionReport:
 
     name: str
     folder: str  # in the run's
-    metrics: tuple[Row, ...]  # rows of metrics.jsonl
+    metrics: tuple[RunRow, ...]  # rows of metrics.jsonl
     steps: tuple[GuidanceStep, ...]  # the guidance as it grew; the first is what the mission started with
     final: int  # which of the steps is in force: the one that val chose, the last one while none is chosen
     is_chosen: bool  # whether val has chosen
@@ -50,7 +50,7 @@ class RunReport:
     ended: str  # the budget that ended learning; empty where none did
     spent: Mapping[str, int]  # rollouts, judged, reflections, tokens
     seconds: tuple[float, ...]  # between commits, all parts of an interrupted run together
-    machine: Row  # run.json
+    machine: RunRow  # run.json
     missions: tuple[MissionReport, ...]
     tickets: Mapping[tuple[str, str], Ticket]  # by mission and ticket_key; empty where they cannot be read any more
     no_tickets: str  # why; empty where they can
@@ -84,8 +84,8 @@ def read_run(
         is_finished=state["finished"],
         ended=state["ended"],
         spent=state["spent"],
-        seconds=tuple(row["seconds"] for row in files.notes("timings.jsonl")),
-        machine=files.machine(),
+        seconds=tuple(row["seconds"] for row in files.read_notes("timings.jsonl")),
+        machine=files.read_machine(),
         missions=tuple(_read_mission(files, first) for first in shaping["first_guidance"]),
         tickets={(ticket.mission, ticket.key): ticket for ticket in tickets},
         no_tickets=why,
@@ -96,8 +96,8 @@ def _read_mission(files: RunFolder, first: Mapping[str, Any]) -> MissionReport:
     [(name, start)] = from_json(first, "commit.json").items()
     place = folder_of(name)
 
-    def rows(file: str) -> Iterator[Row]:
-        return files.committed_rows(f"{place}/{file}")
+    def rows(file: str) -> Iterator[RunRow]:
+        return files.read_committed(f"{place}/{file}")
 
     reflections = list(map(parse_row, rows(REFLECTION)))
     steps = replay(start, reflections)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import interval, share
-from stageb.runs.folder import Row
+from stageb.runs.folder import RunRow
 
 WORST = 50  # tickets kept, at the most, of which a page shows fewer
 
@@ -26,7 +26,7 @@ class VerdictCounts:
     verdicts: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # (label, verdict) -> tickets
     agreement: Counter[tuple[float, bool]] = field(default_factory=Counter)  # (share that agrees, right) -> tickets
 
-    def add(self, row: Row) -> None:
+    def add(self, row: RunRow) -> None:
         """One more ticket."""
         self.steps.add(row["guidance_step"])
         self.verdicts[row["label"], row["verdict"]] += 1
@@ -43,10 +43,10 @@ class VerdictCounts:
 class WrongTicket:
     """How often a ticket was judged wrong, and how it was judged last: under the guidance in force, where it was."""
 
-    row: Row  # of selections.jsonl
+    row: RunRow  # of selections.jsonl
     judged: int  # times
     wrong: int  # times
-    candidates: tuple[Row, ...] = ()  # of trajectories.jsonl
+    candidates: tuple[RunRow, ...] = ()  # of trajectories.jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class TicketVerdicts:
         return [AgreementLevel(level, total[level, True], total[level, False]) for level in levels]
 
 
-def count_verdicts(selections: Iterable[Row], trajectories: Iterable[Row], final_step: int) -> TicketVerdicts:
+def count_verdicts(selections: Iterable[RunRow], trajectories: Iterable[RunRow], final_step: int) -> TicketVerdicts:
     """What was judged, and how. ``final_step`` is that of the guidance in force; rows are of one mission, in their order."""
     counts: dict[tuple[str, int], VerdictCounts] = {}
     latest: dict[str, WrongTicket] = {}
@@ -119,8 +119,8 @@ def count_verdicts(selections: Iterable[Row], trajectories: Iterable[Row], final
     return TicketVerdicts(tuple(final), len(present), len(wrong), len(stale), worst)
 
 
-def _add_candidates(worst: list[WrongTicket], trajectories: Iterable[Row]) -> tuple[WrongTicket, ...]:
-    wanted: dict[tuple[str, int, str], list[Row]] = {_place(each.row): [] for each in worst}
+def _add_candidates(worst: list[WrongTicket], trajectories: Iterable[RunRow]) -> tuple[WrongTicket, ...]:
+    wanted: dict[tuple[str, int, str], list[RunRow]] = {_place(each.row): [] for each in worst}
     if wanted:
         for row in trajectories:
             if (place := _place(row)) in wanted:
@@ -128,5 +128,5 @@ def _add_candidates(worst: list[WrongTicket], trajectories: Iterable[Row]) -> tu
     return tuple(replace(each, candidates=tuple(wanted[_place(each.row)])) for each in worst)
 
 
-def _place(row: Row) -> tuple[str, int, str]:
+def _place(row: RunRow) -> tuple[str, int, str]:
     return row["ticket_key"], row["epoch"], row["split"]

@@ -11,7 +11,7 @@ from typing import Any
 from stageb.guidance.gate.exact import mcnemar_p
 from stageb.guidance.state import interval, share
 
-Row = Mapping[str, Any]
+PredictionRow = Mapping[str, Any]
 ALL = ""  # stands for all missions together; none has an empty name
 Z = 1.959964  # of a 95 % interval
 
@@ -38,7 +38,7 @@ class Confusion:
         }
 
 
-def count_verdicts(rows: Iterable[Row], taught: Mapping[str, frozenset[str]]) -> dict[str, Confusion]:
+def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, frozenset[str]]) -> dict[str, Confusion]:
     """The tickets of each mission, and of all. ``taught`` holds, by mission, the tickets that its rules were learnt from."""
     counts = {ALL: Confusion()}
     for row in rows:
@@ -50,7 +50,7 @@ def count_verdicts(rows: Iterable[Row], taught: Mapping[str, frozenset[str]]) ->
     return counts
 
 
-def is_right(row: Row) -> bool:
+def is_right(row: PredictionRow) -> bool:
     """Whether the verdict is the label; no verdict is wrong."""
     return bool(row["verdict"] == row["label"])
 
@@ -62,7 +62,7 @@ class PairedComparison:
 
     gains: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # (mission, group) -> [sum, tickets]
 
-    def add(self, one: Row, other: Row) -> None:
+    def add(self, one: PredictionRow, other: PredictionRow) -> None:
         """One more ticket, as a row under each guidance."""
         gained = self.gains.setdefault((one["mission"], one["group_id"]), [0, 0])
         gained[0] += is_right(one) - is_right(other)

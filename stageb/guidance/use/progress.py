@@ -13,7 +13,7 @@ from stageb.runs.progress import console
 EVERY_S = 30.0  # between two lines where there is no terminal
 
 
-class Progress:
+class TicketProgress:
     """Counts the tickets of one file."""
 
     def __init__(self, what: str, total: int, done: int) -> None:

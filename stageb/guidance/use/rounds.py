@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from stageb.errors import InputError
 from stageb.guidance.files.stream import TicketStream
-from stageb.guidance.use.progress import Progress
+from stageb.guidance.use.progress import TicketProgress
 from stageb.job import launching
 from stageb.store.output import Output, read_commit, set_aside
 
@@ -28,7 +28,7 @@ class Rounds(Generic[Item]):
         self.tickets = tickets
         self._size = size
         self._output: Output | None = None
-        self._progress: Progress | None = None
+        self._progress: TicketProgress | None = None
         self._left: Iterator[Item] = iter(())
 
     def begin(
@@ -47,7 +47,7 @@ class Rounds(Generic[Item]):
         launching.set_resume("" if self._output.done else None)
         self._left = self.tickets.items(self._output.done)
         if not self._output.finished:
-            self._progress = Progress(str(self.path), self._output.state["tickets"], self._output.done)
+            self._progress = TicketProgress(str(self.path), self._output.state["tickets"], self._output.done)
 
     def hand_out(self) -> list[Item]:
         """The next round; empty where all is done."""

@@ -251,8 +251,8 @@ def _find_rate(config: LoopConfig) -> Rate | None:
         run = RunFolder(folder)
         try:
             if _pick_model_keys(run.commit["config"]) == wanted:
-                spent, facts = run.commit["state"]["spent"], run.machine()
-                seconds = sum(row["seconds"] for row in run.notes("timings.jsonl"))
+                spent, facts = run.commit["state"]["spent"], run.read_machine()
+                seconds = sum(row["seconds"] for row in run.read_notes("timings.jsonl"))
                 machine = f"{facts['world_size']} x {facts['device_name']}"
                 return Rate(str(folder), (spent["rollouts"] + spent["judged"]) / seconds, machine)
         except (StagebError, OSError, ValueError, TypeError, KeyError, ArithmeticError):
