@@ -38,7 +38,7 @@ from stageb.two_channel import inputs, model, packing
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.targets import of_truth
-from stageb.two_channel.text import spelling_of, truth
+from stageb.two_channel.text import find_spelling, truth
 from stageb.two_channel.types import Sample
 
 CONFIG = "configs/two_channel/shapes.yaml"
@@ -207,8 +207,8 @@ def packs(given: argparse.Namespace) -> list[Row]:
         read = inputs.read(config)
         folder = _checkpoint(config, read.descs, Path(made))
         detector = model.load(folder, config.model, config.data.prompt, "cpu")
-    spelling, room = spelling_of(detector.tokenizer), config.packing.global_max_length
-    lines = [packing.line_of(detector, each, of_truth(truth(each), spelling)) for each in read.train]
+    spelling, room = find_spelling(detector.tokenizer), config.packing.global_max_length
+    lines = [packing.make_line(detector, each, of_truth(truth(each), spelling)) for each in read.train]
     found = []
     for start in range(0, len(lines) - given.lot + 1, given.lot) if len(lines) >= given.lot else [0]:
         lot = lines[start : start + given.lot]

@@ -31,7 +31,7 @@ from lab.bench.two_channel import config_of
 from stageb.config import require
 from stageb.seeds import shuffled, stream
 from stageb.two_channel import data, inputs, metrics
-from stageb.two_channel.augmentation import parted, shown, viewed
+from stageb.two_channel.augmentation import make_view, parted, shown
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.metrics import Detections
@@ -127,7 +127,7 @@ def batches(
     numbers = {desc: number for number, desc in enumerate(read.descs, 1)}
 
     def made(sample: Sample, step: int) -> Taught:
-        seen = viewed(sample, stream(seed, "fcos", "view", step, sample.key), views)
+        seen = make_view(sample, stream(seed, "fcos", "view", step, sample.key), views)
         image = shown(held[sample.key], parted(seen.image)[1], (sample.width, sample.height))
         boxes = torch.tensor([each.box for each in seen.objects]).reshape(-1, 4)
         labels = torch.tensor([numbers[each.desc] for each in seen.objects], dtype=torch.int64)

@@ -28,7 +28,7 @@ from stageb.growth.hosts import Plan
 from stageb.growth.learner import Rollout
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import masks, numbers_of
+from stageb.growth.policy import encode_action, masks
 from stageb.growth.reward import objective, reward
 from stageb.growth.tasks import Task
 from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
@@ -259,7 +259,7 @@ def play(block: Block, controller: Controller) -> Episodes:
     played = Rollout(
         torch.stack([turn.observations for turn in turns]),
         torch.stack([turn.legal for turn in turns]),
-        torch.tensor([[numbers_of(action) for action in actions] for actions in decided]),
+        torch.tensor([[encode_action(action) for action in actions] for actions in decided]),
         rewards,
     )
     ended = _results(block, finals, decided, rewards)

@@ -77,9 +77,9 @@ class Learner:
             log_probs, _, values = self.policy(*inputs)
         trajectory = _whole(played.rewards, values.cpu().view_as(played.rewards))
         advantages = ppo.gae(trajectory, config.gamma, config.gae_lambda)
-        mean, deviation, explained = ppo.moments(ppo.sums(trajectory, advantages))
+        mean, deviation, explained = ppo.compute_moments(ppo.sums(trajectory, advantages))
         returns = self._there(advantages + trajectory.values)
-        normal = self._there(ppo.normalised(advantages, mean, deviation))
+        normal = self._there(ppo.normalise(advantages, mean, deviation))
         whole = Batch(inputs, log_probs, normal, returns)
         self.step.go_by(learning_rate(config, done), entropy_weight(config, done))
         taken, passes = ppo.take_passes(

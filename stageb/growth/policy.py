@@ -113,7 +113,7 @@ class Policy(nn.Module):
         slot = _chosen(of_slot[rows, (op - 1).clamp(min=0)], drawn, 1)
         blueprint = _chosen(of_blueprint[rows, slot], drawn, 2)
         chosen = zip(op.tolist(), slot.tolist(), blueprint.tolist(), strict=True)
-        return [action_of(*each) for each in chosen]
+        return [decode_action(*each) for each in chosen]
 
     def _draw_weights(self, generator: torch.Generator) -> None:
         """Orthogonal, as in Huang et al. 2022, detail 2: choices near uniform but for ``FIRST``."""
@@ -125,13 +125,13 @@ class Policy(nn.Module):
         self.op.bias.data.copy_(torch.tensor(FIRST))
 
 
-def action_of(op: int, slot: int, blueprint: int) -> Action:
+def decode_action(op: int, slot: int, blueprint: int) -> Action:
     """The action that three numbers are, of which an operation may not need all."""
     return Action(Op(op), None if op == Op.WAIT else slot, blueprint if op == Op.GERMINATE else None)
 
 
-def numbers_of(action: Action) -> tuple[int, int, int]:
-    """Operation, slot and blueprint, 0 for what the action does not name: what ``action_of`` reads."""
+def encode_action(action: Action) -> tuple[int, int, int]:
+    """Operation, slot and blueprint, 0 for what the action does not name: what ``decode_action`` reads."""
     return int(action.op), action.slot or 0, action.blueprint or 0
 
 

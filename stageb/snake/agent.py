@@ -38,12 +38,12 @@ def planes(grids: Tensor, size: int) -> Tensor:
     return stacked.view(-1, size, size, PLANES).permute(0, 3, 1, 2)
 
 
-def head_of(grids: Tensor) -> Tensor:
+def find_heads(grids: Tensor) -> Tensor:
     """The cell of the head: int64 (B,), of grids, uint8 (B, cells)."""
     return grids.masked_fill(grids == FOOD, 0).argmax(1)
 
 
-def patched(board: Tensor, patch: int) -> Tensor:
+def cut_patches(board: Tensor, patch: int) -> Tensor:
     """Planes (B, P, size, size) with every square of ``patch`` x ``patch`` cells as the channels of one place."""
     if patch == 1:
         return board
@@ -96,10 +96,10 @@ class Agent(nn.Module):
 
     def decide(self, grids: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the actions, float32 (B, 4), and values, float32 (B,)."""
-        board = patched(planes(grids, self.size), self.patch)
+        board = cut_patches(planes(grids, self.size), self.patch)
         x = functional.relu_(self.blocks(self.stem(board.contiguous(memory_format=torch.channels_last))))
         places = x.permute(0, 2, 3, 1).flatten(1, 2)  # (B, places, channels)
-        head = head_of(grids)
+        head = find_heads(grids)
         head = head // self.size // self.patch * self.side + head % self.size // self.patch
         at_head = places.gather(1, head[:, None, None].expand(-1, 1, places.shape[2]))[:, 0]
         whole = functional.relu_(self.whole(functional.relu_(self.squeeze(x)).flatten(1)))

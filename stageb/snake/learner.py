@@ -38,8 +38,8 @@ class Learner:
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
             total = ppo.sums(rollout, advantages)
-        mean, deviation, explained = ppo.moments(self.world.sum(total))
-        returns, advantages = advantages + rollout.values, ppo.normalised(advantages, mean, deviation)
+        mean, deviation, explained = ppo.compute_moments(self.world.sum(total))
+        returns, advantages = advantages + rollout.values, ppo.normalise(advantages, mean, deviation)
         self.step.go_by(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
         whole = batch_of(rollout, advantages, returns)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from stageb.job.world import World
 from stageb.snake.config import SnakeConfig
-from stageb.snake.ranks import Ranks, games_of
+from stageb.snake.ranks import Ranks, count_games
 from stageb.snake.rows import UpdateResult
 from stageb.snake.run import Run
 from stageb.training.run import launch
@@ -22,7 +22,7 @@ def fit(config: SnakeConfig, resolved_yaml: str, fresh: bool) -> int:
 
 def main(world: World, config: SnakeConfig, resolved_yaml: str, fresh: bool) -> int:
     """The loop, on every rank."""
-    games = games_of(config, world)
+    games = count_games(config, world)
     with Run(config, resolved_yaml, world.facts()) as run:
         start = world.lead(run.begin, fresh, games, world.world_size)
         if start is None:
@@ -43,7 +43,7 @@ def updates(world: World, run: Run, ranks: Ranks, done: int) -> None:
         divergence = ranks.compare(update) if schedule.compares(update) else None
         evaluation = ranks.evaluate(update) if schedule.evaluates(update) else None
         if schedule.logs(update) or evaluation:
-            result = UpdateResult(figures, ranks.ended(), divergence, evaluation)
+            result = UpdateResult(figures, ranks.gather_totals(), divergence, evaluation)
             world.lead(run.record, update, result)
         if schedule.commits(update):
             checkpoint = ranks.checkpoint(update)

@@ -21,7 +21,7 @@ from stageb.snake.config import ACCELERATORS, SnakeConfig
 from stageb.snake.game import Game
 from stageb.snake.learner import Learner
 from stageb.snake.rollout import Player
-from stageb.snake.schedule import MOST_GAMES, Schedule, games_for
+from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
 from stageb.snake.types import GameTotals, Rollout
 from stageb.training import allocator, ppo, replicas
 from stageb.training.ppo import Batch
@@ -31,20 +31,20 @@ from stageb.training.step import WARM_UP_DDP, Step
 Checkpoint = dict[str, Any]  # agent, optimizer, games: tensors by name
 
 
-def games_of(config: SnakeConfig, world: World) -> int:
+def count_games(config: SnakeConfig, world: World) -> int:
     """How many games all ranks together are to play at a time. Auto is what the smallest memory would hold with ease."""
-    kind = kind_of(world.device)
+    kind = find_device_kind(world.device)
     if isinstance(config.runner.per_rank_num_envs, int):
         return config.runner.per_rank_num_envs * world.world_size
     if kind == "cuda":
         memory = torch.cuda.mem_get_info(torch.device(world.device))[0] // 2
     else:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-    least: int = min(decode(each) for each in world.gather(encode(games_for(memory, config, kind))))
+    least: int = min(decode(each) for each in world.gather(encode(fit_games(memory, config, kind))))
     return least
 
 
-def kind_of(device: str) -> str:
+def find_device_kind(device: str) -> str:
     """The kind of a device that was found. Raises ``ConfigError`` for one that the loop cannot run on."""
     kind = torch.device(device).type
     require(kind in MOST_GAMES, "fabric.accelerator", kind, ACCELERATORS)
@@ -74,7 +74,7 @@ class Ranks:
         if config.runner.compile:
             self.player.compile_agent()
         self.learner = Learner(world, schedule, self.step, numbers)
-        self._ended = GameTotals()  # since ``ended`` was last asked
+        self._ended = GameTotals()  # since they were last gathered
 
     def take_up(self, checkpoint: Checkpoint | None) -> None:
         """Go on from a checkpoint; None: from the beginning."""
@@ -105,7 +105,7 @@ class Ranks:
         """One update of the agent, the same on all ranks."""
         return self.learner.learn(rollout, update)
 
-    def ended(self) -> GameTotals:
+    def gather_totals(self) -> GameTotals:
         """The games of all ranks that ended since this was last asked."""
         mine, self._ended = self._ended, GameTotals()
         return _together(self.world, mine)

@@ -91,7 +91,7 @@ class Schedule:
         return is_due(update, self.config.runner.divergence_every, self.updates)
 
 
-def games_for(memory: int, config: SnakeConfig, kind: str) -> int:
+def fit_games(memory: int, config: SnakeConfig, kind: str) -> int:
     """How many games all ranks play at a time: a power of two, the same whatever their number.
 
     As many as one rank alone could, with ``memory`` bytes on a device of a ``kind``, or as one minibatch needs; at most

@@ -83,7 +83,7 @@ class Losses:
 
 
 _NOTED = [each.name for each in fields(Losses)][1:]
-APPROX_KL = _NOTED.index("approx_kl")  # its place in what ``noted`` gives
+APPROX_KL = _NOTED.index("approx_kl")  # its place in what ``note_step`` gives
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def gae(rollout: Steps, gamma: float, gae_lambda: float) -> Tensor:
 
 
 def sums(rollout: Steps, advantages: Tensor) -> Tensor:
-    """What ``moments`` needs of a rank's part: float64 (5,), to be added up over ranks.
+    """What ``compute_moments`` needs of a rank's part: float64 (5,), to be added up over ranks.
 
     Steps; the advantages, and their squares; the returns, and their squares.
     """
@@ -131,7 +131,7 @@ def sums(rollout: Steps, advantages: Tensor) -> Tensor:
     return torch.stack([count, a.sum(), a.square().sum(), returns.sum(), returns.square().sum()])
 
 
-def moments(total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def compute_moments(total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Of the steps that ``total`` sums up: mean and standard deviation of the advantages; explained variance of the returns.
 
     The last is 1 - Var(returns - values) / Var(returns), and advantages are these differences.
@@ -143,7 +143,7 @@ def moments(total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, variance.sqrt(), 1 - variance / spread.clamp(min=1e-12)
 
 
-def normalised(advantages: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+def normalise(advantages: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     """Advantages with mean 0 and deviation 1 over all ranks: float32."""
     return ((advantages - mean) / (deviation + 1e-8)).to(torch.float32)
 
@@ -171,7 +171,8 @@ def ppo_loss(
 
 
 def take_passes(config: PpoConfig, take: Callable[[int], Tensor], mean: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
-    """Passes over a rollout until ``config.target_kl`` is reached: their steps, ``noted``, (S, 6), and how many they are.
+    """Passes over a rollout until ``config.target_kl`` is reached: what ``note_step`` gave of each step, (S, 6), and how
+    many passes these are.
 
     ``take`` takes the steps of one pass, by its number; ``mean`` gives the mean over ranks of what ``means`` gave on this
     one.
@@ -184,13 +185,13 @@ def take_passes(config: PpoConfig, take: Callable[[int], Tensor], mean: Callable
     return torch.cat(taken), len(taken)
 
 
-def noted(losses: Losses, norm: Tensor) -> Tensor:
+def note_step(losses: Losses, norm: Tensor) -> Tensor:
     """A step of the optimiser, for figures: all losses but the total, and the length of the gradient: float32 (6,)."""
     return torch.stack([*(getattr(losses, name).detach() for name in _NOTED), norm])
 
 
 def means(steps: Tensor) -> Tensor:
-    """Of steps ``noted``, (S, 6): float64 (6,), over those that were taken; 0 where none was.
+    """Of steps ``note_step``, (S, 6): float64 (6,), over those that were taken; 0 where none was.
 
     A step is left out on all ranks alike, since they share the length of its gradient.
     """

@@ -67,7 +67,7 @@ class Step:
                 self._take(_spoilt(like))
 
     def take(self, batch: Batch) -> Tensor:
-        """Take a step. Its losses on this rank, and the length of the gradient that all ranks share: ``ppo.noted``."""
+        """Take a step. Its losses on this rank, and the length of the gradient that all ranks share: ``ppo.note_step``."""
         if not self.records:
             return self._take(batch)
         if len(batch) not in self._recorded:
@@ -105,7 +105,7 @@ class Step:
         torchs.found_inf = (~norm.isfinite()).float()  # what torch.amp.GradScaler tells fused optimisers
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return ppo.noted(losses, norm)
+        return ppo.note_step(losses, norm)
 
 
 def _spoilt(like: Batch) -> Batch:

@@ -44,7 +44,7 @@ class View:
     light: tuple[int, int] = (0, 0)  # brightness and contrast, in hundredths more
 
 
-def viewed(sample: Sample, key: int, config: AugmentationConfig) -> Sample:
+def make_view(sample: Sample, key: int, config: AugmentationConfig) -> Sample:
     """``sample`` in a view drawn from the stream ``key``; itself where ``config`` asks for none."""
     size = (sample.width, sample.height)
     draw = [uniform(key, position) for position in range(10)]

@@ -17,7 +17,7 @@ from stageb.two_channel.matching import match
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import find_model
-from stageb.two_channel.text import Spelling, parse, spelling_of, truth
+from stageb.two_channel.text import Spelling, find_spelling, parse, truth
 from stageb.two_channel.types import Detection, Sample
 
 COLUMNS = 2  # of pictures in a sheet
@@ -48,7 +48,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     def on_ranks(world: World) -> int:
         dtype = model.answering(config.fabric, world.device)
         detector = model.load(str(place), config.model, config.data.prompt, world.device, dtype)
-        told = everywhere(world, Writer(detector), samples, spelling_of(detector.tokenizer), config)
+        told = evaluate_on_ranks(world, Writer(detector), samples, find_spelling(detector.tokenizer), config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
             print("\n".join(table(samples, told)))
@@ -63,18 +63,20 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     return worlds.run(fabric, on_ranks)
 
 
-def everywhere(
+def evaluate_on_ranks(
     world: World, writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
 ) -> list[Detections]:
     """What the model says of ``samples``, each rank's share by itself; all of it, on every rank."""
     with world.at("evaluation"):
-        mine = answered(writer, world.share(samples), spelling, config)
+        mine = answer_images(writer, world.share(samples), spelling, config)
     plain: Json = [[[[each.desc, *each.bins] for each in told.objects], told.scores] for told in mine]
     rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
     return [Detections(tuple(_placed(each) for each in objects), tuple(scores)) for objects, scores in rows]
 
 
-def answered(writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig) -> list[Detections]:
+def answer_images(
+    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
+) -> list[Detections]:
     """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from stageb.config import require
+from stageb.errors import ConfigError
 from stageb.two_channel import data
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.types import Sample
@@ -34,14 +34,15 @@ class Inputs:
 
 def read(config: TwoChannelConfig) -> Inputs:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
-    require(bool(config.data.train), "data.train", config.data.train, "name the JSON Lines to learn from")
-    images = config.data.images
-    train = data.read([config.data.train], images)
-    require(bool(train), "data.train", config.data.train, "a file with samples to learn from; this one has none")
-    return Inputs(tuple(train), tuple(data.read([config.data.test], images)) if config.data.test else ())
+    train, test = (data.read([path], config.data.images) if path else [] for path in (config.data.train, config.data.test))
+    if not train:
+        named = "a file with samples to learn from; this one has none"
+        remedy = named if config.data.train else "name the JSON Lines to learn from"
+        raise ConfigError("data.train", config.data.train, remedy)
+    return Inputs(tuple(train), tuple(test))
 
 
-def of_keys(samples: Sequence[Sample], limit: int = 5) -> str:
+def list_keys(samples: Sequence[Sample], limit: int = 5) -> str:
     """Some of their keys, for a message."""
     more = f" and {len(samples) - limit} more" if len(samples) > limit else ""
     return ", ".join(sample.key for sample in samples[:limit]) + more

@@ -72,7 +72,7 @@ class Learner:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
             compile_layers(detector.model)
-        self.optimizers = optimizers_of(detector.model, config.schedule)
+        self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
         self._device = self._weights[0].device
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
@@ -134,7 +134,7 @@ class Learner:
 
         def fitting() -> Iterator[Line]:
             for sample, target in targets:
-                line = packing.line_of(self.detector, sample, target)
+                line = packing.make_line(self.detector, sample, target)
                 if packing.fits(line, config.max_length, config.overlong == "set_aside"):
                     yield line
                 else:
@@ -214,7 +214,7 @@ def compile_layers(model: nn.Module) -> None:
             layer.forward = torch.compile(layer.forward, dynamic=True)
 
 
-def optimizers_of(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
     """What takes the steps of the weights of ``model`` that are trained: matrices decay; vectors and embeddings do not, and
     are never Muon's."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}

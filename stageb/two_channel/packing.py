@@ -50,7 +50,7 @@ class Pack:
     taught: Taught
 
 
-def line_of(detector: Detector, sample: Sample, target: Target) -> Line:
+def make_line(detector: Detector, sample: Sample, target: Target) -> Line:
     """``sample`` as a line. Raises ``PictureError``."""
     return Line(sample.key, detector.prompt_ids(sample.image), target)
 

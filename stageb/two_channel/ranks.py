@@ -24,11 +24,11 @@ from stageb.errors import InputError, StagebError
 from stageb.job.world import World, decode, encode
 from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
-from stageb.two_channel.augmentation import viewed
+from stageb.two_channel.augmentation import make_view
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Outcome, corrected
 from stageb.two_channel.exchange import SharedRanks, SplitRanks
-from stageb.two_channel.inputs import Inputs, of_keys
+from stageb.two_channel.inputs import Inputs, list_keys
 from stageb.two_channel.learner import Figures, Learner
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
@@ -74,7 +74,7 @@ class Ranks:
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         dtype = model.answering(config.fabric, world.device)
         self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)
-        self.spelling = text.spelling_of(self.reader.tokenizer)
+        self.spelling = text.find_spelling(self.reader.tokenizer)
         text.check(inputs.train, self.spelling)
         self.train, self.aside = self._fitting(inputs.train)
         self.schedule = Schedule(config, len(self.train))
@@ -129,7 +129,7 @@ class Ranks:
         """The images of a step, each in a view of its own where ``augmentation`` says so."""
         chosen = enumerate(self.schedule.chosen(step))
         views = self.config.augmentation
-        return [viewed(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
+        return [make_view(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
 
     def truth(self, step: int) -> Iterator[Example]:
         """Channel A: the truth."""
@@ -207,7 +207,7 @@ class Ranks:
         if not samples:
             return None
         self.exchange.refresh(step + 1)
-        told = evaluate.everywhere(self.world, self.writer, samples, self.spelling, self.config)
+        told = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
         return Evaluation(samples, told)
 
     def checkpoint(self, step: int) -> Checkpoint:
@@ -242,7 +242,7 @@ class Ranks:
             (fits if whole <= packing.max_length else over).append(sample)
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(
-                f"{len(over)} samples are longer than packing.max_length {packing.max_length}: {of_keys(over)}; raise it, "
+                f"{len(over)} samples are longer than packing.max_length {packing.max_length}: {list_keys(over)}; raise it, "
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
         return fits, [each.key for each in over]

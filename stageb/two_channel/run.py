@@ -106,4 +106,4 @@ class Run(LearningRun):
     def _index(self) -> None:
         """Have the checkpoint's folder say where its newest weights lie."""
         if path := self.journal.path(stored.WEIGHTS):
-            self.journal.replace(stored.INDEX, stored.index_of(path))
+            self.journal.replace(stored.INDEX, stored.make_index(path))

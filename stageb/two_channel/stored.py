@@ -30,7 +30,7 @@ def put(weights: Mapping[str, Tensor], path: Path) -> None:
     save_file({name: each.contiguous() for name, each in weights.items()}, path, metadata={"format": "pt"})
 
 
-def index_of(path: Path) -> str:
+def make_index(path: Path) -> str:
     """The index of a checkpoint whose weights lie in ``path``."""
     with safe_open(path, "pt") as file:
         names = sorted(file.keys())

@@ -32,7 +32,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How a tokenizer spells answers: the ids of each piece. Made by ``spelling_of``."""
+    """How a tokenizer spells answers: the ids of each piece. Made by ``find_spelling``."""
 
     opening: Ids  # {"objects": [
     head: Ids  # {"desc": "
@@ -54,7 +54,7 @@ class WrittenAnswer:
     boxes: tuple[tuple[int, int, int, int], ...]  # of each object that was written: where its four coordinates stand
 
 
-def spelling_of(tokenizer: Any) -> Spelling:
+def find_spelling(tokenizer: Any) -> Spelling:
     """How ``tokenizer``, of transformers, spells answers. Raises ``InputError`` where it cannot."""
     known = tokenizer.get_vocab()
     missing = [token for token in COORDINATES if token not in known]

@@ -15,7 +15,7 @@ from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, P
 from stageb.growth.lifecycle import Rules
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import observe
-from stageb.growth.policy import Policy, action_of, masks, numbers_of
+from stageb.growth.policy import Policy, decode_action, encode_action, masks
 from stageb.growth.types import Action, Op, SlotView, Stage, View
 
 BLUEPRINTS = 3
@@ -117,7 +117,7 @@ def test_actions_are_drawn_as_often_as_their_probabilities_say() -> None:
     every += [Action(Op.GERMINATE, slot, blueprint) for slot in (0, 2) for blueprint in range(BLUEPRINTS)]
     assert set(drawn) <= set(every)
     some = tuple(each[: len(every)] for each in seen)
-    log_probs, entropies, _ = policy(*some, torch.tensor([numbers_of(each) for each in every]))
+    log_probs, entropies, _ = policy(*some, torch.tensor([encode_action(each) for each in every]))
     log_probs, entropies = log_probs.detach(), entropies.detach()
     shares = log_probs.exp()
     assert float(shares.sum()) == pytest.approx(1, abs=1e-5)
@@ -131,8 +131,8 @@ def test_actions_are_drawn_as_often_as_their_probabilities_say() -> None:
 def test_gradients_are_finite_where_much_is_illegal_and_numbers_say_what_actions_say() -> None:
     policy = Policy(8, BLUEPRINTS, 3)
     seen = seen_by(Rules(GatesConfig(least_contribution=0.5), (False, False, False), BLUEPRINTS), 2)
-    outputs = policy(*seen, torch.tensor([numbers_of(Action()), numbers_of(Action(Op.CULL, 1))]))
+    outputs = policy(*seen, torch.tensor([encode_action(Action()), encode_action(Action(Op.CULL, 1))]))
     torch.stack(outputs).sum().backward()
     assert all(bool(each.grad.isfinite().all()) for each in policy.parameters() if each.grad is not None)
     for action in (Action(), Action(Op.CULL, 2), Action(Op.GERMINATE, 0, 4)):
-        assert action_of(*numbers_of(action)) == action
+        assert decode_action(*encode_action(action)) == action

@@ -19,7 +19,7 @@ from stageb.growth.controllers import PolicyController
 from stageb.growth.learner import Learner, Rollout, _whole
 from stageb.growth.lifecycle import Rules
 from stageb.growth.observation import observe
-from stageb.growth.policy import masks, numbers_of
+from stageb.growth.policy import encode_action, masks
 from stageb.growth.types import SlotView, View
 from stageb.training import ppo
 from stageb.training.nonfinite import NonFiniteError
@@ -57,7 +57,7 @@ def round_of(
             reward.reward(old, new, final, CONFIG.reward, CONFIG.ppo.gamma)
             for old, new, final in zip(views, after, finals, strict=True)
         ]
-        rows.append((observations, legal, torch.tensor([numbers_of(each) for each in actions]), torch.tensor(paid)))
+        rows.append((observations, legal, torch.tensor([encode_action(each) for each in actions]), torch.tensor(paid)))
     return Rollout(*(torch.stack(each) for each in zip(*rows, strict=True))), [kept(each.final()) for each in environments]
 
 
@@ -204,7 +204,7 @@ def test_the_policy_learns_where_it_is_put() -> None:
     losses = ppo.ppo_loss((log_probs, entropies, values), batch, CONFIG.ppo, 0.01)
     losses.total.backward()
     assert {each.grad.device.type for each in policy.actor.parameters() if each.grad is not None} == {"meta"}
-    assert ppo.noted(losses, losses.total.detach()).device.type == "meta"
+    assert ppo.note_step(losses, losses.total.detach()).device.type == "meta"
 
 
 def test_what_the_last_step_brings_reaches_the_first() -> None:

@@ -77,7 +77,7 @@ def fit(config: ScribblingConfig, resolved_yaml: str, fresh: bool) -> int:
                     version -= 1
                 else:
                     os.kill(os.getpid(), {"stops": signal.SIGSTOP, "dies": signal.SIGKILL}[fate[0]])
-            spelling = text.spelling_of(writer._detector.tokenizer)
+            spelling = text.find_spelling(writer._detector.tokenizer)
             made = [
                 Rollout(scribbled(sample, seeds.stream(key, version), spelling), True, version)
                 for sample, key in zip(samples, keys, strict=True)

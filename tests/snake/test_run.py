@@ -25,8 +25,8 @@ from stageb.snake import picture
 from stageb.snake.agent import Agent
 from stageb.snake.config import AgentConfig, GameConfig, SnakeConfig
 from stageb.snake.play import Replay, best, draw
-from stageb.snake.ranks import kind_of
-from stageb.snake.schedule import MOST_GAMES, Schedule, games_for
+from stageb.snake.ranks import find_device_kind
+from stageb.snake.schedule import MOST_GAMES, Schedule, fit_games
 
 LAST = GAMES * 4 * 24  # steps of a small run
 
@@ -157,7 +157,7 @@ def test_auto_plays_as_many_games_on_any_number_of_ranks(tmp_path: Path) -> None
 def test_configs_that_ship_learn_alike_on_any_number_of_ranks(name: str, world_size: int) -> None:
     config: SnakeConfig = parse(["--config", f"configs/snake/{name}.yaml"]).config
     for kind, most in MOST_GAMES.items():
-        games = games_for(1 << 40, config, kind)
+        games = fit_games(1 << 40, config, kind)
         assert games == (most if (kind, name) == ("cpu", "5x5") else {"cpu": 512, "cuda": config.runner.global_batch}[kind])
         schedule, alone = (Schedule.of(config, size, games) for size in (world_size, 1))
         assert replace(schedule, world_size=1) == alone
@@ -189,9 +189,9 @@ def test_what_cannot_be_is_refused_before_any_work(
 
 
 def test_a_device_that_auto_found_and_the_loop_cannot_use_is_refused() -> None:
-    assert [kind_of(device) for device in ("cpu", "cuda:1")] == ["cpu", "cuda"]
+    assert [find_device_kind(device) for device in ("cpu", "cuda:1")] == ["cpu", "cuda"]
     with pytest.raises(ConfigError, match=r"fabric\.accelerator: 'mps': cpu or cuda"):
-        kind_of("mps:0")
+        find_device_kind("mps:0")
 
 
 def test_without_its_extra_the_loop_says_what_to_install(

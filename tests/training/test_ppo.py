@@ -67,7 +67,7 @@ def test_lambda_0_is_one_step_and_lambda_1_the_whole_return() -> None:
 def test_moments_of_parts_are_those_of_the_whole(seed: int, parts: int) -> None:
     rollouts = [rollout_of(6, 3, seed + part) for part in range(parts)]
     advantages = [ppo.gae(each, 0.9, 0.9) for each in rollouts]
-    mean, deviation, explained = ppo.moments(
+    mean, deviation, explained = ppo.compute_moments(
         torch.stack([ppo.sums(one, other) for one, other in zip(rollouts, advantages, strict=True)]).sum(0)
     )
     whole = torch.cat(advantages).double()
@@ -75,7 +75,7 @@ def test_moments_of_parts_are_those_of_the_whole(seed: int, parts: int) -> None:
     assert float(mean) == pytest.approx(float(whole.mean()), abs=1e-6)
     assert float(deviation) == pytest.approx(float(whole.std(correction=0)), abs=1e-6)
     assert float(explained) == pytest.approx(float(1 - whole.var() / returns.var()), abs=1e-5)
-    normal = torch.cat([ppo.normalised(each, mean, deviation) for each in advantages])
+    normal = torch.cat([ppo.normalise(each, mean, deviation) for each in advantages])
     assert abs(float(normal.mean())) < 1e-5
     assert float(normal.std(correction=0)) == pytest.approx(1, abs=1e-4)
 
@@ -131,7 +131,7 @@ def test_entropy_is_a_bonus() -> None:
 
 
 def noted(policy: float, norm: float) -> Tensor:
-    return ppo.noted(ppo.Losses(*(torch.tensor(each) for each in (9.0, policy, 2.0, 3.0, 4.0, 5.0))), torch.tensor(norm))
+    return ppo.note_step(ppo.Losses(*(torch.tensor(each) for each in (9.0, policy, 2.0, 3.0, 4.0, 5.0))), torch.tensor(norm))
 
 
 def test_figures_are_means_over_the_steps_taken_under_the_names_of_their_losses() -> None:

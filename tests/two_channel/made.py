@@ -61,7 +61,7 @@ def roughened(found: Detector) -> Detector:
 
 def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
     """Every image with its truth; the last two as if a rollout had found its first object twice and missed the others."""
-    spelling = text.spelling_of(found.tokenizer)
+    spelling = text.find_spelling(found.tokenizer)
     targets: list[tuple[Sample, Target]] = []
     for number, sample in enumerate(samples(root)):
         true = text.truth(sample)

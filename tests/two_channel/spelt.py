@@ -8,7 +8,7 @@ from engines.tiny_models import bpe
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from stageb.two_channel.text import COORDINATES, Spelling, spelling_of
+from stageb.two_channel.text import COORDINATES, Spelling, find_spelling
 from stageb.two_channel.types import BINS, Detection
 
 DESCS = ("RBC", "WBC", "Platelets", 'a 12" pipe', "back\\slash\\", "红色 阀门", '", "bbox_2d": [')
@@ -18,7 +18,7 @@ DESCS = ("RBC", "WBC", "Platelets", 'a 12" pipe', "back\\slash\\", "红色 阀�
 def spelling() -> Spelling:
     tokenizer = bpe()
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in COORDINATES])
-    return spelling_of(tokenizer)
+    return find_spelling(tokenizer)
 
 
 @st.composite

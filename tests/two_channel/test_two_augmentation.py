@@ -14,7 +14,7 @@ from two_channel import made
 
 from stageb.engines.vision import ImageInputs
 from stageb.two_channel import augmentation
-from stageb.two_channel.augmentation import View, Views, parted, shown, viewed
+from stageb.two_channel.augmentation import View, Views, make_view, parted, shown
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Object, Sample
@@ -29,8 +29,8 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
     picture = Image.new("RGB", (64, 40), "black")
     picture.paste((255, 0, 0), box)
     sample = Sample("a", "a#b.png", 64, 40, (Object("red", tuple(map(float, box))),))
-    found = viewed(sample, key, ALL)
-    assert found == viewed(sample, key, ALL)
+    found = make_view(sample, key, ALL)
+    assert found == make_view(sample, key, ALL)
     path, view = parted(found.image)
     seen = shown(picture, replace(view, light=(0, 0)), picture.size)
     assert path == "a#b.png" and seen.size == (found.width, found.height)
@@ -45,7 +45,7 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
 def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: int, y: int) -> None:
     picture = Image.new("RGB", (640, 480), "black")
     picture.paste((255, 0, 0), (x, y, x + 150, y + 130))
-    view = parted(viewed(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0)).image)[1]
+    view = parted(make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0)).image)[1]
     small = shown(picture.resize((96, 72), Image.Resampling.BOX), view, picture.size)
     whole = shown(picture, view, picture.size).resize(small.size, Image.Resampling.BOX)
     assert np.abs(np.asarray(small, float) - np.asarray(whole, float))[..., 0].mean() < 8
@@ -87,7 +87,7 @@ def test_an_image_that_is_broken_is_told_when_it_is_asked_for(tmp_path: Path) ->
 
 def test_no_augmentation_leaves_a_sample_as_it_is() -> None:
     sample = Sample("a", "a.png", 64, 40, ())
-    assert viewed(sample, 3, AugmentationConfig()) is sample
+    assert make_view(sample, 3, AugmentationConfig()) is sample
     assert parted("a#1,2.png") == ("a#1,2.png", View())
 
 

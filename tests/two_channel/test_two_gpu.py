@@ -32,7 +32,7 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     """The loss of all images as one pack, and its gradient: in half precision on a GPU, in whole on the CPU."""
     found: Detector = made.detector(root)
     found.model.to(device)
-    lines = [packing.line_of(found, *target) for target in made.taught(root, found)]
+    lines = [packing.make_line(found, *target) for target in made.taught(root, found)]
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
         pack = packing.pack(found, lines, len(lines))
         passes = channel_a.passes(found.model, pack, found.first, 1)

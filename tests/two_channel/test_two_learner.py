@@ -24,7 +24,7 @@ from stageb.training.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing
 from stageb.two_channel.adapters import adapt, weights
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
-from stageb.two_channel.learner import Figures, Learner, optimizers_of
+from stageb.two_channel.learner import Figures, Learner, make_optimizers
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
@@ -72,7 +72,7 @@ def alike(one: dict[str, Tensor], other: dict[str, Tensor], within: float = 1e-5
 
 def test_packed_is_unpacked_in_loss_and_gradient_in_any_order(root: Path) -> None:
     found = made.detector(root)
-    lines = [packing.line_of(found, *target) for target in made.taught(root, found)]
+    lines = [packing.make_line(found, *target) for target in made.taught(root, found)]
     assert any(line.target.against for line in lines) and len({len(line.prompt) for line in lines}) > 1
     loss, apart = gradient_of(found, [[line] for line in lines], len(lines))
     for order in (lines, lines[::-1], random.Random(1).sample(lines, len(lines))):
@@ -86,7 +86,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     """One pass of one image is bit by bit plain teacher forcing, and that of transformers itself but for rounding."""
     found = made.detector(root)
     target = made.taught(root, found)[0]
-    line = packing.line_of(found, *target)
+    line = packing.make_line(found, *target)
     pack = packing.pack(found, [line], 1)
     once, last = channel_a.passes(found.model, pack, found.first, 1)
     assert last is once
@@ -115,7 +115,7 @@ def _first_picture(line: Line) -> int:
 
 def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: Path) -> None:
     found = made.detector(root)
-    lines = [packing.line_of(found, *target) for target in made.taught(root, found)[:3]]
+    lines = [packing.make_line(found, *target) for target in made.taught(root, found)[:3]]
     pack = packing.pack(found, lines, 3)
     seen: list[Tensor] = []
     found.model.model.language_model.register_forward_pre_hook(
@@ -197,7 +197,7 @@ def test_it_goes_on_from_a_checkpoint_bit_by_bit(root: Path) -> None:
 
 def test_muon_takes_matrices_and_adamw_the_rest_each_weight_once(root: Path) -> None:
     found = made.detector(root).model
-    adamw, muon = optimizers_of(found, ScheduleConfig(optimizer="muon"))
+    adamw, muon = make_optimizers(found, ScheduleConfig(optimizer="muon"))
     names = {id(each): name for name, each in found.named_parameters()}
     theirs, its = ({names[id(each)] for group in one.param_groups for each in group["params"]} for one in (adamw, muon))
     assert theirs | its == set(names.values()) and not theirs & its
@@ -231,7 +231,7 @@ def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
 def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:
     found = made.detector(root)
     targets = made.taught(root, found)
-    longest = max(len(packing.line_of(found, *target)) for target in targets)
+    longest = max(len(packing.make_line(found, *target)) for target in targets)
     packs = PackingConfig(160, longest - 1)
     with pytest.raises(InputError, match=r"train/.*png: its prompt has \d+ tokens and its answer \d+.*max_length"):
         steps(learner_of(root, world(), packing=packs), targets)
@@ -261,7 +261,7 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: st
     other = model.load(str(tmp_path), ModelConfig(), made.WORDS, "cpu")
     logits = []
     for each in (learner.detector, other):
-        lines = [packing.line_of(each, *target) for target in targets]
+        lines = [packing.make_line(each, *target) for target in targets]
         logits.append(channel_a.forward(each.model, packing.pack(each, lines, len(lines))))
     assert torch.allclose(*logits, atol=1e-4)
 

@@ -17,10 +17,10 @@ from stageb.two_channel.text import (
     box_of,
     boxes_in,
     check,
+    find_spelling,
     in_order,
     parse,
     seen,
-    spelling_of,
     text_of,
     truth,
     written,
@@ -112,7 +112,7 @@ def test_rounding_order_and_thin_boxes() -> None:
 
 def test_tokenizers_and_descs_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(InputError, match=r"lacks 1000 coordinate tokens, such as <\|coord_0\|>"):
-        spelling_of(bpe())
+        find_spelling(bpe())
     objects = tuple(Object(desc, (0, 0, 1, 1)) for desc in DESCS)
     check([Sample("a", "a", 9, 9, objects)], spelling())
     for desc in ("a <|im_end|>", "<|coord_7|>"):
