@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from stageb.config import require
-from stageb.errors import InputError, StagebError
+from stageb.errors import ConfigError, InputError, StagebError
 from stageb.job.world import World, decode, encode
 from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
@@ -93,9 +93,9 @@ class Ranks:
         if not topology.rollout:
             ranks, summed = world.world_size, None
         else:
-            fits = topology.learn + topology.rollout == world.world_size
-            remedy = f"it and topology.rollout must make {world.world_size}, the number of ranks"
-            require(fits, "topology.learn", topology.learn, remedy)
+            if topology.learn + topology.rollout != world.world_size:
+                remedy = f"it and topology.rollout must make {world.world_size}, the number of ranks"
+                raise ConfigError("topology.learn", topology.learn, remedy)
             ranks, group = topology.learn, torch.distributed.new_group(range(topology.learn))
 
             def summed(tensor: Tensor) -> Tensor:
