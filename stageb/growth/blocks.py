@@ -42,7 +42,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Slot:
+class SlotGroups:
     """How the members of a block part at a slot."""
 
     groups: tuple[Group, ...]
@@ -50,7 +50,7 @@ class Slot:
     order: Tensor  # int64 (B,): where each stands when groups and rest follow one another
 
 
-def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[Slot, ...]:
+def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[SlotGroups, ...]:
     """How a block parts at its three slots."""
 
     def rows(of: list[int]) -> Tensor:
@@ -67,12 +67,12 @@ def group_members(plan: Plan, seeds: Seeds, device: torch.device) -> tuple[Slot,
             Group(index, learns, segment(plan, slot, index), rows(some))
             for (index, learns), some in zip(kinds, members, strict=True)
         ]
-        slots.append(Slot(tuple(groups), rows(rest), order))
+        slots.append(SlotGroups(tuple(groups), rows(rest), order))
     return tuple(slots)
 
 
 def forward(
-    plan: Plan, host: Tensor, slots: Sequence[Slot], params: Mapping[Group, Tensor], x: Tensor, alphas: Tensor
+    plan: Plan, host: Tensor, slots: Sequence[SlotGroups], params: Mapping[Group, Tensor], x: Tensor, alphas: Tensor
 ) -> Tensor:
     """Logits (B, S, N, classes), or (B, S, N, T, classes) of tokens, in S settings of ``alphas``, floats (B, S, 3).
 
@@ -93,7 +93,7 @@ def forward(
     return logits.expand(-1, alphas.shape[1], *logits.shape[2:])
 
 
-def _grown(plan: Plan, number: int, slot: Slot, params: Mapping[Group, Tensor], h: Tensor, alphas: Tensor) -> Tensor:
+def _grown(plan: Plan, number: int, slot: SlotGroups, params: Mapping[Group, Tensor], h: Tensor, alphas: Tensor) -> Tensor:
     """The states that a slot hands on, (B, S * N, ...), of ``h``, (B, S or 1, N, ...), and its alphas, (B, S)."""
     settings = alphas.shape[1]
     alphas = alphas.view(*alphas.shape, *[1] * (h.dim() - 2)).to(h.dtype)

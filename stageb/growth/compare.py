@@ -25,7 +25,7 @@ OTHERS = ("heuristic", "random", "periodic", *STATIC, "oracle")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Comparison:
     """What one controller came to in one environment."""
 
     controller: str
@@ -39,21 +39,21 @@ class Outcome:
     truth: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> Outcome:
+    def of(cls, plain: Mapping[str, Any]) -> Comparison:
         """From what ``asdict`` made, JSON in between."""
         return cls(**restore_tuples(plain))
 
 
-def compare(setting: Setting, places: Places, deciders: Sequence[Decider], others: Sequence[str]) -> list[list[Outcome]]:
+def compare(setting: Setting, places: Places, deciders: Sequence[Decider], others: Sequence[str]) -> list[list[Comparison]]:
     """The outcomes of a block, a list for each of ``deciders``: its own in every environment, then those of ``others``."""
     return [_beside(setting, places, decider, others) for decider in deciders]
 
 
-def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence[str]) -> list[Outcome]:
+def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence[str]) -> list[Comparison]:
     block = Block(setting, places)
     ended = play(block, decider.of(block)).ended
     found = [
-        Outcome(
+        Comparison(
             decider.name,
             each.environment,
             test_accuracy,
@@ -75,10 +75,10 @@ def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence
     return found
 
 
-def within(block: Block, name: str, controller: Controller | None, budgets: Sequence[float]) -> list[Outcome]:
+def within(block: Block, name: str, controller: Controller | None, budgets: Sequence[float]) -> list[Comparison]:
     """Train a block that has just begun until every environment has spent its budget, in FLOPs; by member."""
     members = range(len(block.keys))
-    living, found = set(members), dict[int, Outcome]()
+    living, found = set(members), dict[int, Comparison]()
     if controller:
         controller.begin(len(members))
     while living:
@@ -103,7 +103,7 @@ def _decide(block: Block, controller: Controller, known: Sequence[View]) -> None
             block.close(member)
 
 
-def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Outcome]:
+def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Comparison]:
     """What members come to, whose budgets are spent."""
     for member in members:
         if block.views[member]:
@@ -111,7 +111,7 @@ def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Outcome
     judged, tested, found = block.judge(test=False), block.judge(test=True), {}
     for member in members:
         host, extra = hosts.parameters(block.setting.plan, views.in_use(block.slots[member]))
-        found[member] = Outcome(
+        found[member] = Comparison(
             name,
             block.places.numbers[member],
             tested[member][1],
@@ -125,6 +125,6 @@ def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Outcome
     return found
 
 
-def plain(found: Sequence[Sequence[Outcome]]) -> list[list[dict[str, Any]]]:
-    """As JSON can hold it; ``Outcome.of`` reads it."""
+def plain(found: Sequence[Sequence[Comparison]]) -> list[list[dict[str, Any]]]:
+    """As JSON can hold it; ``Comparison.of`` reads it."""
     return [[asdict(each) for each in outcomes] for outcomes in found]

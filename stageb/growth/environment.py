@@ -31,7 +31,7 @@ from stageb.growth.observation import observe
 from stageb.growth.policy import encode_action, masks
 from stageb.growth.reward import objective, reward
 from stageb.growth.tasks import Task
-from stageb.growth.training import EpochFigures, Hosts, NonFiniteError
+from stageb.growth.training import BrokenHostsError, EpochFigures, Hosts
 from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measurements, Sizes
 from stageb.training.cuda_graphs import Recorder
@@ -151,7 +151,7 @@ class Block:
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
         try:
             figures = self.trainer.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
-        except NonFiniteError as error:
+        except BrokenHostsError as error:
             named = ", ".join(str(self.places.numbers[member]) for member in error.members)
             raise HostError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
         self.epochs += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
-from stageb.growth.compare import OTHERS, Outcome, compare, plain
+from stageb.growth.compare import OTHERS, Comparison, compare, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
@@ -89,7 +89,7 @@ def shaping(config: GrowthConfig) -> GrowthConfig:
 
 def _together(
     world: World, config: GrowthConfig, numbers: range, runs: Sequence[StoredController], others: Sequence[str]
-) -> list[list[Outcome]]:
+) -> list[list[Comparison]]:
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
@@ -98,10 +98,10 @@ def _together(
         with world.at(named(block)):
             mine.append(plain(compare(setting, Places(tuple(block), held_out=True), deciders, others)))
     parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
-    return [[Outcome.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
+    return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
 
 
-def _write(path: Path, found: Sequence[Sequence[Outcome]]) -> None:
+def _write(path: Path, found: Sequence[Sequence[Comparison]]) -> None:
     rows = [{"run": run, **asdict(each)} for run, outcomes in enumerate(found) for each in outcomes]
     with disk.reporting(path):
         disk.replace(path, disk.json_lines(rows))
@@ -110,7 +110,7 @@ def _write(path: Path, found: Sequence[Sequence[Outcome]]) -> None:
 # What came of it
 
 
-def table(found: Sequence[Sequence[Outcome]], controller: str) -> list[str]:
+def table(found: Sequence[Sequence[Comparison]], controller: str) -> list[str]:
     """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired differences."""
     whole = [each for outcomes in found for each in outcomes]
     names = list(dict.fromkeys(each.controller for each in whole))
@@ -124,7 +124,7 @@ def table(found: Sequence[Sequence[Outcome]], controller: str) -> list[str]:
     return [*lines, *_of_teachers(whole, controller)]
 
 
-def above(found: Sequence[Sequence[Outcome]], controller: str, other: str) -> tuple[float, float]:
+def above(found: Sequence[Sequence[Comparison]], controller: str, other: str) -> tuple[float, float]:
     """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
 
     Differences are paired by environment. Where there are several runs, their spread counts as well as that of environments:
@@ -138,13 +138,13 @@ def above(found: Sequence[Sequence[Outcome]], controller: str, other: str) -> tu
     return mean, half
 
 
-def _paired(outcomes: Sequence[Outcome], controller: str, other: str) -> list[float]:
+def _paired(outcomes: Sequence[Comparison], controller: str, other: str) -> list[float]:
     by_name = {(each.controller, each.environment): each.test_accuracy for each in outcomes}
     numbers = dict.fromkeys(each.environment for each in outcomes)
     return [by_name[controller, number] - by_name[other, number] for number in numbers]
 
 
-def _of_teachers(whole: Sequence[Outcome], controller: str) -> list[str]:
+def _of_teachers(whole: Sequence[Comparison], controller: str) -> list[str]:
     """What the controller kept, beside what is known to be right; and how far it goes on the way to the oracle."""
     mine = [each for each in whole if each.controller == controller]
     none = sum(not each.kept for each in mine)
@@ -174,5 +174,5 @@ def _shown(mean: float, half: float) -> str:
     return f"{100 * mean:+.2f} +- {100 * half:.2f} points"
 
 
-def _mean(outcomes: Sequence[Outcome], name: str) -> float:
+def _mean(outcomes: Sequence[Comparison], name: str) -> float:
     return sum(getattr(each, name) for each in outcomes) / len(outcomes) if outcomes else math.nan

@@ -31,7 +31,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class HostKind:
     """How a host of one kind is built. ``widths`` below is C."""
 
     places: Callable[[Form, int], tuple[int, ...]]  # at a slot, 0 to 2
@@ -194,9 +194,9 @@ def _transformer_products(form: Form, width: int) -> tuple[int, int]:
     return stem, 2 * block + width * form.classes * (places if form.vocabulary else 1)
 
 
-KINDS: Mapping[str, Kind] = {
-    "mlp": Kind(lambda form, slot: (), _dense_specs, _dense_stem, _dense_body, _flat_head, _dense_products),
-    "conv1d": Kind(
+KINDS: Mapping[str, HostKind] = {
+    "mlp": HostKind(lambda form, slot: (), _dense_specs, _dense_stem, _dense_body, _flat_head, _dense_products),
+    "conv1d": HostKind(
         _places_1d,
         lambda form, width: _conv_specs(form, width, 1),
         _stem_1d,
@@ -204,7 +204,7 @@ KINDS: Mapping[str, Kind] = {
         _flat_head,
         lambda form, width: _conv_products(form, width, 1),
     ),
-    "conv2d": Kind(
+    "conv2d": HostKind(
         _places_2d,
         lambda form, width: _conv_specs(form, width, 2),
         _stem_2d,
@@ -212,7 +212,7 @@ KINDS: Mapping[str, Kind] = {
         _flat_head,
         lambda form, width: _conv_products(form, width, 2),
     ),
-    "transformer": Kind(
+    "transformer": HostKind(
         lambda form, slot: (_tokens(form),),
         _transformer_specs,
         _transformer_stem,

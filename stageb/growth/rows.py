@@ -10,7 +10,7 @@ from stageb.growth.schedule import Schedule
 from stageb.growth.types import SLOTS, EpisodeResult
 from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
-from stageb.runs.logs import View
+from stageb.runs.logs import RowView
 from stageb.training.ppo import Figures
 from stageb.training.schedules import entropy_weight, learning_rate
 
@@ -39,7 +39,7 @@ CURVES = Curves(
 )
 
 
-VIEW = View(CURVES, GROUPS)
+VIEW = RowView(CURVES, GROUPS)
 
 
 def row_of(

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from stageb.growth import bank
-from stageb.growth.blocks import Seeds, Slot, forward, group_members
+from stageb.growth.blocks import Seeds, SlotGroups, forward, group_members
 from stageb.growth.data import Split
 from stageb.growth.hosts import HOST, Plan, segment
 from stageb.growth.types import SLOTS
@@ -42,7 +42,7 @@ Mean = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 """The mean over ranks of tensors by name: of every segment's gradient, zeros where it is not in use, and of the figures."""
 
 
-class NonFiniteError(nonfinite.NonFiniteError):
+class BrokenHostsError(nonfinite.NonFiniteError):
     """Hosts whose losses are no numbers any more."""
 
     def __init__(self, members: Sequence[int]) -> None:
@@ -136,7 +136,7 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
     """Train every member for S steps.
 
     ``active`` int64 (B, 3), blueprints or -1; ``alphas`` floats (B, 3); ``learns`` bool (B, 3), whose seeds are updated, at
-    alpha 0 beside the host; ``batches`` int64 (B, S, N), examples of ``fit``. Raises ``NonFiniteError``.
+    alpha 0 beside the host; ``batches`` int64 (B, S, N), examples of ``fit``. Raises ``BrokenHostsError``.
     """
     learning = learns.cpu() & (active.cpu() >= 0)
     passes = _passes(hosts, active.cpu(), alphas.cpu(), learning)
@@ -171,7 +171,7 @@ class _Pass:
     """A forward and backward of networks of the block: of every member as it stands, or of seeds beside their hosts."""
 
     rows: Tensor | None  # int64: whose each network is; None: every member's
-    slots: tuple[Slot, ...]
+    slots: tuple[SlotGroups, ...]
     alphas: Tensor  # (networks of the pass, 1, 3)
 
 
@@ -302,4 +302,4 @@ def _rescale(hosts: Hosts, finite: Tensor) -> None:
 def _raise_if_broken(hosts: Hosts) -> None:
     broken = (hosts.broken >= nonfinite.IN_A_ROW).nonzero().flatten().tolist()
     if broken:
-        raise NonFiniteError(broken)
+        raise BrokenHostsError(broken)

@@ -20,7 +20,7 @@ from stageb.store import disk
 
 
 @dataclass(frozen=True)
-class View:
+class RowView:
     """How a loop's rows are shown."""
 
     curves: Curves  # their step is TensorBoard's horizontal axis, too
@@ -30,7 +30,7 @@ class View:
 class Logs:
     """The loggers of a run."""
 
-    def __init__(self, config: LogConfig, view: View, folder: Path, rows: Rows) -> None:
+    def __init__(self, config: LogConfig, view: RowView, folder: Path, rows: Rows) -> None:
         """``rows`` are those committed."""
         self._config, self._view, self._folder = config, view, folder
         self._csv: CSVLogger | None = None

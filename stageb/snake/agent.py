@@ -51,7 +51,7 @@ def cut_patches(board: Tensor, patch: int) -> Tensor:
     return functional.pixel_unshuffle(functional.pad(board, (0, short, 0, short)), patch)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """x + conv(relu(conv(relu(x))))"""
 
     def __init__(self, channels: int) -> None:
@@ -75,7 +75,7 @@ class Agent(nn.Module):
         self.side = -(-size // config.patch)  # places along a side
         channels, hidden = config.channels, config.hidden
         self.stem = nn.Conv2d(PLANES * config.patch**2, channels, 3, padding=1)
-        self.blocks = nn.Sequential(*(Block(channels) for _ in range(config.blocks)))
+        self.blocks = nn.Sequential(*(ResidualBlock(channels) for _ in range(config.blocks)))
         self.squeeze = nn.Conv2d(channels, SQUEEZED, 1)
         self.whole = nn.Linear(SQUEEZED * self.side**2, hidden)
         self.joint = nn.Linear(channels + hidden, hidden)

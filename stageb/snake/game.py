@@ -25,7 +25,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.snake.config import FOOD, START_LENGTH, GameConfig
-from stageb.snake.types import Outcome
+from stageb.snake.types import MoveResult
 
 UP, RIGHT, DOWN, LEFT = range(4)  # actions, and headings; the reverse of d is d ^ 2
 ACTIONS = 4
@@ -66,7 +66,7 @@ class Game:
         """Foods eaten in this episode: int64 (N,)."""
         return self.length - START_LENGTH
 
-    def move(self, actions: Tensor) -> Outcome:
+    def move(self, actions: Tensor) -> MoveResult:
         """Take one step in every game; ``actions`` int64 (N,). ``restart`` must follow, for what ended and what ate."""
         heading = torch.where(actions == self.heading ^ 2, self.heading, actions)
         target = self._next[self.head * ACTIONS + heading]  # a wall leads to the head itself, where the snake is
@@ -83,7 +83,7 @@ class Game:
         self.steps += 1
         won = self.length == self.cells
         terminated = died | won
-        return Outcome(rewards, ate, terminated, (self.idle >= self.config.hunger) & ~terminated, won)
+        return MoveResult(rewards, ate, terminated, (self.idle >= self.config.hunger) & ~terminated, won)
 
     def restart(self, done: Tensor, ate: Tensor) -> None:
         """Begin a new episode where ``done``, bool (N,), and lay food there and where the last step ``ate``."""

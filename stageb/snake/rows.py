@@ -7,7 +7,7 @@ from typing import Any
 
 from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
-from stageb.runs.logs import View
+from stageb.runs.logs import RowView
 from stageb.snake.config import START_LENGTH
 from stageb.snake.schedule import Schedule
 from stageb.snake.types import GameTotals
@@ -33,7 +33,7 @@ CURVES = Curves(
     tested={"score": "eval/score", "win_rate": "eval/win_rate", "length": "eval/length"},
     apart="most probable actions",
 )
-VIEW = View(CURVES, GROUPS)
+VIEW = RowView(CURVES, GROUPS)
 
 
 @dataclass(frozen=True)

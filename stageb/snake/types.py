@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MoveResult:
     """What one step of N games brought, before those that ended begin anew."""
 
     rewards: Tensor  # float32 (N,)

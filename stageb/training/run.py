@@ -19,7 +19,7 @@ from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import log_level, loggers, run
 from stageb.runs.loggers import Loggers
-from stageb.runs.logs import Logs, View
+from stageb.runs.logs import Logs, RowView
 from stageb.runs.progress import Plan, Progress, finished_already
 from stageb.runs.run import METRICS, TIMINGS
 
@@ -58,7 +58,7 @@ class LearningRun(run.Run):
     config: Settings
     progress: Progress  # once it has begun, as these
     logs: Logs
-    view: ClassVar[View]  # of its rows; of a loop's runs, as these
+    view: ClassVar[RowView]  # of its rows; of a loop's runs, as these
     unit: ClassVar[str]  # what it counts: "update" or "step"; the column and the key of a commit that count it
     not_shaping: ClassVar[tuple[str, ...]] = NOT_SHAPING
     packages: ClassVar[tuple[str, ...]] = ("torch", "lightning")  # whose versions are written down

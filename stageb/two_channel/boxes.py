@@ -71,7 +71,7 @@ def of_shapes(asked: Any) -> int:
     """Draw images."""
     if not 1 <= asked.most <= shapes.MOST:
         raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
-    kind = shapes.Kind(asked.most, asked.side)
+    kind = shapes.Shape(asked.most, asked.side)
     for split in ("train", "val", "test"):
         count = getattr(asked, split)
         if not 0 <= count <= 100_000:

@@ -13,7 +13,7 @@ from stageb.two_channel.types import Rollout, Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Correction:
     """What one rollout came to."""
 
     tokens: int  # that the model made
@@ -36,14 +36,14 @@ class Outcome:
 
 def corrected(
     sample: Sample, rollout: Rollout, spelling: Spelling, config: ChannelBConfig, room: int
-) -> tuple[Target, Outcome]:
+) -> tuple[Target, Correction]:
     """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to."""
     true, parsed = truth(sample), parse(rollout.ids, spelling)
     matched = match(parsed.objects, true, config.min_iou)
     target = of_rollout(rollout.ids, parsed, matched, true, spelling, config.false_positives)
     overlong = len(target.ids) > room
     target = of_truth(true, spelling) if overlong else target
-    outcome = Outcome(
+    outcome = Correction(
         tokens=len(rollout.ids),
         kept=target.taught.index(True),
         ended=rollout.ended,
@@ -59,7 +59,7 @@ def corrected(
     return target, outcome
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
+def summary(outcomes: Sequence[Correction]) -> dict[str, float | None]:
     """What the rollouts of a step came to, by the names that records use; shares are from 0 to 1.
 
     ``precision`` and ``recall`` are over all objects together, the former none where nothing was predicted; ``match_rate``

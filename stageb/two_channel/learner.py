@@ -36,7 +36,7 @@ BETAS = (0.9, 0.98)
 
 
 @dataclass(frozen=True)
-class Figures:
+class StepFigures:
     """What a step came to, over all learning ranks; times are this rank's."""
 
     losses: dict[str, float]  # by name: means over the samples of the step
@@ -79,7 +79,7 @@ class Learner:
 
     def step(
         self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
-    ) -> Figures:
+    ) -> StepFigures:
         """One step on ``targets``, the same on all learning ranks; there are to be ``samples`` of them.
 
         Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
@@ -159,7 +159,7 @@ class Learner:
         tally.forward_s += time.perf_counter() - made
         heartbeat.tick()
 
-    def _finish(self, tally: _Tally) -> Figures:
+    def _finish(self, tally: _Tally) -> StepFigures:
         """Reduce gradients, and step."""
         begun = time.perf_counter()
         found = self._reduced(tally.sums)
@@ -170,7 +170,7 @@ class Learner:
             optimizer.zero_grad()
         self._skipped_steps.count(math.isfinite(norm))
         full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
-        return Figures(
+        return StepFigures(
             losses=dict(zip(NAMES, found, strict=True)),
             grad_norm=norm,
             skipped=not math.isfinite(norm),

@@ -35,7 +35,7 @@ class Taught:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class DetectionLosses:
     """Terms of the loss, unweighted, and what they sum to with their weights."""
 
     total: Tensor
@@ -47,10 +47,10 @@ class Losses:
     mass: Tensor  # mean probability, where a coordinate belongs, of all coordinate tokens together; no loss
 
 
-NAMES = tuple(field.name for field in fields(Losses))
+NAMES = tuple(field.name for field in fields(DetectionLosses))
 
 
-def losses(passes: tuple[Tensor, Tensor], taught: Taught, first: int, weights: LossConfig) -> Losses:
+def losses(passes: tuple[Tensor, Tensor], taught: Taught, first: int, weights: LossConfig) -> DetectionLosses:
     """The losses of a pack whose ``passes`` came to logits (rows, vocabulary): cross-entropies are taken on the first
     pass's, expected coordinates on the last's. ``first`` is the id of the coordinate token of bin 0."""
     logits, last = (each.float() for each in passes)
@@ -67,7 +67,7 @@ def losses(passes: tuple[Tensor, Tensor], taught: Taught, first: int, weights: L
         "against": _against(logits, taught),
     }
     total = torch.stack([getattr(weights, name) * term for name, term in terms.items() if getattr(weights, name)]).sum()
-    return Losses(total, **terms, mass=_shared(chances.detach().exp().sum(-1).mean(-1), taught))
+    return DetectionLosses(total, **terms, mass=_shared(chances.detach().exp().sum(-1).mean(-1), taught))
 
 
 def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tensor:

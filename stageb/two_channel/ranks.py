@@ -26,10 +26,10 @@ from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import make_view
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.correct import Outcome, corrected
+from stageb.two_channel.correct import Correction, corrected
 from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, list_keys
-from stageb.two_channel.learner import Figures, Learner
+from stageb.two_channel.learner import Learner, StepFigures
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
@@ -43,8 +43,8 @@ Example = tuple[Sample, Target]
 class StepResult:
     """What a step came to."""
 
-    figures: Figures | None  # none on ranks that do not learn
-    outcomes: list[Outcome]  # of all rollouts; none in a step of channel A
+    figures: StepFigures | None  # none on ranks that do not learn
+    outcomes: list[Correction]  # of all rollouts; none in a step of channel A
     times: list[dict[str, float]]  # seconds by name, of every rank
 
 
@@ -84,7 +84,7 @@ class Ranks:
         way = SplitRanks if config.topology.rollout else SharedRanks
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
-        self._outcomes: list[Outcome] = []  # of the step at hand, as these
+        self._outcomes: list[Correction] = []  # of the step at hand, as these
         self._parse_s = self._drawn_s = 0.0  # seconds of it
 
     def _learner(self, folder: str) -> Learner | None:
@@ -187,7 +187,7 @@ class Ranks:
             began = time.perf_counter()
         self._drawn_s += time.perf_counter() - began
 
-    def _gathered_times(self, figures: Figures | None) -> list[dict[str, float]]:
+    def _gathered_times(self, figures: StepFigures | None) -> list[dict[str, float]]:
         """Seconds of a step by what they went to, of every rank."""
         mine = {**self.exchange.times, "parse_match_s": self._parse_s}
         for name in ("pack_s", "forward_s", "reduce_s") if figures else ():

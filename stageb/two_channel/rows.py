@@ -7,7 +7,7 @@ from typing import Any
 
 from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
-from stageb.runs.logs import View
+from stageb.runs.logs import RowView
 from stageb.two_channel import metrics
 from stageb.two_channel.correct import summary
 from stageb.two_channel.ranks import Evaluation, StepResult
@@ -27,7 +27,7 @@ CURVES = Curves(
     tested={"rollout/f1": "eval/f1_50"},
     apart="most probable tokens, held-out images",
 )
-VIEW = View(CURVES)
+VIEW = RowView(CURVES)
 
 
 def row_of(schedule: Schedule, step: int, result: StepResult, skipped: int, evaluation: Evaluation | None) -> dict[str, Any]:

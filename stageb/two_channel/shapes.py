@@ -30,17 +30,17 @@ Draw = Callable[[], float]  # the next uniform number of a stream
 
 
 @dataclass(frozen=True)
-class Kind:
+class Shape:
     """What images are like."""
 
     most: int = MOST  # objects of an image
     side: int | None = None  # of every image, in pixels, a multiple of ``STEP``; None: each side is one of ``SIDES``
 
 
-MIXED = Kind()
+MIXED = Shape()
 
 
-def write(folder: Path, split: str, count: int, seed: int, kind: Kind = MIXED) -> Path:
+def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) -> Path:
     """Draw ``count`` images of ``split`` into ``folder``, and the JSON Lines that name them; the path of these.
 
     An image is ``{split}/{number}.png``, beside ``{split}.jsonl``.
@@ -58,7 +58,7 @@ def write(folder: Path, split: str, count: int, seed: int, kind: Kind = MIXED) -
     return path
 
 
-def drawn(seed: int, split: str, number: int, kind: Kind = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
+def drawn(seed: int, split: str, number: int, kind: Shape = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
     """One image, as a ``PIL.Image``, and its objects: what they are, and their edges in pixels."""
     draw = _draws(stream(seed, "shapes", split, number))
     low, high = (side // STEP for side in (SIDES if kind.side is None else (kind.side, kind.side)))

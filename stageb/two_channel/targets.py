@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts
 from stageb.two_channel.text import Spelling, boxes_in, written
-from stageb.two_channel.types import Detection, Match, ParsedAnswer, Slot, Target
+from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, Target
 
 
 def of_truth(true: Sequence[Detection], spelling: Spelling) -> Target:
     """Channel A: the answer that lists ``true``, all of it taught."""
     made = written(true, spelling)
-    slots = tuple(Slot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
+    slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
 
 
@@ -49,8 +49,8 @@ def of_rollout(
     kept = tuple(answer[: (0, *parsed.ends)[count]])
     made = written(missed, spelling, behind=kept)
     told = boxes_in(kept, spelling)
-    slots = [Slot(told[predicted], true[number].bins) for predicted, number in pairs.items()]
-    slots += [Slot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
+    slots = [CoordinateSlot(told[predicted], true[number].bins) for predicted, number in pairs.items()]
+    slots += [CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
     return Target(
         made.ids,
         tuple(place >= len(kept) and token not in spelling.bins for place, token in enumerate(made.ids)),

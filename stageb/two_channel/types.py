@@ -75,7 +75,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class CoordinateSlot:
     """Where in a target four coordinate tokens stand, and what they should be."""
 
     positions: tuple[int, int, int, int]  # of the coordinate tokens of x1, y1, x2, y2, in the answer's tokens
@@ -88,5 +88,5 @@ class Target:
 
     ids: tuple[int, ...]  # the answer's tokens, the closing ones included
     taught: tuple[bool, ...]  # per token: whether text cross-entropy is taken on it; never on a coordinate
-    slots: tuple[Slot, ...]  # every true object exactly once, matched or appended
+    slots: tuple[CoordinateSlot, ...]  # every true object exactly once, matched or appended
     against: tuple[int, ...] = ()  # positions whose token is taught against: coordinates of false positives

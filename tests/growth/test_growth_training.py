@@ -176,7 +176,7 @@ def test_a_step_that_is_not_finite_is_left_out_and_three_in_a_row_name_their_mem
     assert all(table.isfinite().all() for table in block.weights.values())
     always = BATCHES.clone()
     always[3, :, 0] = 7
-    with pytest.raises(training.NonFiniteError, match=r"3 steps in a row.* members 3 of") as caught:
+    with pytest.raises(training.BrokenHostsError, match=r"3 steps in a row.* members 3 of") as caught:
         training.epoch(block, *nothing, fit, always)
     assert caught.value.members == (3,)
 
@@ -200,7 +200,7 @@ def test_a_given_host_is_not_differentiated_and_its_seeds_learn_as_in_one_that_i
     bare_block, *nothing = bare(given, KEYS)
     always = BATCHES.clone()
     always[3, :, 0] = 7
-    with pytest.raises(training.NonFiniteError) as caught:
+    with pytest.raises(training.BrokenHostsError) as caught:
         training.epoch(bare_block, *nothing, fit, always)
     assert caught.value.members == (3,)
 

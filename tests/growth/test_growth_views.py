@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from stageb.growth import picture, views
-from stageb.growth.compare import Outcome
+from stageb.growth.compare import Comparison
 from stageb.growth.config import GatesConfig
 from stageb.growth.evaluate import above, table
 from stageb.growth.schedule import cut
@@ -133,10 +133,10 @@ def test_an_interval_is_students(count: int, quantile: float) -> None:
     assert interval([1.0]) == (1.0, math.inf)
 
 
-def outcomes(gain: float) -> list[Outcome]:
+def outcomes(gain: float) -> list[Comparison]:
     """Eight environments in which ppo is above the other by ``gain``, and a little more in the later ones."""
-    own = [Outcome("ppo", each, 0.7 + gain + each / 100, 0.7, 0.1, 9, 1e6, ((0, 1),), (0, each % 2)) for each in range(8)]
-    return own + [Outcome("static-small", each, 0.7, 0.7, 0.0, 20, 1e6, (), (0, each % 2)) for each in range(8)]
+    own = [Comparison("ppo", each, 0.7 + gain + each / 100, 0.7, 0.1, 9, 1e6, ((0, 1),), (0, each % 2)) for each in range(8)]
+    return own + [Comparison("static-small", each, 0.7, 0.7, 0.0, 20, 1e6, (), (0, each % 2)) for each in range(8)]
 
 
 def test_differences_are_paired_and_runs_count_too() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from stageb.snake.config import FOOD, GameConfig
 from stageb.snake.game import Game
-from stageb.snake.types import Outcome
+from stageb.snake.types import MoveResult
 
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
@@ -39,7 +39,7 @@ def same(board: str, game: Game) -> bool:
     return board.split() == drawn(game).split()
 
 
-def advance(game: Game, *actions: int) -> Outcome:
+def advance(game: Game, *actions: int) -> MoveResult:
     """Steps of one game, none of which but the last may end it; ``restart`` is not called after that."""
     for turn, action in enumerate(actions):
         outcome = game.move(torch.tensor([action]))

@@ -24,7 +24,7 @@ from stageb.training.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing
 from stageb.two_channel.adapters import adapt, weights
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
-from stageb.two_channel.learner import Figures, Learner, make_optimizers
+from stageb.two_channel.learner import Learner, StepFigures, make_optimizers
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
@@ -142,7 +142,7 @@ def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: 
     alike(gradients(found), got, within=1e-6)
 
 
-def steps(learner: Learner, targets: Targets, count: int = 3) -> list[Figures]:
+def steps(learner: Learner, targets: Targets, count: int = 3) -> list[StepFigures]:
     return [learner.step(iter(targets), "A", len(targets), 1e-3) for _ in range(count)]
 
 
@@ -155,7 +155,7 @@ def learner_of(root: Path, there: World, change: Callable[[Detector], None] = la
 def test_ranks_with_unequal_numbers_of_packs_learn_what_one_does(root: Path) -> None:
     """Three packs on two ranks; then a step with one pack, where a rank has none."""
 
-    def learnt(there: World) -> tuple[list[Figures], dict[str, Tensor], int]:
+    def learnt(there: World) -> tuple[list[StepFigures], dict[str, Tensor], int]:
         learner = learner_of(root, there)
         targets = made.taught(root, learner.detector)
         made_steps = 0
