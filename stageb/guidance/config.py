@@ -252,9 +252,9 @@ class GateConfig:
     """probability: how likely the right verdict is, read off the model without decoding; answer: the greedy verdict; auto:
     probability where the engine can tell."""
     fp_weight: float = 1.0
-    """Price of a wrong pass."""
+    """Price of a wrong pass: a missed failure."""
     fn_weight: float = 1.0
-    """Price of a wrong fail."""
+    """Price of a wrong fail: a false alarm."""
     choose: str | None = None
     """A gate of your own, package.module:function of (edits, gate): it returns the edit to accept, or None. The race and the
     test are left out, and with them what alpha promises of accepted edits. null: race and test."""

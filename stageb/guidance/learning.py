@@ -212,7 +212,7 @@ def _gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by
 
 def _judge(mission: MissionState, tools: Tools) -> Judge:
     known = {tools.splits.by_key[key]: merit for key, merit in mission.merits.items()}
-    return Judge(tools.tickets, tools.config.gating, mission.guidance, known)
+    return Judge(tools.tickets, tools.config.gating, mission.guidance, known, tools.splits.drawn)
 
 
 def _edits(

@@ -140,4 +140,4 @@ def close(run: Run, epoch: int, name: str) -> Dialogue[None]:
 def choose(run: Run, name: str) -> None:
     """The final guidance of a mission; an audit has none to choose."""
     if run.schedule.choice(name) > run.state.done and not run.config.jump_reflection:
-        run.record_choice(progression.after_choice(run.state.missions[name]))
+        run.record_choice(progression.after_choice(run.state.missions[name], run.config))

@@ -23,6 +23,7 @@ from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import NOWHERE, Round, Schedule
+from stageb.guidance.splits import describe_labels
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import FOLDS, Guidance
 from stageb.runs.figures import clock
@@ -112,6 +113,8 @@ class Progress:
             self._spent_before(inputs)
             forecast, *warnings = self._forecast(inputs, judges_by)
             self._says("info", forecast)
+            for name, splits in inputs.splits.items():
+                self._says("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
             for line in warnings:
                 self._says("warning", line)
 

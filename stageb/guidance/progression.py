@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.guidance.config import BudgetConfig, LoopConfig
+from stageb.guidance.costs import prices_of
 from stageb.guidance.schedule import Round, Schedule
 from stageb.guidance.selection import latest_of_the_best
 from stageb.guidance.state import Choice, MissionState, Spent, State, Tally
@@ -58,7 +59,8 @@ def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) 
     mission = replace(mission, tally=tally, pending=pending)
     if not batch.last:
         return mission
-    choices = (*mission.choices, Choice(mission.guidance, tally.right, tally.n)) if batch.split == "val" else mission.choices
+    choice = Choice(mission.guidance, tally.n, tally.missed)
+    choices = (*mission.choices, choice) if batch.split == "val" else mission.choices
     return replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)}, choices=choices)
 
 
@@ -74,9 +76,9 @@ def after_epoch(mission: MissionState) -> MissionState:
     return replace(mission, changed=False, idle_epochs=idle, pending=(), again=False)
 
 
-def after_choice(mission: MissionState) -> MissionState:
-    """The mission with its final guidance, by val alone."""
-    chosen = latest_of_the_best(mission.choices).guidance if mission.choices else mission.guidance
+def after_choice(mission: MissionState, config: LoopConfig) -> MissionState:
+    """The mission with its final guidance, by val alone, at the prices of errors."""
+    chosen = latest_of_the_best(mission.choices, prices_of(config.gating)).guidance if mission.choices else mission.guidance
     if chosen.step == mission.guidance.step:
         return mission
     return replace(mission, guidance=replace(chosen, spent=mission.guidance.spent))  # nobody gets back what was spent

@@ -15,6 +15,7 @@ from typing import Any
 from stageb.guidance import summary
 from stageb.guidance.answers import FEWEST, check_readable
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.costs import prices_of
 from stageb.guidance.files import artifacts
 from stageb.guidance.files.folder import open_journal
 from stageb.guidance.gate.pool import Pool, whole_groups
@@ -55,6 +56,7 @@ class Run(run.Run):
 
     def __init__(self, config: LoopConfig, resolved_yaml: str, inputs: Inputs, ranks: Ranks) -> None:
         self.config = config
+        self.prices = prices_of(config.gating)
         self.inputs = inputs
         self.ranks = ranks
         self.schedule = Schedule(inputs.splits, config, ranks.round_size)
@@ -182,7 +184,7 @@ class Run(run.Run):
         """Write down and commit which of the guidances that epochs ended with is final."""
         name, guidance = mission.guidance.mission, mission.guidance
         if mission.choices:
-            artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices))
+            artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices, self.prices))
         if guidance.step != self.state.missions[name].guidance.step:
             self.progress.print_line(f"{name}: back to guidance step {guidance.step}, which does better on val")
             artifacts.write_guidance(self.journal, guidance, self.config.guidance.retention)
@@ -213,8 +215,9 @@ class Run(run.Run):
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
-        artifacts.write_metrics(self.journal, batch, step, tally)
-        self._log(batch, tally.row(), "")
+        figures = tally.row(self.prices)
+        artifacts.write_metrics(self.journal, batch, step, figures)
+        self._log(batch, figures, "")
 
     def _log(self, batch: Round, figures: Mapping[str, Any], kind: str) -> None:
         """Show figures of a round, or of a whole split, to the loggers, over the rounds of the run."""

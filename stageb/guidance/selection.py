@@ -7,6 +7,7 @@ from math import sqrt
 
 from stageb.errors import StagebError, shown
 from stageb.functions import function_named
+from stageb.guidance.costs import EQUAL, Prices
 from stageb.guidance.state import Choice
 from stageb.guidance.types import Answers, Candidate, Selection, Ticket
 
@@ -69,14 +70,21 @@ def select(ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule:
     )
 
 
-def latest_of_the_best(choices: Sequence[Choice]) -> Choice:
-    """The latest guidance whose val accuracy lies within one standard error of the best one's; ``choices`` in the order in
-    which they were learnt, one or more.
+def latest_of_the_best(choices: Sequence[Choice], prices: Prices = EQUAL) -> Choice:
+    """The latest guidance whose mean cost on val, at these ``prices``, lies within one standard error of the least; at equal
+    prices, whose accuracy lies within one of the best. ``choices`` in the order in which they were learnt, one or more.
 
     Every edit has passed its test, so the later guidance has the better claim, unless val speaks against it: the best of
     several figures overstates, and by one standard error it is no better (Breiman et al., Classification and Regression
     Trees, 1984, section 3.4.3).
     """
-    best = max(choice.right / choice.n for choice in choices)
-    error = sqrt(best * (1 - best) / choices[0].n)
-    return [choice for choice in choices if choice.right / choice.n >= best - error][-1]
+    most = max(prices.values())
+    weights = {label: price / most for label, price in prices.items()}
+
+    def cost(choice: Choice, power: int = 1) -> float:
+        """The mean of the ``power`` of what a ticket costs."""
+        return sum(weights[label] ** power * count for label, count in choice.missed.items()) / choice.n
+
+    best = min(choices, key=cost)
+    error = sqrt((cost(best, 2) - cost(best) ** 2) / choices[0].n)
+    return [choice for choice in choices if cost(choice) <= cost(best) + error][-1]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from stageb.guidance.costs import Prices, measure_classes
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.prompts import Case
 from stageb.guidance.schedule import NOWHERE, Place
@@ -19,6 +20,8 @@ class Tally:
 
     n: int = 0  # tickets
     right: int = 0
+    fails: int = 0  # labelled fail
+    fails_caught: int = 0  # of those, answered fail
     fp: int = 0  # answered pass, labelled fail
     fn: int = 0  # answered fail, labelled pass
     review: int = 0  # sent to manual review
@@ -37,6 +40,8 @@ class Tally:
         return Tally(
             n=self.n + 1,
             right=self.right + right,
+            fails=self.fails + (ticket.label == "fail"),
+            fails_caught=self.fails_caught + (ticket.label == verdict == "fail"),
             fp=self.fp + fp,
             fn=self.fn + fn,
             review=self.review + review,
@@ -48,7 +53,22 @@ class Tally:
             tokens=self.tokens + sum(candidate.tokens for candidate in answers.candidates),
         )
 
-    def row(self) -> dict[str, Any]:
+    @property
+    def missed(self) -> dict[str, int]:
+        """Tickets judged wrong, or without a verdict, by label."""
+        fails = self.fails - self.fails_caught
+        return {"pass": self.n - self.right - fails, "fail": fails}
+
+    @property
+    def confusion(self) -> dict[str, dict[str, int]]:
+        """Label -> answered -> tickets."""
+        passes, missed = self.n - self.fails, self.missed
+        return {
+            "pass": {"pass": passes - missed["pass"], "fail": self.fn, "none": missed["pass"] - self.fn},
+            "fail": {"pass": self.fp, "fail": self.fails_caught, "none": missed["fail"] - self.fp},
+        }
+
+    def row(self, prices: Prices) -> dict[str, Any]:
         """The figures of ``metrics.jsonl``."""
         kept = self.n - self.review
         return {
@@ -58,6 +78,7 @@ class Tally:
             "fn": self.fn,
             "unanswered": self.n - self.right - self.fp - self.fn,
             "n": self.n,
+            **measure_classes(self.confusion, prices),
             "without_review": {
                 "acc": share(self.right - self.review_right, kept),
                 "fp": self.fp - self.review_fp,
@@ -106,8 +127,13 @@ class Choice:
     """A guidance that could be the final one."""
 
     guidance: Guidance
-    right: int  # of val
-    n: int
+    n: int  # tickets of val
+    missed: Mapping[str, int]  # label -> its tickets that were not answered so
+
+    @property
+    def right(self) -> int:
+        """Tickets of val judged right."""
+        return self.n - sum(self.missed.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +194,7 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
         "seen": {key: [case.right, case.reason] for key, case in mission.seen.items()},
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
-        "choices": [[to_json(choice.guidance), choice.right, choice.n] for choice in mission.choices],
+        "choices": [[to_json(choice.guidance), choice.n, dict(choice.missed)] for choice in mission.choices],
         "failed": list(mission.failed),
         "left": asdict(mission.left),
         **{name: getattr(mission, name) for name in _AS_IT_IS},
@@ -183,7 +209,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         seen={key: Case(tickets[key], right, reason) for key, (right, reason) in body["seen"].items()},
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
-        choices=tuple(Choice(from_json(plain, "a commit")[name], right, n) for plain, right, n in body["choices"]),
+        choices=tuple(Choice(from_json(plain, "a commit")[name], n, missed) for plain, n, missed in body["choices"]),
         failed=tuple((name, fold) for name, fold in body["failed"]),
         left=Budget.of(body["left"]),
         **{field: body[field] for field in _AS_IT_IS},

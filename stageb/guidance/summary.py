@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_row
 from stageb.guidance.splits import SPLITS
@@ -23,6 +24,8 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     console.print(tabulate(journal, config, guidance))
+    for line in describe_by_class(journal, config, guidance):
+        console.print(line)
     counts = {mission: count_accepted(journal, learnt) for mission, learnt in guidance.items()}
     for mission, learnt in guidance.items():
         count, gone = counts[mission]
@@ -49,15 +52,35 @@ def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidan
     learnt = not config.jump_reflection
     title = "before learning -> after (95 % interval)" if learnt else "audit (95 % interval)"
     drawn = make_table(title, ["mission", "split"], ["tickets", "accuracy", "wrong pass", "wrong fail", "review"])
-    for mission in guidance:
-        rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
-        for split in ("val", "test") if learnt else SPLITS:
-            of_split = [row for row in rows if row["split"] == split]
-            # The final guidance may be an earlier one: the row to show is its own, not the last that was measured.
-            of_final = [row for row in of_split if row["guidance_step"] == guidance[mission].step]
-            if of_final:
-                drawn.add_row(Text(mission), split, *format_cells(of_split[0] if learnt else None, of_final[-1]))
+    for mission, split, before, after in _pair_rows(journal, config, guidance):
+        drawn.add_row(Text(mission), split, *format_cells(before if learnt else None, after))
     return drawn
+
+
+def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
+    """What the accuracies are worth: failures caught and false alarms beside the best constant answer, and a loud line where
+    that is as good."""
+    prices = prices_of(config.gating)
+    yield ""
+    for mission, split, _, after in _pair_rows(journal, config, guidance):
+        yield f"{mission}, {split}: {describe_classes(after, prices)}"
+        warning = warn_of_constant(after, prices)
+        if warning:
+            yield f"  {warning}"
+
+
+def _pair_rows(
+    journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]
+) -> Iterator[tuple[str, str, Mapping[str, Any], Mapping[str, Any]]]:
+    """By mission and split the first row of metrics.jsonl, and that of the final guidance, which may be an earlier one: not
+    the last that was measured."""
+    for mission, learnt in guidance.items():
+        rows = journal.rows(f"{folder(mission)}/metrics.jsonl")
+        for split in SPLITS if config.jump_reflection else SPLITS[1:]:
+            of_split = [row for row in rows if row["split"] == split]
+            of_final = [row for row in of_split if row["guidance_step"] == learnt.step]
+            if of_final:
+                yield mission, split, of_split[0], of_final[-1]
 
 
 def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[str]:

@@ -109,7 +109,10 @@ def test_a_further_vote_for_the_winner_keeps_it(given_answers: Answers) -> None:
 
 
 def choices(*right: int, n: int = 100) -> list[Choice]:
-    return [Choice(replace(make_neutral("m", WORDS["en"]), step=step), count, n) for step, count in enumerate(right)]
+    return [
+        Choice(replace(make_neutral("m", WORDS["en"]), step=step), n, {"pass": n - count, "fail": 0})
+        for step, count in enumerate(right)
+    ]
 
 
 def chosen(*right: int, n: int = 100) -> int:
@@ -125,6 +128,19 @@ def test_the_latest_within_one_standard_error_of_the_best_is_chosen() -> None:
     assert chosen(7) == 0
     assert chosen(3200, 3184, n=4000) == 1  # a standard error of 25 tickets
     assert chosen(3200, 3174, n=4000) == 0
+
+
+def test_prices_choose_between_missed_failures_and_false_alarms() -> None:
+    always_pass, careful, broad = (
+        replace(choice, missed={"pass": alarms, "fail": missed})
+        for choice, alarms, missed in zip(choices(0, 0, 0, n=1000), (0, 60, 400), (35, 10, 9), strict=True)
+    )
+    made = [broad, careful, always_pass]
+    assert latest_of_the_best(made) is always_pass
+    assert latest_of_the_best(made, {"pass": 1.0, "fail": 20.0}) is careful
+    assert latest_of_the_best(made, {"pass": 5.0, "fail": 100.0}) is careful
+    assert latest_of_the_best(made, {"pass": 1.0, "fail": 10_000.0}) is careful  # one missed failure more or less is chance
+    assert latest_of_the_best([careful, broad], {"pass": 1.0, "fail": 10_000.0}) is broad
 
 
 def test_from_all_right_there_is_no_way_but_down() -> None:

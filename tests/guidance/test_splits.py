@@ -94,3 +94,46 @@ def test_tickets_to_race_on_are_drawn_and_keep_no_order() -> None:
     one, other = (split_tickets(numbered(90), replace(ALL_TRAIN, seed=seed))["m"].raced for seed in (1, 2))
     assert list(one) != sorted(one)
     assert set(one) != set(other)
+
+
+# What is drawn by price
+
+RARE = [replace(ticket, label="fail" if n % 20 == 0 else "pass") for n, ticket in enumerate(numbered(4000))]
+DEAR = replace(ALL_TRAIN, gate=GateConfig(fp_weight=20.0))
+
+
+def test_equal_prices_leave_no_ticket_out_and_neither_does_a_dear_label_that_is_common() -> None:
+    for gate in (GateConfig(), GateConfig(fp_weight=7.0, fn_weight=7.0), GateConfig(fn_weight=20.0)):
+        splits = split_tickets(RARE, replace(ALL_TRAIN, gate=gate))["m"]
+        assert (splits.drawn, splits) == ({}, split_tickets(RARE, ALL_TRAIN)["m"])
+
+
+def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_price_is_worth() -> None:
+    splits = split_tickets(RARE, DEAR)["m"]
+    drawn = Counter(RARE[i].label for i in (*splits.raced, *splits.tested))
+    assert drawn["fail"] >= 190  # of 200; where both run short, a few are left over
+    assert drawn["pass"] / drawn["fail"] == pytest.approx(1.0, abs=0.2)  # 3800 at 1 against 200 at 20, half at most are dear
+    assert sorted(splits.studied) == sorted(splits.tested)
+    assert splits.train == split_tickets(RARE, ALL_TRAIN)["m"].train
+    raced = Counter(RARE[i].label for i in splits.raced)
+    assert 16 <= raced["fail"] <= 48
+
+
+def test_what_is_drawn_weighs_as_the_whole_does() -> None:
+    """The mean gain at the tickets' prices, each over its chance of being drawn, is over seeds that of all tickets."""
+    gains = {"fail": 0.6, "pass": -0.07}
+    whole = (200 * 20 * gains["fail"] + 3800 * gains["pass"]) / (200 * 20 + 3800)
+    weighed = []
+    for seed in range(20):
+        splits = split_tickets(RARE, replace(DEAR, seed=seed))["m"]
+        prices = {i: (1.0 if RARE[i].label == "fail" else 0.05) / splits.drawn.get(i, 1.0) for i in splits.tested}
+        weighed.append(sum(prices[i] * gains[RARE[i].label] for i in prices) / sum(prices.values()))
+    assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
+
+
+def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> None:
+    both = [*RARE, *(replace(ticket, label="pass") for ticket in RARE if ticket.label == "fail")]
+    splits = split_tickets(both, DEAR)["m"]
+    groups = Counter(both[i].group for i in (*splits.raced, *splits.tested))
+    assert sum(count == 2 for count in groups.values()) >= 190
+    assert not [i for i in splits.drawn if groups[both[i].group] == 2]

@@ -6,6 +6,7 @@ from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.costs import EQUAL
 from stageb.guidance.prompts import Case
 from stageb.guidance.state import (
     Choice,
@@ -27,6 +28,7 @@ from stageb.guidance.types import Answers, Budget, Candidate, Guidance, Record, 
 COUNT = st.integers(0, 10**6)
 TALLIES = st.builds(Tally, *(COUNT for _ in fields(Tally)))
 SPENT = st.builds(Spent, *(COUNT for _ in fields(Spent)))
+MISSED = st.fixed_dictionaries({"pass": COUNT, "fail": COUNT})
 TEXT = st.text(max_size=20)  # any text at all: raw answers hold everything
 CANDIDATES = st.builds(Candidate, COUNT, COUNT, st.floats(0, 2), TEXT, st.none() | VERDICT, TEXT, st.booleans(), COUNT)
 ANSWERS = st.builds(Answers, LINE, COUNT, st.lists(CANDIDATES, max_size=3).map(tuple), TEXT)
@@ -58,7 +60,13 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
             merits=draw(st.dictionaries(LINE, st.floats(0, 1), max_size=2)),
             changed=draw(st.booleans()),
             failed=tuple(draw(st.lists(st.tuples(LINE, st.integers(0, 2)), max_size=2))),
-            choices=tuple(draw(st.lists(st.builds(Choice, guidance, COUNT, COUNT), max_size=1))),
+            choices=tuple(
+                draw(
+                    st.lists(
+                        st.builds(Choice, guidance, COUNT, st.fixed_dictionaries({"pass": COUNT, "fail": COUNT})), max_size=1
+                    )
+                )
+            ),
             **counts,
         )
     done = draw(st.tuples(COUNT, COUNT, COUNT, COUNT))
@@ -95,7 +103,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
         4,
         True,
         5,
-        (Choice(guidance, 1, 2),),
+        (Choice(guidance, 3, {"pass": 1, "fail": 1}),),
         6,
     )
     assert all(getattr(mission, each.name) != getattr(MissionState(guidance), each.name) for each in fields(mission)[1:])
@@ -146,13 +154,20 @@ def counted(cases: list[Judged]) -> Tally:
 
 @given(CASES)
 def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
-    row = counted(cases).row()
+    row = counted(cases).row(EQUAL)
     for figures, group in ((row, cases), (row["without_review"], [case for case in cases if not case[2]])):
         assert figures["n"] == len(group)
         assert figures["fp"] == sum(case[:2] == ("fail", "pass") for case in group)
         assert figures["fn"] == sum(case[:2] == ("pass", "fail") for case in group)
         assert figures["acc"] == share(sum(case[0] == case[1] for case in group), len(group))
     assert row["unanswered"] == sum(case[1] is None for case in cases)
+    for label, figures in row["classes"].items():
+        own, said = [case[1] for case in cases if case[0] == label], [case[0] for case in cases if case[1] == label]
+        assert figures == {
+            "n": len(own),
+            "recall": share(own.count(label), len(own)),
+            "precision": share(said.count(label), len(said)),
+        }
     assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
 
 

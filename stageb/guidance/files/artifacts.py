@@ -23,7 +23,7 @@ from stageb.guidance.learning import Bundle, GateResult
 from stageb.guidance.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, rollout_prompt
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.schedule import Round
-from stageb.guidance.state import Choice, MissionState, Tally
+from stageb.guidance.state import Choice, MissionState
 from stageb.guidance.types import Budget, Candidate, Guidance, Proposal, Record, shallow
 from stageb.store.journal import Journal, safe_name
 
@@ -125,10 +125,10 @@ def _describe_selection(record: Record) -> dict[str, Any]:
     return {"label": record.ticket.label, **row, "prompt_tokens": record.answers.prompt_tokens}
 
 
-def write_metrics(journal: Journal, batch: Round, guidance_step: int, tally: Tally) -> None:
+def write_metrics(journal: Journal, batch: Round, guidance_step: int, figures: Row) -> None:
     """One epoch's figures of one split."""
     keys = {"epoch": batch.epoch, "split": batch.split, "mission": batch.mission, "guidance_step": guidance_step}
-    journal.append(f"{folder(batch.mission)}/metrics.jsonl", [keys | tally.row()])
+    journal.append(f"{folder(batch.mission)}/metrics.jsonl", [keys | figures])
 
 
 def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.race import TicketKind
@@ -21,11 +22,20 @@ class Judge:
     """Asks how tickets are judged, each at most once, and weighs the answers: what an edit gains on a ticket. Its methods
     yield questions (``questions.py``): ``gains = yield from judge.gains(...)``.
 
-    ``known`` holds merits under the ``present`` guidance, by position; ``tickets`` says what stands at a position.
+    ``known`` holds merits under the ``present`` guidance, by position; ``tickets`` says what stands at a position, ``drawn``
+    with what chance it came to be looked at (``Splits.drawn``).
     """
 
-    def __init__(self, tickets: Sequence[Ticket], config: GateConfig, present: Guidance, known: Mapping[int, float]):
+    def __init__(
+        self,
+        tickets: Sequence[Ticket],
+        config: GateConfig,
+        present: Guidance,
+        known: Mapping[int, float],
+        drawn: Mapping[int, float] = MappingProxyType({}),
+    ):
         self.tickets = tickets
+        self._drawn = drawn
         most = max(config.fp_weight, config.fn_weight)
         self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
         self._present = present
@@ -54,12 +64,13 @@ class Judge:
         pairs = [pair for guidance, positions in asked for pair in ((guidance, positions), (self._present, positions))]
         merits = iter((yield from self.merits(pairs)))
         return [
-            [
-                self._weights[self.tickets[i].label] * (new - old)
-                for i, new, old in zip(positions, after, before, strict=True)
-            ]
+            [self._weight(i) * (new - old) for i, new, old in zip(positions, after, before, strict=True)]
             for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
         ]
+
+    def _weight(self, position: int) -> float:
+        """What a ticket counts, at most 1: its price over the chance of having been drawn."""
+        return min(1.0, self._weights[self.tickets[position].label] / self._drawn.get(position, 1.0))
 
     def kinds(self, positions: Sequence[int]) -> Dialogue[list[TicketKind]]:
         """For each its label, and whether the present guidance is more likely right than wrong."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
+from stageb.guidance.costs import EQUAL, measure_classes
 from stageb.guidance.gate.exact import mcnemar_p
 from stageb.guidance.state import interval, share
 
@@ -32,6 +33,7 @@ class Confusion:
         """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
         return {
             **_measure(self.answered),
+            **measure_classes(self.answered, EQUAL),
             "without_review": _measure(self.kept),
             "confusion": self.answered,
             "taught": self.taught,

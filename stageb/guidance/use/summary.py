@@ -9,6 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from stageb.errors import shown
+from stageb.guidance.costs import describe_classes, warn_of_constant
 from stageb.guidance.use.rows import Counts
 from stageb.runs.summary import make_console, make_table
 
@@ -35,6 +36,10 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
         if len(of["missions"]) > 1:
             drawn.add_row(Text(evaluation[name]), "all", *_format_cells(of["all"]))
     console.print(drawn)
+    for name in ("guidance", "compare"):
+        for mission, figures in evaluation["figures"].get(name, {"missions": {}})["missions"].items():
+            warning = warn_of_constant(figures)
+            console.print(f"\n{evaluation[name]}, {mission}: {describe_classes(figures)}{warning and f'. {warning}'}")
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")

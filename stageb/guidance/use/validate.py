@@ -65,6 +65,7 @@ class Validation:
     """What a fit would read, and cost at most."""
 
     tickets: dict[str, dict[str, int]]  # mission -> split -> tickets
+    fails: dict[str, dict[str, int]]  # the same of tickets that are labelled fail
     prompts: Lengths | None  # None where only the loaded model could tell
     memory: Memory
     rollouts: int
@@ -116,7 +117,8 @@ def check_inputs(config: LoopConfig) -> Validation:
 def describe(found: Validation) -> list[str]:
     """What the command prints."""
     lines = [
-        f"{mission}: {', '.join(f'{count:,} {split}' for split, count in splits.items())} tickets"
+        f"{mission}: {', '.join(f'{count:,} {split}' for split, count in splits.items())} tickets; labelled fail: "
+        f"{', '.join(f'{count:,} {split}' for split, count in found.fails[mission].items())}"
         for mission, splits in found.tickets.items()
     ]
     if found.prompts:
@@ -172,6 +174,10 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     prompts = Lengths(min(lengths), int(statistics.median(lengths)), max(lengths), aside) if lengths else None
     return Validation(
         tickets={name: {split: len(splits.of(split)) for split in SPLITS} for name, splits in inputs.splits.items()},
+        fails={
+            name: {split: sum(inputs.tickets[i].label == "fail" for i in splits.of(split)) for split in SPLITS}
+            for name, splits in inputs.splits.items()
+        },
         prompts=prompts,
         memory=Memory(model.weight_bytes, _estimate_caches(config, inputs, model, lengths)),
         rollouts=cost.rollouts,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig
 from stageb.guidance.gate.decide import Edit
-from stageb.guidance.gate.judge import digest
+from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.types import Guidance
 
 
@@ -44,6 +44,15 @@ def test_gains_are_weighed_by_the_price_of_each_error() -> None:
         (GateConfig(fp_weight=2.0, fn_weight=8.0), [1.0, 0.25]),
     ]:
         assert world.answer(world.judge(config).gains([(edit.guidance, [0, 1])])) == [gains]
+
+
+def test_a_ticket_that_was_drawn_more_rarely_speaks_for_those_left_out() -> None:
+    """As drawn, both kinds of error count the same; none counts more than 1."""
+    world = World(numbered(2), [0.0, 0.0])
+    edit = world.edit("mends both", [1.0, 1.0])
+    for chance, gain in ((0.25, 1.0), (0.5, 0.5), (1.0, 0.25)):
+        judge = Judge(world.tickets, GateConfig(fp_weight=4.0), PRESENT, {}, {0: chance})
+        assert world.answer(judge.gains([(edit.guidance, [0, 1])])) == [[gain, 1.0]]
 
 
 def test_a_guidance_is_known_by_what_a_model_sees_of_it() -> None:

@@ -1,0 +1,88 @@
+"""What verdicts come to by class and at the user's prices, beside the best answer that never looks at a ticket.
+
+Where failures are rare, accuracy hides them: passing everything is right in 96 of 100 cases and catches none. So beside each
+accuracy stand *recall* (the share of a label's tickets that got it) and *precision* (the share of its verdicts that were
+right), and what always answering the same would score. An answer that cannot be read is wrong at the price of its label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from stageb.guidance.config import GateConfig
+from stageb.guidance.types import Verdict
+
+Confusion = Mapping[str, Mapping[str, float]]
+"""Label -> what was answered, pass, fail or none -> tickets."""
+Prices = Mapping[str, float]
+"""Label -> the price of judging one of its tickets wrong."""
+
+LABELS: tuple[Verdict, ...] = get_args(Verdict)
+EQUAL: Prices = {"pass": 1.0, "fail": 1.0}
+
+
+def prices_of(gate: GateConfig) -> Prices:
+    """The prices that a config sets."""
+    return {"pass": gate.fn_weight, "fail": gate.fp_weight}
+
+
+def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
+    """Recall and precision by label (None of no ticket), the mean ``cost`` of a ticket, and the same of the constant answer
+    of least cost, ``always``."""
+    of = {label: sum(confusion[label].values()) for label in LABELS}
+    n = sum(of.values())
+    constant = min(LABELS, key=lambda verdict: sum(prices[label] * of[label] for label in LABELS if label != verdict))
+    missed = {label: of[label] - confusion[label][label] for label in LABELS}
+    classes = {
+        label: {
+            "n": round(of[label]),
+            "recall": _ratio(confusion[label][label], of[label]),
+            "precision": _ratio(confusion[label][label], sum(confusion[each][label] for each in LABELS)),
+        }
+        for label in LABELS
+    }
+    return {
+        "classes": classes,
+        "cost": _ratio(sum(prices[label] * missed[label] for label in LABELS), n),
+        "always": {
+            "verdict": constant,
+            "acc": _ratio(of[constant], n),
+            "cost": _ratio(sum(prices[label] * of[label] for label in LABELS if label != constant), n),
+        },
+    }
+
+
+def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
+    """What ``measure_classes`` returned, or a row that holds it, in words; costs where the prices differ."""
+    fail, passes, always = figures["classes"]["fail"], figures["classes"]["pass"], figures["always"]
+    if always["acc"] is None:
+        return "no tickets"
+    said = "no failure among them"
+    if fail["n"]:
+        said = f"{round(fail['recall'] * fail['n']):,} of {fail['n']:,} failures caught ({fail['recall']:.0%})"
+    if passes["n"]:
+        said += f", {passes['n'] - round(passes['recall'] * passes['n']):,} false alarms among {passes['n']:,} others"
+    if fail["precision"] is not None:
+        said += f", {fail['precision']:.0%} of the alarms right"
+    said += f"; always {always['verdict']} would score {always['acc']:.1%}"
+    if prices["fail"] != prices["pass"]:
+        said += f". Cost a ticket: {figures['cost']:.3f}, of always {always['verdict']} {always['cost']:.3f}"
+    return said
+
+
+def warn_of_constant(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
+    """A line where verdicts are no better than the best constant answer; empty where they are, or there is no ticket."""
+    always = figures["always"]
+    if figures["cost"] is None or figures["cost"] < always["cost"] or figures["cost"] == 0:
+        return ""
+    said = f"NO BETTER THAN ALWAYS {always['verdict'].upper()}: looking at no ticket would do as well"
+    few = min(LABELS, key=lambda label: figures["classes"][label]["n"])
+    if prices["fail"] == prices["pass"] and few == "fail" != always["verdict"]:
+        said += ". Where a missed failure costs more than a false alarm, say so: --gate.fp_weight 20"
+    return said
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    """A share or a mean rounded to six places; None of nothing."""
+    return round(part / whole, 6) if whole else None
