@@ -23,6 +23,7 @@ from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Tools
 from stageb.guidance.prompts import WORDS, answer_text
 from stageb.guidance.questions import JudgeTickets, Question, answer_all
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.run import LOOK
 from stageb.guidance.selection import select
 from stageb.guidance.splits import split_tickets
@@ -98,7 +99,7 @@ class Proposer:
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``."""
-        texts = [f"Fail if the state is torn, {number}." for number in range(len(requests))]
+        texts = [f"Fail tickets whose state is torn, {number}." for number in range(len(requests))]
         operations = [{"op": "add", "text": text, "rationale": "seen", "evidence": CASES} for text in texts]
         return [(Completion(json.dumps({"operations": [one]}), 40, "stop"),) for one in operations]
 
@@ -134,7 +135,8 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     def answer(question: Question) -> Sequence[Any]:
         return judge(question) if isinstance(question, JudgeTickets) else proposer.generate(question.requests)
 
-    tools = Tools(config, tickets, splits, pool, proposer.count_tokens, look=LOOK)
+    vocabulary = Vocabulary.of(tickets)
+    tools = Tools(config, tickets, splits, pool, vocabulary, proposer.count_tokens, look=LOOK)
     records = recorded([tickets[i] for i in splits.studied[: config.reflection.batch_size]])
     known = (*splits.raced, *splits.tested[: 2 * config.gate.pool_size])
     merits = {tickets[i].key: float(tickets[i].label == "pass") for i in known}

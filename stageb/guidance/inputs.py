@@ -16,6 +16,8 @@ from stageb.guidance.files.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.gate.budget import budget_per_mission, sources_of, spent_on
 from stageb.guidance.gate.decide import Choose
 from stageb.guidance.prompts import words_of
+from stageb.guidance.rules.check import UnknownName, find_unknown
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.selection import Rule, majority, rule_named
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
 from stageb.guidance.types import Budget, Guidance, Ticket
@@ -33,6 +35,7 @@ class Inputs:
     splits: Mapping[str, Splits]  # by mission
     guidance: Mapping[str, Guidance]  # what each mission starts with
     budget: Mapping[str, Budget]  # what each may spend of ``gate.alpha``
+    unknown: Sequence[UnknownName] = ()  # of ``guidance``: rules with values or words that no ticket has
     rule: Rule = majority  # that selects verdicts
     choose: Choose | None = None  # a gate of the user's own
 
@@ -59,11 +62,27 @@ def read_inputs(config: LoopConfig) -> Inputs:
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
     check_sealed(config, tickets, splits, seeds)
+    unknown = _find_unknown(config, tickets, seeds)
     first = {name: seeds.get(name) or make_neutral(name, words) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
-    return Inputs(
-        tickets, fingerprint(tickets), set_aside, splits, first, budget, rule_named(config.selection), _own_gate(config)
-    )
+    rule, choose = rule_named(config.selection), _own_gate(config)
+    return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, rule, choose)
+
+
+def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> Sequence[UnknownName]:
+    """The rules that name values or words which no ticket of their mission has.
+
+    Raises ``BadInputError`` for those that name fields which none has, with the nearest names.
+    """
+    found: list[UnknownName] = []
+    for name in sorted({ticket.mission for ticket in tickets} & seeds.keys()):
+        vocabulary = Vocabulary.of(ticket for ticket in tickets if ticket.mission == name)
+        found += find_unknown(seeds[name], vocabulary, words_of(config.prompt))
+    remedy = "mend the rule, take it out, or give tickets that have it"
+    bad = [BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field]
+    if bad:
+        raise BadInputError("rules in guidance.path", bad)
+    return found
 
 
 def _budget(config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket], missions: int) -> Budget:

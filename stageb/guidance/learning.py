@@ -21,6 +21,8 @@ from stageb.guidance.prompts import Case, rule_lines, words_of
 from stageb.guidance.questions import CountTokens, Dialogue
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
+from stageb.guidance.rules.check import check_proposal
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
@@ -38,6 +40,7 @@ class Tools:
     tickets: Sequence[Ticket]  # of the run
     splits: Splits
     pool: Pool  # what edits are made from and tested on
+    vocabulary: Vocabulary  # of the train tickets: what a rule may name
     count_tokens: CountTokens
     look: int  # tickets between two looks of a test
     choose: Choose | None = None  # the user's own, in place of race and test
@@ -114,9 +117,10 @@ def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionSt
 
 
 def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Dialogue[Reflection]:
-    """What the model proposes."""
-    config = tools.config
-    return reflect(bundle.judged, guidance, tools.count_tokens, config.reflection, words_of(config.prompt), bundle.key)
+    """What the model proposes, without what names things that no ticket has."""
+    config, words = tools.config, words_of(tools.config.prompt)
+    found = yield from reflect(bundle.judged, guidance, tools.count_tokens, config.reflection, words, bundle.key)
+    return replace(found, proposals=tuple(check_proposal(each, tools.vocabulary, words) for each in found.proposals))
 
 
 def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[GateResult]:

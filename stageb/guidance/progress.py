@@ -107,6 +107,8 @@ class Progress:
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
         if self._config.guidance.path is not None and neutral:
             self._says("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
+        for unknown in inputs.unknown:
+            self._says("warning", f"{unknown}; a rule that can never hold may be one to mend")
         for found in repeats(inputs.tickets):
             self._says("warning", str(found))
         if not self._resumed:

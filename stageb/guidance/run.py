@@ -27,6 +27,7 @@ from stageb.guidance.progression import UNCHANGED, budget_reached, learns_ahead
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.report import write
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.schedule import Place, Round, Schedule
 from stageb.guidance.selection import latest_of_the_best
 from stageb.guidance.state import (
@@ -61,7 +62,7 @@ class Run(run.Run):
         self.ranks = ranks
         self.schedule = Schedule(inputs.splits, config, ranks.round_size)
         self._yaml = resolved_yaml
-        self._pools: dict[str, Pool] = {}  # made when a mission first needs its own
+        self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
         self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
         self._began = self._since = time.monotonic()
 
@@ -145,11 +146,13 @@ class Run(run.Run):
 
     def tools(self, name: str) -> Tools:
         """What learning works with, of one mission."""
-        config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
-        if name not in self._pools:
-            self._pools[name] = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
-        look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
-        return Tools(config, tickets, splits, self._pools[name], count_tokens, look, self.inputs.choose)
+        if name not in self._tools:
+            config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
+            pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
+            vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
+            look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
+            self._tools[name] = Tools(config, tickets, splits, pool, vocabulary, count_tokens, look, self.inputs.choose)
+        return self._tools[name]
 
     def skip(self, batch: Round, why: str) -> None:
         """Pass over a round that needs no rollout; with the next commit, since to pass over it again costs nothing."""

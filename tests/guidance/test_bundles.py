@@ -20,6 +20,7 @@ from stageb.guidance.progression import is_due
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
 from stageb.guidance.reflection.reflect import case_of
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.state import MissionState, State, mission_from_plain, mission_to_plain
 from stageb.guidance.types import FOLDS, Answers, Budget, Guidance, Judgement, Record, Rule, Selection, Ticket, Verdict
@@ -45,7 +46,7 @@ class Mission:
     def tools(self) -> Tools:
         splits = split_tickets(self.tickets, self.config)["m"]
         pool = Pool(whole_groups(splits.tested, self.tickets), self.config.gating.pool_size)
-        return Tools(self.config, self.tickets, splits, pool, self.count_tokens, 16)
+        return Tools(self.config, self.tickets, splits, pool, Vocabulary.of(self.tickets), self.count_tokens, 16)
 
     def merit(self, guidance: Guidance, i: int) -> float:
         """How a ticket is judged: good rules mend most tickets, others hardly change one."""

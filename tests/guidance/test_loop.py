@@ -450,7 +450,7 @@ def test_no_edit_is_tested_on_a_group_that_its_answer_or_its_race_saw(
     def answer(prompt: Prompt, decode: Decode, key: int) -> str:
         if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
             return models.idle(prompt, decode, key)
-        return json.dumps({"operations": [{"op": "add", "text": f"Fail if state is {key % 7}.", "evidence": ["T1"]}]})
+        return json.dumps({"operations": [{"op": "add", "text": f"Fail if number is above {key % 7}.", "evidence": ["T1"]}]})
 
     monkeypatch.setattr(learning, "decide", listening)
     assert fit(model__model_name_or_path=model(answer)[0], reflection__batch_size=10) == 0
@@ -503,7 +503,7 @@ def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(fit: Fit, m
 
 
 def test_a_rule_that_goes_is_no_accepted_edit_and_keeps_no_mission_learning(fit: Fit, model: Model) -> None:
-    rules = {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if a is b.", "G2": "Fail if c is d."}
+    rules = {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if number is above 900.", "G2": "Fail if number is below 0."}
     keys = {"guidance__path": seed_file(fit, {"valves": rules}), "gate__removal_margin": 0.3, "early_stop__patience": 1}
     assert fit(model__model_name_or_path=model(models.idle)[0], runner__epochs=4, **keys) == 0
     assert len(fit.guidance().rules) == 2

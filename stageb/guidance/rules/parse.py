@@ -1,0 +1,292 @@
+"""A rule's text as an expression: exactly, by a mission's own names and values, or said to be out of reach.
+
+    rule       = Verdict "if" some ["unless" some] | Verdict "unless" some
+    some       = all {"or" all}
+    all        = atom {"and" atom}
+    atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
+               | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)
+               | NAME ("equals" | "differs from") NAME
+               | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
+
+Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
+cuts into atoms that the tickets know, the one of most atoms counts, and if there are two of these the rule is out of reach.
+Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import Literal, TypeAlias, TypeVar
+
+from stageb.guidance.prompts import WORDS, Words
+from stageb.guidance.rules.expression import All, Atom, Expression, Relation, Some, negate
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.types import Verdict
+
+LONGEST = 2000  # characters of a rule that is read
+PIECES = 24  # between "and" and "or", at most
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")  # as ``conditions.parse_number`` reads one
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """How one language writes rules."""
+
+    if_: str  # behind the verdict
+    unless: tuple[str, str]  # behind the verdict; behind a condition
+    and_: str
+    or_: str
+    comma: str
+    end: str
+    relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied
+    mentions: Mapping[str, bool]  # before a word -> whether that is denied
+
+
+ENGLISH = Grammar(
+    if_=" if ",
+    unless=(" unless ", " unless "),
+    and_=" and ",
+    or_=" or ",
+    comma=", ",
+    end=".",
+    relations={
+        " is ": ("is", False),
+        " is not ": ("is", True),
+        " is above ": ("above", False),
+        " is not above ": ("above", True),
+        " is below ": ("below", False),
+        " is not below ": ("below", True),
+        " equals ": ("equals", False),
+        " differs from ": ("differs", False),
+    },
+    mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
+)
+CHINESE = Grammar(
+    if_="：若",
+    unless=("：除非", "，除非"),
+    and_="且",
+    or_="或",
+    comma="、",
+    end="。",
+    relations={
+        "为": ("is", False),
+        "不为": ("is", True),
+        "大于": ("above", False),
+        "不大于": ("above", True),
+        "小于": ("below", False),
+        "不小于": ("below", True),
+        "等于": ("equals", False),
+        "不等于": ("differs", False),
+    },
+    mentions={"摘要提到": False, "摘要未提到": True, "摘要没有提到": True},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCode:
+    """What a rule says: its verdict for tickets of which ``condition`` holds."""
+
+    verdict: Verdict
+    condition: Expression | None  # if this holds; None: always
+    exception: Expression | None = None  # unless this does
+    says_twice: bool = False  # whether the text names a value or a comparison again that it has named
+
+    @property
+    def expression(self) -> Expression:
+        """What holds of the tickets that it speaks of."""
+        parts = [self.condition] if self.condition else []
+        parts += [negate(self.exception)] if self.exception else []
+        return parts[0] if len(parts) == 1 else All(tuple(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfReach:
+    """Why a rule cannot be read as code."""
+
+    why: str
+    unknown: Literal["field", "value", "word", ""] = ""  # what it names that no ticket has
+
+
+NO_RULE = OutOfReach("it does not begin with a verdict and 'if' or 'unless'")
+TWO_WAYS = OutOfReach("it can be read in two ways")
+
+T = TypeVar("T")
+_Atom: TypeAlias = Expression | OutOfReach
+_Cut: TypeAlias = list[tuple[Expression, bool]]  # atoms, each with whether "and" stands before it
+
+
+def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
+    """What ``text`` says of tickets that hold what ``vocabulary`` does, in the language and verdict words of ``words``."""
+    grammar = CHINESE if words.both == WORDS["zh"].both else ENGLISH
+    text = " ".join(text.split()).removesuffix(grammar.end)
+    verdict = next((v for v, spelled in words.verdicts.items() if _begins(text, spelled, grammar)), None)
+    if verdict is None or len(text) > LONGEST:
+        return NO_RULE
+    rest, reader = text[len(words.verdicts[verdict]) :], _Reader(grammar, vocabulary)
+    if rest.startswith(grammar.unless[0]):
+        cuts = [("", rest.removeprefix(grammar.unless[0]))]
+    else:
+        cuts = list(_cuts(rest.removeprefix(grammar.if_), grammar.unless[1]))
+    codes, faults = [], [NO_RULE]
+    for cut in cuts:
+        halves = [reader.read(half) if half else None for half in cut]
+        faults += [half for half in halves if isinstance(half, OutOfReach)]
+        condition, exception = (None if isinstance(half, OutOfReach) else half for half in halves)
+        if not any(isinstance(half, OutOfReach) for half in halves):
+            codes.append(RuleCode(verdict, condition, exception, reader.says_twice))
+    return codes[0] if len(codes) == 1 else TWO_WAYS if codes else faults[-1]
+
+
+def _begins(text: str, spelled: str, grammar: Grammar) -> bool:
+    rest = text[len(spelled) :]
+    return text.casefold().startswith(spelled.casefold()) and rest.startswith((grammar.if_, grammar.unless[0]))
+
+
+def _cuts(text: str, mark: str) -> Iterator[tuple[str, str]]:
+    """``text`` as a whole, and cut in two at each ``mark``."""
+    yield text, ""
+    for found in re.finditer(re.escape(mark), text):
+        yield text[: found.start()], text[found.end() :]
+
+
+class _Reader:
+    """Reads conditions by what tickets hold."""
+
+    def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
+        self._grammar, self._vocabulary = grammar, vocabulary
+        self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
+        comma, either = re.escape(grammar.comma), re.escape(grammar.or_)
+        self._separator = re.compile(f"{comma}{either.lstrip()}|{comma}|{either}")
+        self.says_twice = False
+
+    def read(self, text: str) -> _Atom:
+        """The condition, or why it is out of reach."""
+        marks = re.compile(f"{re.escape(self._grammar.and_)}|{re.escape(self._grammar.or_)}")
+        found = [(match.start(), match.end(), match[0] == self._grammar.and_) for match in marks.finditer(text)]
+        if len(found) >= PIECES:
+            return OutOfReach(f"it has more than {PIECES} parts")
+        best = self._best_cuts(text, found)
+        if len(best) != 1:
+            return TWO_WAYS if best else self._why_not(text, found)
+        disjuncts: list[list[Expression]] = []
+        for expression, is_and in best[0]:
+            if not is_and or not disjuncts:
+                disjuncts.append([])
+            disjuncts[-1].append(expression)
+        alls = [self._once(parts) for parts in disjuncts]
+        wholes = self._once([parts[0] if len(parts) == 1 else All(parts) for parts in alls])
+        return wholes[0] if len(wholes) == 1 else Some(wholes)
+
+    def _once(self, items: Sequence[T]) -> tuple[T, ...]:
+        """Each item once, in order."""
+        once = tuple(dict.fromkeys(items))
+        self.says_twice |= len(once) < len(items)
+        return once
+
+    def _best_cuts(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> list[_Cut]:
+        """The cuts into atoms of which there are most; two of them at most."""
+        ends = [*(start for start, _, _ in marks), len(text)]
+        best: list[list[_Cut]] = []  # of what stands before each end
+        for last, end in enumerate(ends):
+            cuts: list[_Cut] = []
+            for first in range(last + 1):
+                begin, is_and = marks[first - 1][1:] if first else (0, True)
+                expression = self._atom(text[begin:end])
+                if not isinstance(expression, OutOfReach):
+                    before: list[_Cut] = best[first - 1] if first else [[]]
+                    cuts += [[*cut, (expression, is_and)] for cut in before]
+            most = max(map(len, cuts), default=0)
+            best.append([cut for cut in cuts if len(cut) == most][:2])
+        return best[-1]
+
+    def _why_not(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> OutOfReach:
+        """What is wrong with the first piece of which no atom can be made, with others or alone."""
+        begins = [0, *(end for _, end, _ in marks)]
+        ends = [*(start for start, _, _ in marks), len(text)]
+        for piece in range(len(ends)):
+            around = [(i, piece) for i in range(piece + 1)] + [(piece, i) for i in range(piece, len(ends))]
+            tried = [self._atom(text[begins[first] : ends[last]]) for first, last in around]
+            wrong = [each for each in tried if isinstance(each, OutOfReach)]
+            if len(wrong) == len(tried):
+                alone = self._atom(text[begins[piece] : ends[piece]])
+                return alone if isinstance(alone, OutOfReach) and alone.unknown else _worst(wrong)
+        return OutOfReach("it does not come apart into comparisons")
+
+    def _read_atom(self, text: str) -> _Atom:
+        """One comparison, if the tickets know what it names."""
+        for opening, is_denied in self._grammar.mentions.items():
+            if text.casefold().startswith(opening):
+                atom = self._mention(text[len(opening) :])
+                return negate(atom) if is_denied and not isinstance(atom, OutOfReach) else atom
+        tried = [
+            self._compare(text[: found.start()], relation, is_denied, text[found.end() :])
+            for mark, (relation, is_denied) in sorted(self._grammar.relations.items(), key=lambda item: -len(item[0]))
+            for found in re.finditer(re.escape(mark), text)
+        ]
+        right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach)))
+        if len(right) == 1:
+            return right[0]
+        return TWO_WAYS if right else _worst([each for each in tried if isinstance(each, OutOfReach)])
+
+    def _mention(self, listed: str) -> _Atom:
+        words = [word.casefold() for word in self._items(listed)]
+        for word in words:
+            if not self._vocabulary.holds(word):
+                return OutOfReach(f"no ticket mentions {word!r}{_hint(self._vocabulary.nearest_word(word))}", "word")
+            if word not in self._vocabulary.words:
+                return OutOfReach(f"{word!r} is no single word")
+        return Atom("mentions", "", self._once(words))
+
+    def _compare(self, name: str, relation: Relation, is_denied: bool, value: str) -> _Atom:
+        known = self._vocabulary
+        field, other = known.field(name), known.field(value)
+        if field is None:
+            return OutOfReach(f"no ticket has {name!r}{_hint(known.nearest_name(name))}", "field")
+        if relation == "is":
+            lists = self._lists(field, value)
+            if len(lists) > 1:
+                return TWO_WAYS
+            if not lists:
+                wrong = next((each for each in self._items(value) if each.casefold() not in known.values[field]), value)
+                hint = _hint(known.nearest_value(field, wrong))
+                return OutOfReach(f"no ticket has {field!r} as {wrong!r}{hint}", "value")
+            found = Atom("is", field, self._once(lists[0]))
+        elif relation in ("above", "below"):
+            if field not in known.numeric:
+                return OutOfReach(f"{field!r} is no number in any ticket", "field")
+            if other is None and value.casefold() not in known.values[field] and not _NUMBER.fullmatch(value):
+                return OutOfReach(f"{value!r} is neither a number nor a field{_hint(known.nearest_name(value))}", "field")
+            beside: Relation = "over" if relation == "above" else "under"
+            found = Atom(relation, field, (value,)) if other is None else Atom(beside, field, (other,))
+        elif other is None:
+            return OutOfReach(f"no ticket has {value!r}{_hint(known.nearest_name(value))}", "field")
+        else:
+            found = Atom(relation, field, (other,))
+        return negate(found) if is_denied else found
+
+    def _read_lists(self, field: str, listed: str) -> list[tuple[str, ...]]:
+        """How "a, b or c" is a list of values of the field, which may hold these marks themselves: two ways at most."""
+        known = self._vocabulary.values[field]
+        ways: list[tuple[str, ...]] = [(listed,)] if listed.casefold() in known else []
+        for mark in islice(self._separator.finditer(listed), PIECES):
+            first = listed[: mark.start()]
+            if first.casefold() in known:
+                ways += [(first, *rest) for rest in self._lists(field, listed[mark.end() :])]
+        return ways[:2]
+
+    def _items(self, listed: str) -> list[str]:
+        """The parts of "a, b or c"."""
+        return self._separator.split(listed)
+
+
+def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:
+    """What to tell of several readings that fail: a name that is not there, rather than a wording."""
+    return next((fault for fault in faults if fault.unknown), OutOfReach("it compares no fields"))
+
+
+def _hint(near: str) -> str:
+    return f"; the nearest is {near!r}" if near else ""

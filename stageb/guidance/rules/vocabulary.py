@@ -1,0 +1,72 @@
+"""The names, values and words that a mission's tickets have: what a rule may speak of."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stageb.guidance.reflection.conditions import parse_number, reading
+from stageb.guidance.types import Ticket
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What tickets of one mission hold."""
+
+    names: Mapping[str, str]  # field, casefolded -> as tickets write it
+    values: Mapping[str, frozenset[str]]  # field -> its values, casefolded
+    numeric: frozenset[str]  # fields that have numbers
+    words: frozenset[str]  # all that count as mentioned, casefolded; those that an ending hides included
+    text: str  # all summaries, casefolded
+    is_tabular: bool  # whether half of the tickets or more have fields
+
+    @classmethod
+    def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:
+        """What ``tickets`` hold."""
+        names: dict[str, str] = {}
+        values: dict[str, set[str]] = {}
+        numeric: set[str] = set()
+        words: set[str] = set()
+        texts: list[str] = []
+        counted = having = 0
+        for ticket in tickets:
+            read = reading(ticket)
+            words |= read.words
+            counted, having = counted + 1, having + bool(read.pairs)
+            texts += [summary.casefold() for _, summary in ticket.per_image]
+            for name, value in read.pairs.items():
+                names.setdefault(name.casefold(), name)
+                values.setdefault(name, set()).add(value.casefold())
+                if parse_number(value) is not None:
+                    numeric.add(name)
+        words |= {part for name, own in values.items() for text in (name, *own) for part in text.casefold().split()}
+        frozen = {name: frozenset(own) for name, own in values.items()}
+        text = "\n".join(dict.fromkeys(texts))
+        return cls(names, frozen, frozenset(numeric), frozenset(words), text, 2 * having >= max(1, counted))
+
+    def holds(self, text: str) -> bool:
+        """Whether some ticket's words hold ``text``, which is casefolded."""
+        return text in self.words or text in self.text
+
+    def field(self, name: str) -> str | None:
+        """A field as tickets write it, with an article before it or without; None where none has it."""
+        bare = name.casefold().removeprefix("the ")
+        return name if name in self.values else self.names.get(name.casefold()) or self.names.get(bare)
+
+    def nearest_name(self, name: str) -> str:
+        """The most similar field; empty where none is similar."""
+        return _nearest(name.casefold(), self.names, self.names)
+
+    def nearest_value(self, name: str, value: str) -> str:
+        """The most similar value of a field; empty where none is similar."""
+        return _nearest(value.casefold(), self.values[name], {})
+
+    def nearest_word(self, word: str) -> str:
+        """The most similar word; empty where none is similar."""
+        return _nearest(word.casefold(), self.words, {})
+
+
+def _nearest(text: str, known: Iterable[str], written: Mapping[str, str]) -> str:
+    found = difflib.get_close_matches(text, sorted(known), n=1, cutoff=0.6)
+    return written.get(found[0], found[0]) if found else ""

@@ -1,0 +1,34 @@
+"""Rules as text again: what ``parse.py`` reads back as the same code."""
+
+from __future__ import annotations
+
+from stageb.guidance.prompts import WORDS, Words
+from stageb.guidance.rules.expression import All, Expression, Not, Some
+from stageb.guidance.rules.parse import CHINESE, ENGLISH, Grammar, RuleCode
+
+
+def write_rule(code: RuleCode, words: Words) -> str:
+    """``code`` in the language and the verdict words of ``words``."""
+    grammar = CHINESE if words.both == WORDS["zh"].both else ENGLISH
+    spelled = words.verdicts[code.verdict]
+    verdict = spelled[:1].upper() + spelled[1:]
+    if code.condition is None:
+        assert code.exception is not None  # it says something
+        return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
+    exception = f"{grammar.unless[1]}{_write(code.exception, grammar)}" if code.exception else ""
+    return f"{verdict}{grammar.if_}{_write(code.condition, grammar)}{exception}{grammar.end}"
+
+
+def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
+    if isinstance(expression, Not):
+        return _write(expression.part, grammar, not is_denied)
+    if isinstance(expression, All | Some):
+        mark = grammar.and_ if isinstance(expression, All) else grammar.or_
+        return mark.join(_write(part, grammar) for part in expression.parts)
+    *first, last = expression.values
+    listed = grammar.comma.join(first) + grammar.or_ + last if first else last
+    if expression.relation == "mentions":
+        return next(opening for opening, denied in grammar.mentions.items() if denied == is_denied) + listed
+    relation = {"over": "above", "under": "below"}.get(expression.relation, expression.relation)
+    mark = next(mark for mark, found in grammar.relations.items() if found == (relation, is_denied))
+    return f"{expression.name}{mark}{listed}"

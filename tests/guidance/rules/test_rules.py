@@ -1,0 +1,217 @@
+"""Rules as code: read exactly or not at all, checked against what tickets hold, and judged as the follower judges."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stageb.engines.protocol import Decode
+from stageb.guidance.config import PromptConfig
+from stageb.guidance.follower import respond
+from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt, words_of
+from stageb.guidance.reflection.conditions import parse_number, reading
+from stageb.guidance.rules.check import check_proposal, find_unknown
+from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, holds
+from stageb.guidance.rules.judge import read_rules, rule_on
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.write import write_rule
+from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
+
+EN = WORDS["en"]
+FIELDS = {
+    "en": {
+        "Type": ["H", "L", "M"],
+        "cap and seal": ["loose", "torn or worn", "fine"],
+        "RotationalSpeed rpm": ["1390", "1500", "12.5"],
+        "Torque Nm": ["40", "55", "12.5"],
+        "is sealed": ["yes", "not yet", "no"],
+    },
+    "zh": {"螺钉": ["松动", "牢固"], "标签": ["有", "无"], "转速": ["1390", "1500"], "扭矩": ["40", "1390"]},
+}
+NOTES = {"en": "the lid is cracked, and a stain shows", "zh": "表面有裂纹"}
+MENTIONED = {"en": ["lid", "cracked", "stain"], "zh": ["裂纹", "表面"]}
+
+
+def ticket(fields: dict[str, str], note: str = "") -> Ticket:
+    pairs = "; ".join(f"{name}: {value}" for name, value in fields.items())
+    return Ticket("m", pairs + note, "pass", (("image_1", pairs), *([("image_2", note)] if note else [])))
+
+
+def tickets_of(language: str) -> list[Ticket]:
+    """One ticket for each value, and one with a note."""
+    fields = FIELDS[language]
+    most = max(map(len, fields.values()))
+    rows = [{name: values[i % len(values)] for name, values in fields.items()} for i in range(most)]
+    return [*map(ticket, rows), ticket(rows[0], NOTES[language])]
+
+
+def atoms(language: str) -> st.SearchStrategy[Expression]:
+    fields = FIELDS[language]
+    numeric = [name for name, values in fields.items() if parse_number(values[0]) is not None]
+    is_ = st.sampled_from(sorted(fields)).flatmap(
+        lambda name: st.lists(st.sampled_from(fields[name]), min_size=1, max_size=3, unique=True).map(
+            lambda values: Atom("is", name, tuple(values))
+        )
+    )
+    limit = st.builds(
+        lambda kind, name, value: Atom(kind, name, (value,)),
+        st.sampled_from(["above", "below"]),
+        st.sampled_from(numeric),
+        st.integers(-9, 2000).map(str),
+    )
+    pair = st.permutations(numeric).map(lambda names: names[:2])
+    compared = st.builds(
+        lambda kind, names: Atom(kind, names[0], (names[1],)), st.sampled_from(["equals", "differs", "over", "under"]), pair
+    )
+    mentions = st.lists(st.sampled_from(MENTIONED[language]), min_size=1, max_size=2, unique=True).map(
+        lambda words: Atom("mentions", "", tuple(words))
+    )
+    denied = st.one_of(is_, limit, mentions).map(Not)
+    return st.one_of(is_, limit, compared, mentions, denied)
+
+
+def expressions(language: str) -> st.SearchStrategy[Expression]:
+    some = st.lists(atoms(language), min_size=1, max_size=3, unique=True)
+    alls = some.map(lambda parts: parts[0] if len(parts) == 1 else All(tuple(parts)))
+    return st.lists(alls, min_size=1, max_size=2, unique=True).map(
+        lambda parts: parts[0] if len(parts) == 1 else Some(tuple(parts))
+    )
+
+
+def codes(language: str) -> st.SearchStrategy[RuleCode]:
+    conditions = expressions(language)
+    verdicts = st.sampled_from(["pass", "fail"])
+    return st.one_of(
+        st.builds(RuleCode, verdicts, conditions),
+        st.builds(RuleCode, verdicts, conditions, conditions),
+        st.builds(RuleCode, verdicts, st.none(), conditions),
+    )
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("own", [None, {"pass": "OK", "fail": "NG"}])
+def test_what_is_written_is_read_back(language: str, own: dict[str, str] | None) -> None:
+    vocabulary = Vocabulary.of(tickets_of(language))
+    words = words_of(PromptConfig(language=language, verdict_words=own))  # type: ignore[arg-type]
+
+    @settings(max_examples=500, deadline=None)
+    @given(codes(language))
+    def check(code: RuleCode) -> None:
+        assert parse_rule(write_rule(code, words), vocabulary, words) == code
+
+    check()
+
+
+@given(
+    st.text(max_size=200)
+    | st.lists(st.sampled_from("Fail if is and or , Type H not above unless Pass".split())).map(" ".join)
+)
+def test_any_text_is_read_or_refused(text: str) -> None:
+    read = parse_rule(text, Vocabulary.of(tickets_of("en")), EN)
+    assert isinstance(read, OutOfReach) or parse_rule(write_rule(read, EN), Vocabulary.of(tickets_of("en")), EN) == RuleCode(
+        read.verdict, read.condition, read.exception
+    )
+
+
+def test_names_with_and_and_or_in_them_are_found_by_the_tickets() -> None:
+    read = parse_rule("Fail if cap and seal is torn or worn and Type is H or L.", Vocabulary.of(tickets_of("en")), EN)
+    assert read == RuleCode("fail", All((Atom("is", "cap and seal", ("torn or worn",)), Atom("is", "Type", ("H", "L")))))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "Fail if TorationalSpeed rpm is below 1390.",
+            "no ticket has 'TorationalSpeed rpm'; the nearest is 'RotationalSpeed rpm'",
+        ),
+        ("Fail if Type is Q.", "no ticket has 'Type' as 'Q'"),
+        ("Fail if a summary mentions steins.", "no ticket mentions 'steins'; the nearest is 'stain'"),
+        ("Fail if Type is above 3.", "'Type' is no number in any ticket"),
+        ("Fail if Torque Nm is above many.", "'many' is neither a number nor a field"),
+    ],
+)
+def test_what_no_ticket_has_is_named_with_the_nearest(text: str, why: str) -> None:
+    vocabulary = Vocabulary.of(tickets_of("en"))
+    proposal = Proposal(0, "{}", (Operation("add", None, (), text, "", ()),), ())
+    checked = check_proposal(proposal, vocabulary, EN)
+    assert (checked.operations, [refusal.reason for refusal in checked.refusals]) == ((), [why])
+    rules = Guidance("m", 0, (Rule("G0", EN.neutral_headline), Rule("G1", text)), 2)
+    assert [(each.rule, each.why) for each in find_unknown(rules, vocabulary, EN)] == [("G1", why)]
+
+
+def test_free_wording_stays_possible() -> None:
+    vocabulary = Vocabulary.of(tickets_of("en"))
+    proposal = Proposal(0, "{}", (Operation("add", None, (), "Fail if anything looks unsafe.", "", ()),), ())
+    assert check_proposal(proposal, vocabulary, EN) == proposal
+    texts = Vocabulary.of([Ticket("m", "g", "pass", (("image_1", "the hose leaks at the coupling"),))])
+    proposal = Proposal(0, "{}", (Operation("add", None, (), "Fail if the order is about a leak.", "", ()),), ())
+    assert check_proposal(proposal, texts, EN) == proposal
+
+
+def test_what_is_said_twice_is_said_once() -> None:
+    vocabulary = Vocabulary.of(tickets_of("en"))
+    texts = ["Fail if a summary mentions lid, stain or lid.", "Fail if Type is H or H and Type is H."]
+    proposal = Proposal(0, "{}", tuple(Operation("add", None, (), text, "", ()) for text in texts), ())
+    said = [operation.text for operation in check_proposal(proposal, vocabulary, EN).operations]
+    assert said == ["Fail if a summary mentions lid or stain.", "Fail if Type is H."]
+
+
+def test_what_a_ticket_does_not_tell_is_unknown_and_spreads_only_where_it_matters() -> None:
+    bare = reading(ticket({"Type": "H"}))
+    torque, type_h = Atom("above", "Torque Nm", ("40",)), Atom("is", "Type", ("H",))
+    type_l = Atom("is", "Type", ("L",))
+    assert holds(torque, bare) is None
+    assert holds(Not(torque), bare) is None
+    assert holds(All((type_h, torque)), bare) is None
+    assert holds(All((type_l, torque)), bare) is False
+    assert holds(Some((type_h, torque)), bare) is True
+    assert holds(Some((type_l, torque)), bare) is None
+
+
+RULES = st.lists(
+    st.builds(
+        lambda verdict, join, names: f"{verdict} {join} " + " and ".join(f"{name} {value}" for name, value in names) + ".",
+        st.sampled_from(["Pass", "Fail"]),
+        st.sampled_from(["if", "unless"]),
+        st.lists(
+            st.sampled_from(["Type", "state", "colour"]).flatmap(
+                lambda name: st.sampled_from(["is H", "is L", "is not H"]).map(lambda rest: (name, rest))
+            ),
+            min_size=1,
+            max_size=2,
+            unique_by=lambda term: term[0],
+        ),
+    ),
+    max_size=4,
+)
+
+
+@settings(deadline=None)
+@given(RULES, st.fixed_dictionaries({name: st.sampled_from(["H", "L"]) for name in ("Type", "state", "colour")}))
+def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(texts: list[str], fields: dict[str, str]) -> None:
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([EN.neutral_headline, *texts]))
+    guidance, one = Guidance("m", 0, rules, len(rules)), ticket(fields)
+    vocabulary = Vocabulary.of(ticket(dict.fromkeys(fields, value)) for value in ("H", "L"))
+    answer = parse_answer(respond(rollout_prompt(one, guidance, EN), Decode(temperature=0.0), 0), EN)
+    assert answer is not None
+    ruling = rule_on(read_rules(guidance, vocabulary, EN), reading(one))
+    assert ruling.verdict == answer[0]
+
+
+def test_a_rule_out_of_reach_leaves_open_what_hangs_on_it() -> None:
+    vocabulary = Vocabulary.of(tickets_of("en"))
+    rules = (Rule("G0", EN.neutral_headline), Rule("G1", "Fail if anything looks odd."), Rule("G2", "Pass if Type is H."))
+    read = read_rules(Guidance("m", 0, rules, 3), vocabulary, EN)
+    assert rule_on(read, reading(ticket({"Type": "H"}))).verdict == "pass"
+    assert rule_on(read, reading(ticket({"Type": "L"}))).verdict is None
+
+
+def test_a_hostile_list_is_read_in_time() -> None:
+    vocabulary = Vocabulary.of([ticket({"state": value}) for value in ("a", "a or a", "a or a or a")])
+    read = parse_rule("Fail if state is " + " or ".join(["a"] * 300), vocabulary, EN)
+    assert isinstance(read, OutOfReach)
+    read = parse_rule("Fail if state is " + "a or " * 20 + "b", vocabulary, EN)
+    assert isinstance(read, OutOfReach)
