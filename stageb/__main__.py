@@ -40,12 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         launching.accept_signals()
         return run(arguments)
-    except StagebError as error:
-        if launching.leads():
-            print(f"stageb: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:  # of a single process, or early; where there are several, stageb.job.launching acts on signals
-        code, said = launching.interruption()
+    except (Exception, KeyboardInterrupt) as error:
+        # Of a single process, or early: where there are several, stageb.job.launching acts on signals. Libraries that are
+        # interrupted as they are imported may swallow that and fail of what they lack then.
+        if isinstance(error, KeyboardInterrupt) or launching.was_interrupted():
+            code, said = launching.interruption()
+        elif isinstance(error, StagebError):
+            code, said = error.exit_code, f"stageb: {error}"
+        else:
+            raise
         if launching.leads():
             print(said, file=sys.stderr)
         return code

@@ -41,6 +41,7 @@ _asked_again = threading.Event()  # by a further caller of ``end``, such as rank
 _last_acts: list[Callable[[int], object]] = []
 _launcher: int | None = None  # the process that this one must not outlive
 _by = signal.SIGINT  # the first signal that ``watch_signals`` made a KeyboardInterrupt of
+_was_interrupted = False
 _of_command = False  # whether this process is the command line's own: one whose signals raise a KeyboardInterrupt
 _resume: str | None = None  # what the command that goes on must say besides; None: there is nothing to go on from
 
@@ -284,9 +285,14 @@ def accept_signals() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, watch_signals.caught)
 
 
+def was_interrupted() -> bool:
+    """Whether a signal has raised a KeyboardInterrupt, whatever became of that."""
+    return _was_interrupted
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    global _by
-    _by = signal.Signals(number)
+    global _by, _was_interrupted
+    _by, _was_interrupted = signal.Signals(number), True
     raise KeyboardInterrupt
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from functools import partial
@@ -180,3 +181,23 @@ def test_several_ranks_are_refused_where_no_program_can_be_run_again(tmp_path: P
     assert job.wait(60.0)
     assert job.code == 1
     assert "config: fabric.devices: 2: further ranks run the same program again, and cannot from" in job.err
+
+
+def test_a_library_that_swallows_an_interrupt_and_fails_of_it_is_still_interrupted() -> None:
+    """As numpy does where it is interrupted while it is imported."""
+    code = """
+import os, signal, sys, time
+from stageb import __main__
+def fit(arguments):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    except KeyboardInterrupt:
+        pass
+    raise RecursionError("numpy.dtypes")
+__main__.run = fit
+sys.argv = ["stageb", "fit"]
+sys.exit(__main__.main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (143, "interrupted by SIGTERM\n")
