@@ -503,7 +503,8 @@ def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(fit: Fit, m
 
 
 def test_a_rule_that_goes_is_no_accepted_edit_and_keeps_no_mission_learning(fit: Fit, model: Model) -> None:
-    rules = {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if number is above 900.", "G2": "Fail if number is below 0."}
+    idle = {"G1": "Fail if number is above 900.", "G2": "Fail if number is below 0."}
+    rules = {"G0": "A ticket passes unless a rule fails it.", **idle}
     keys = {"guidance__path": seed_file(fit, {"valves": rules}), "gate__removal_margin": 0.3, "early_stop__patience": 1}
     assert fit(model__model_name_or_path=model(models.idle)[0], runner__epochs=4, **keys) == 0
     assert len(fit.guidance().rules) == 2
