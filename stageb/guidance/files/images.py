@@ -12,21 +12,24 @@ for a PNG of one million (2 MB).
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import UseImages
 from stageb.guidance.files.numbers import parse_number
 from stageb.guidance.types import Images, Ticket
 from stageb.job import heartbeat
-from stageb.job.world import World, decode, encode
 from stageb.untrusted import pictures
 from stageb.untrusted.json_lines import FaultError, picture_named, short
+
+if TYPE_CHECKING:
+    from stageb.job.world import World  # torch: tickets are read, and refused, before it is imported
 
 THREADS = 8  # of a rank, that look at images
 
@@ -79,7 +82,7 @@ def check_images(world: World, tickets: Iterable[Ticket]) -> str:
     }
     with world.at("looking at images"), ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
         mine = list(map(_tick, pool.map(_check_image, world.share(list(shown)))))
-    found = world.dealt([decode(part) for part in world.gather(encode(mine))])
+    found = world.dealt([json.loads(part) for part in world.gather(json.dumps(mine).encode())])
     bad = [
         BadLine(path, 0, f"{each['what']} (of {ticket})", each["remedy"])
         for (path, ticket), each in zip(shown.items(), found, strict=True)
