@@ -26,7 +26,8 @@ class FabricConfig:
     accelerator: str = "auto"
     """cpu, cuda or auto."""
     devices: int | str | list[int] = "auto"
-    """A count, a list of indices, or auto: every GPU, or one process on a CPU."""
+    """A count, a list of indices, or auto: every GPU, or one process on a CPU; a command that judges tickets by the model in
+    the package, or one from a folder, then has a rank for each core."""
     num_nodes: int = 1
     """Machines that take part."""
     strategy: str = "auto"

@@ -462,7 +462,7 @@ OPTIONS = [
 def stand_in_loop() -> Iterator[list[tuple[Any, str]]]:
     """Stand where the loop would be, in a folder with a module that must not be imported; what the loop is called with."""
     called: list[tuple[Any, str]] = []
-    module = types.ModuleType("stageb.guidance.loop")
+    module = types.ModuleType("stageb.guidance.start")
     module.fit = lambda config, resolved, fresh: called.append((config, resolved)) or 0  # type: ignore[attr-defined]
     before, place = sys.modules.get(module.__name__), Path.cwd()
     work = folder() / "config"

@@ -43,7 +43,7 @@ from stageb.guidance.run import Run
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.types import Ticket
 from stageb.job.world import World, decode, encode
-from stageb.store.journal import LOCK
+from stageb.store.commits import LOCK
 
 T = TypeVar("T")
 ONCE = {"config.yaml", "run.json", "timings.jsonl", LOCK}  # how and when it ran, rather than what came of it

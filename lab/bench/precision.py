@@ -26,9 +26,10 @@ from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, prompts_of, requests_
 from stageb.config import require
 from stageb.engines.chat import Chat
 from stageb.engines.protocol import Completion, Prompt, Question, Request
-from stageb.engines.transformers import TINY, TransformersEngine, located
+from stageb.engines.transformers import TransformersEngine, located
 from stageb.errors import ConfigError
 from stageb.guidance.prompts import WORDS, verdict_lines
+from stageb.tiny import NAME as TINY
 
 PASS_FAIL = (verdict_lines(WORDS["en"])["pass"], verdict_lines(WORDS["en"])["fail"])
 DTYPES = (torch.float32, torch.bfloat16)

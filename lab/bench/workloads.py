@@ -24,13 +24,13 @@ from transformers.utils.logging import disable_progress_bar
 from stageb.config import require
 from stageb.demo import TICKETS
 from stageb.engines.protocol import Decode, Prompt, Request
-from stageb.engines.transformers import TINY
 from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import WORDS, rollout_prompt
 from stageb.guidance.rollout import group_size
 from stageb.seeds import bits, stream
 from stageb.tiny import CHECKPOINT
+from stageb.tiny import NAME as TINY
 
 CHAT_VARIABLES = {"enable_thinking": False}
 WEIGHTS_SEED = 17

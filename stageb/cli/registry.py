@@ -52,7 +52,7 @@ LOOPS = {
     "guidance": Loop(
         summary="Learn written guidance for the missions of your tickets; no weight changes.",
         config="stageb.guidance.config:LoopConfig",
-        fit="stageb.guidance.loop:fit",
+        fit="stageb.guidance.start:fit",
         check="stageb.guidance.use.validate:main",
         commands={"report": "stageb.guidance.report.write:main"},
         tools={

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stageb import engines
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt
+from stageb.tiny import CHECKPOINT, NAME
 
 LOCAL = ("transformers", "vllm")  # engines that load a checkpoint into this process
+PROCESS_BYTES = 1 << 30  # of a rank without its model: the libraries, and what it works with
+COPY = 8  # bytes that a rank holds for one of a checkpoint's files, at the most: four-bit weights become float32
 LIGHT = ("scripted", "openai")  # engines that nothing is loaded for, or sent by, until they are asked
 
 
@@ -36,6 +40,16 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
         engine = engines.build(model, "cpu")
         return Outline(engine.count_tokens, isinstance(engine, engines.Scorer))
     return Outline(None, None)
+
+
+def rank_bytes(model: ModelConfig) -> int | None:
+    """Bytes of memory, at most, that a rank takes on a CPU which loads the checkpoint that lies in a folder or file; None
+    for one on a hub, and for engines that would gain nothing by further ranks."""
+    if model.engine != "transformers":
+        return None
+    place = CHECKPOINT if model.model_name_or_path == NAME else Path(model.model_name_or_path).expanduser()
+    files = [place] if place.is_file() else [*place.glob("*.safetensors"), *place.glob("*.bin"), *place.glob("*.gguf")]
+    return PROCESS_BYTES + COPY * sum(file.stat().st_size for file in files) if files else None
 
 
 def _of_checkpoint(model: ModelConfig, accelerator: str) -> Outline:

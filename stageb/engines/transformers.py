@@ -31,9 +31,8 @@ from stageb.engines.protocol import Completion, Engine, Prompt, Question, Reques
 from stageb.engines.rows import Answer, Ids, Row, ScoreRequest
 from stageb.engines.vision import ImageInputs, image_inputs_of
 from stageb.errors import ConfigError, EngineError
-from stageb.tiny import CHECKPOINT
+from stageb.tiny import CHECKPOINT, NAME
 
-TINY = "stageb-tiny"
 GGUF = ".gguf"
 _KEY = "model.model_name_or_path"
 _INSTALL_GGUF = "pip install 'stageb[gguf]'"
@@ -189,7 +188,7 @@ def _loaded(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tupl
 
 def located(name: str) -> str:
     """The folder or hub name to load. A name that can only be a folder must be one."""
-    if name == TINY:
+    if name == NAME:
         if not (CHECKPOINT / "config.json").is_file():
             raise ConfigError(_KEY, name, f"the package's own model is missing from {CHECKPOINT}; install the package again")
         return str(CHECKPOINT)
@@ -261,7 +260,7 @@ def explained(error: Exception, model: ModelConfig, device: str) -> ConfigError 
         return EngineError(f"{_KEY}: {model.model_name_or_path!r} could not be put on {device}: {cause}")
     return EngineError(
         f"{_KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with a causal language model in "
-        f"safetensors, a model of the hub that this machine can reach, or {TINY}"
+        f"safetensors, a model of the hub that this machine can reach, or {NAME}"
     )
 
 

@@ -11,29 +11,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from stageb.engines.outline import rank_bytes
 from stageb.guidance import learning, progression, selection
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import check_images
-from stageb.guidance.inputs import Inputs, read_inputs
+from stageb.guidance.inputs import Inputs
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.run import Run
 from stageb.guidance.schedule import Round
 from stageb.guidance.types import Answers, Guidance, Record
 from stageb.job import world as worlds
+from stageb.job.devices import spread_over_cores
 from stageb.job.world import World
-from stageb.runs import log_level, loggers
+
+BUNDLES = 2  # that a round holds at most where the number of ranks follows the cores: an edit is seen by the next round
 
 
-def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
-    """Run, or go on with, the run that ``config`` names. Returns the exit code.
-
-    Raises ``InputError`` before anything is started where the input cannot be used.
-    """
-    log_level.at(config.log_level)
-    loggers.check(config.loggers)
-    inputs = read_inputs(config)
-    return worlds.run(config.fabric, lambda world: main(world, config, resolved_yaml, fresh, inputs))
+def run(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs) -> int:
+    """Launch the ranks, and run ``main`` on each. Returns the exit code."""
+    runner, bundle = config.runner, config.reflection.batch_size
+    most = max(1, BUNDLES * bundle // runner.per_rank_rollout_batch_size)
+    fabric = spread_over_cores(config.fabric, most, rank_bytes(config.model))
+    return worlds.run(fabric, lambda world: main(world, config, resolved_yaml, fresh, inputs))
 
 
 def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs) -> int:

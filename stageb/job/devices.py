@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import torch
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError
+from stageb.job import cores, launching
 
 IN_FP16 = ("16-mixed", "16")
 
@@ -33,6 +37,28 @@ def check(fabric: FabricConfig) -> None:
     elif fabric.accelerator in ("auto", "cpu") and fabric.precision in IN_FP16:
         remedy = "a CPU does not train in float16; give bf16-mixed, or 32-true"
         raise ConfigError("fabric.precision", fabric.precision, remedy)
+
+
+def spread_over_cores(settings: FabricConfig, most: int, rank_bytes: int | None) -> FabricConfig:
+    """``settings``; where they leave the number of ranks open and there is no GPU, with one for each of the CPU's cores.
+
+    Ranks of few threads wait for nobody else's, as threads of one process do for each other: beside other work, which takes
+    a core away now and then, that costs most of the speed. ``most`` is the number of ranks that have something to do;
+    ``rank_bytes`` what one of them takes, None where nobody knows: then it stays one. So it does where another launcher
+    counts, and in a program of the user's own, which may not stand being run again.
+    """
+    left_open = settings.devices == "auto" and settings.accelerator in ("auto", "cpu") and settings.num_nodes == 1
+    launched = launching.under_torchrun() or launching.under_slurm()
+    if not left_open or launched or not launching.is_command():
+        return settings
+    if settings.accelerator == "auto" and torch.cuda.device_count():
+        return settings
+    if launching.PARENT in os.environ:  # rank 0 has counted
+        return replace(settings, devices=int(os.environ["WORLD_SIZE"]))
+    if rank_bytes is None:
+        return settings
+    ranks = min(most, cores.count_cores() // settings.threads, cores.free_memory() // rank_bytes)
+    return replace(settings, devices=max(1, ranks))
 
 
 def check_precision(device: torch.device, precision: str | None) -> None:

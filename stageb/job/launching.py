@@ -66,6 +66,11 @@ def leads() -> bool:
     return env.get("LOCAL_RANK", "0") == "0" and env.get("NODE_RANK", "0") == "0"
 
 
+def is_command() -> bool:
+    """Whether this process is a command line of its own, which further ranks may run again; no program, test or notebook."""
+    return _of_command
+
+
 def leads_machine() -> bool:
     """Whether this process is the first of those on its machine: the one that speaks where rank 0's is not heard."""
     return os.environ.get("SLURM_LOCALID" if under_slurm() else "LOCAL_RANK", "0") == "0"

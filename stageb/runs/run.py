@@ -15,7 +15,7 @@ from typing import Any, Self
 import stageb
 from stageb.config import OutputConfig
 from stageb.runs.loggers import Loggers
-from stageb.store.commits import read_commit
+from stageb.store.commits import WAYS_OUT, read_commit
 from stageb.store.journal import Journal
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
@@ -35,7 +35,7 @@ def open_journal(output: OutputConfig, shaping: Mapping[str, Any], ignored: tupl
         shaping,
         fresh=fresh,
         ignored=ignored,
-        ways_out=("--fresh", "another output.run_name"),
+        ways_out=WAYS_OUT,
     )
 
 

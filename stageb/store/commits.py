@@ -13,7 +13,10 @@ from stageb.store import disk, versions
 from stageb.store.trust import file_of
 
 COMMIT = "commit.json"
+WAYS_OUT = ("--fresh", "another output.run_name")  # as commands call them
+LOCK = ".lock"
 BEGUN = ".begun"  # names the files that the next commit brings or removes, a line each
+ANOTHER = "another folder"
 REMEDY = "set the run's folder aside and start anew"
 
 
@@ -44,6 +47,33 @@ def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str
         return check(json.loads(path.read_bytes()))
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise JournalError(f"{path}: another program changed it; {remedy}") from None
+
+
+def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, ways_out: tuple[str, str]) -> None:
+    """Look whether ``Journal.open`` may take the folder, as far as ``config`` tells: flat, a part of what shapes the run.
+    Nothing is made or locked.
+
+    Raises ``InputError``; ``JournalError`` where the last commit cannot be read.
+    """
+    with disk.reporting(folder):
+        check_place(folder, ways_out[1])
+        committed = read_commit(folder) if folder.is_dir() and not fresh else None
+    if committed and committed["number"]:
+        known = {key: value for key, value in committed["config"].items() if key in config}
+        check_config(folder, known, config, way_out(ways_out))
+
+
+def check_place(folder: Path, elsewhere: str) -> None:
+    """Raise ``InputError`` where no folder can be made, or one stands there that no run made."""
+    disk.check_place(folder, ANOTHER)
+    known = any((folder / file).exists() for file in (LOCK, COMMIT))  # a copy may have left hidden files out
+    if folder.is_dir() and not known and any(folder.iterdir()):
+        raise InputError(f"{folder}: holds files but no run; give {elsewhere}")
+
+
+def way_out(ways_out: tuple[str, str]) -> str:
+    """What to do about a folder that is taken: begin anew, or name another."""
+    return f"give {ways_out[0]} to set it aside, or {ways_out[1]}"
 
 
 def check_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:

@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from stageb.errors import JournalError
+from stageb.errors import InputError, JournalError
 
 # Line breaks, controls and turns of direction that JSON itself leaves as they are.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -167,6 +167,26 @@ def make_folder(path: Path) -> None:
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
         sync(path.parent)
+
+
+def check_place(folder: Path, instead: str) -> None:
+    """Raise ``InputError`` where ``folder``, as a user named it, is none and cannot be made; ``instead`` is what to give."""
+    near = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    if not near.is_dir():
+        raise InputError(f"{folder}: {near} is no folder; give {instead}")
+    if near != folder and not os.access(near, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: cannot be made, since {near} may not be written to; give {instead}")
+
+
+def make_named_folder(folder: Path, instead: str) -> None:
+    """``make_folder`` for a name of the user's. Raises ``InputError`` as ``check_place``; also where the system refuses."""
+    check_place(folder, instead)
+    try:
+        make_folder(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); give {instead}") from error
 
 
 def sync(path: Path) -> None:

@@ -39,10 +39,9 @@ from typing import Any
 
 from stageb.errors import InputError, JournalError
 from stageb.store import commits, disk, versions
-from stageb.store.commits import BEGUN, COMMIT, REMEDY
+from stageb.store.commits import BEGUN, COMMIT, LOCK, REMEDY
 from stageb.store.versions import Version
 
-LOCK = ".lock"
 PARTS = "commit.d"  # the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
@@ -95,23 +94,20 @@ class Journal:
         """
         if run_name in ("", ".", "..") or set(run_name) & set("/\\\0"):
             raise InputError(f"run name {run_name!r}: give one path component, without / or \\")
-        folder, (anew, elsewhere) = Path(root) / run_name, ways_out
+        folder, elsewhere = Path(root) / run_name, ways_out[1]
         shaping = {key: value for key, value in flatten(config).items() if not key.startswith(ignored)}
         with disk.reporting(folder):
-            known = any((folder / file).exists() for file in (LOCK, COMMIT))  # a copy may have left hidden files out
-            if folder.is_dir() and not known and any(folder.iterdir()):
-                raise InputError(f"{folder}: holds files but no run; give {elsewhere}")
+            commits.check_place(folder, elsewhere)
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             lock = -1
             try:
-                disk.make_folder(folder)
+                disk.make_named_folder(folder, commits.ANOTHER)
                 lock = _lock_folder(folder)
                 if fresh:
                     lock = _set_aside(folder, lock)
                 committed = commits.read_commit(folder)
                 if committed["number"]:
-                    remedy = f"give {anew} to set it aside, or {elsewhere}"
-                    commits.check_config(folder, committed["config"], shaping, remedy)
+                    commits.check_config(folder, committed["config"], shaping, commits.way_out(ways_out))
                 commits.cut_back(folder, committed["lengths"], committed["versions"])
             except BaseException:
                 _undo(missing, lock)

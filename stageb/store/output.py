@@ -20,6 +20,7 @@ COMMIT = ".commit.json"
 FIELDS = {"config", "done", "bytes", "state", "finished"}
 ANEW = "give --fresh to set it aside and begin anew"
 ELSEWHERE = "another --output"
+NOT_BEGUN = f"holds something that was not begun here; {ANEW}, or {ELSEWHERE}"
 
 
 class Output:
@@ -66,7 +67,7 @@ class Output:
         content = read_commit(self.path)
         if content is None:
             if os.fstat(self._lock).st_size:
-                raise InputError(f"{self.path}: holds something that was not begun here; {ANEW}, or {ELSEWHERE}")
+                raise InputError(f"{self.path}: {NOT_BEGUN}")
             self._commit()
             return
         commits.check_config(self.path, content["config"], self._config, f"{ANEW}, or {ELSEWHERE}")
@@ -125,11 +126,33 @@ def _commit_path(path: Path) -> Path:
     return path.with_name(path.name + COMMIT)
 
 
-def _lock_file(path: Path) -> int:
-    """The lock on the rows; the file is made where there is none."""
+def check_file(path: Path, config: Mapping[str, Any], fresh: bool) -> Any:
+    """Look whether ``Output`` may take ``path``, as far as ``config`` tells, which need not be all of it. Nothing is made or
+    locked. Returns the state that was committed there last; None where it begins anew.
+
+    Raises ``InputError``; ``JournalError`` where the last commit cannot be read.
+    """
+    _check_place(path)
+    disk.check_place(path.parent, ELSEWHERE)
+    content = None if fresh else read_commit(path)
+    if content is not None:
+        known = {key: value for key, value in content["config"].items() if key in config}
+        commits.check_config(path, known, config, f"{ANEW}, or {ELSEWHERE}")
+        return content["state"]
+    if not fresh and path.exists() and path.stat().st_size:
+        raise InputError(f"{path}: {NOT_BEGUN}")
+    return None
+
+
+def _check_place(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path}: a folder; name a file to write")
-    disk.make_folder(path.parent)
+
+
+def _lock_file(path: Path) -> int:
+    """The lock on the rows; the file is made where there is none."""
+    _check_place(path)
+    disk.make_named_folder(path.parent, ELSEWHERE)
     try:
         lock = disk.hold(path)
     except BlockingIOError:

@@ -2,4 +2,5 @@
 
 from pathlib import Path
 
+NAME = "stageb-tiny"  # what model.model_name_or_path calls it
 CHECKPOINT = Path(__file__).with_name("checkpoint")

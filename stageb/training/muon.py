@@ -1,8 +1,8 @@
 """Muon (Jordan et al. 2024) for many small matrices: those of one shape are made orthogonal together.
 
 A small model has dozens of equal little matrices; ``torch.optim.Muon`` takes them one by one, and launching its kernels then
-costs more than the training step. The numbers are those of ``torch.optim.Muon(adjust_lr_fn="match_rms_adamw")``; on a CPU they
-are rounded less, because the iteration runs in float32 there. Without AMX, CPUs multiply bfloat16 slower than float32, and those
+costs more than the training step. The numbers are those of ``torch.optim.Muon(adjust_lr_fn="match_rms_adamw")``; on a CPU,
+which iterates in float32, they are rounded less: without AMX, CPUs multiply bfloat16 slower than float32, and those
 without AVX-512 take 15 to 20 times as long.
 """
 
@@ -18,7 +18,8 @@ STEPS = 5
 
 
 def orthogonal(stack: torch.Tensor) -> torch.Tensor:
-    """Nearly the closest orthogonal matrix of each of ``stack`` (n, rows, columns), rows <= columns: in bfloat16, on a CPU in float32."""
+    """Nearly the closest orthogonal matrix of each of ``stack`` (n, rows, columns), rows <= columns: in bfloat16, or float32
+    on a CPU."""
     a, b, c = COEFFICIENTS
     x: torch.Tensor = stack.float() if stack.device.type == "cpu" else stack.bfloat16()
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)

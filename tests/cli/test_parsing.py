@@ -24,7 +24,7 @@ TICKETS = ["--tickets", "[my.jsonl]"]
 
 
 class Fit:
-    """Stands where ``stageb.guidance.loop.fit`` will be, and keeps what it was called with."""
+    """Stands where ``stageb.guidance.start.fit`` will be, and keeps what it was called with."""
 
     def __init__(self) -> None:
         self.config = LoopConfig(tickets=["never called"])
@@ -42,9 +42,9 @@ class Fit:
 @pytest.fixture
 def fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fit:
     stand_in = Fit()
-    module = types.ModuleType("stageb.guidance.loop")
+    module = types.ModuleType("stageb.guidance.start")
     module.fit = stand_in  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "stageb.guidance.loop", module)
+    monkeypatch.setitem(sys.modules, "stageb.guidance.start", module)
     monkeypatch.chdir(tmp_path)
     return stand_in
 
@@ -546,6 +546,48 @@ def test_questions_are_answered_without_loading_torch(question: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+REFUSED = {
+    "fit --tickets [none.jsonl]": "none.jsonl: cannot be read",
+    "fit --tickets [bad.csv]": "bad.csv",
+    "fit --tickets [tickets.jsonl] --output.root tickets.jsonl": "tickets.jsonl is no folder; give another folder",
+    "fit --tickets [tickets.jsonl] --output.root . --output.run_name other": "holds files but no run",
+    "fit --tickets [tickets.jsonl] --output.root . --output.run_name old": "holds a run with another config",
+    "predict --guidance none --tickets tickets.jsonl": "there is no such file or folder",
+    "predict --guidance guidance.json --tickets none.jsonl": "none.jsonl: cannot be read",
+    "predict --guidance guidance.json --tickets bad.csv": "bad.csv",
+    "predict --guidance guidance.json --tickets tickets.jsonl --output other/file": "other/file: holds something",
+    "predict --guidance guidance.json --tickets tickets.jsonl --output tickets.jsonl": "it holds the tickets",
+    "evaluate --guidance guidance.json --tickets unlabelled.jsonl": "unlabelled.jsonl:2",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_cannot_be_used_is_refused_without_loading_torch(command: str, tmp_path: Path) -> None:
+    rows = [{"mission": "m", "group_id": str(i), "label": "pass", "per_image": {"image_1": f"seal: {i}"}} for i in range(9)]
+    (tmp_path / "tickets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    del rows[1]["label"]
+    (tmp_path / "unlabelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "guidance.json").write_text(json.dumps({"m": {"step": 1, "experiences": {"G0": "Look."}, "metadata": {}}}))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("x")
+    (tmp_path / "old").mkdir()
+    commit = {"number": 1, "state": {}, "config": {"seed": 5}, "lengths": {}, "versions": {}}
+    (tmp_path / "old" / "commit.json").write_text(json.dumps(commit))
+    code = (
+        "import sys, stageb.__main__\n"
+        f"code = stageb.__main__.main({command.split()!r})\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'loaded {loaded}' if loaded else code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert REFUSED[command] in done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "tickets.jsonl", "unlabelled.jsonl", "bad.csv", "guidance.json", "other", "old",
+    }  # fmt: skip
 
 
 def test_python_m_stageb_and_bin_fit_are_the_same_command(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_a_refused_open_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(InputError, match="run name"):
             Journal.open(tmp_path / "out", name, CONFIG)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(JournalError, match="file stands in the way"):
+    with pytest.raises(InputError, match="file is no folder; give another folder"):
         opened(tmp_path / "file")
 
     def full(*_: object) -> None:
@@ -250,7 +250,7 @@ def test_a_refused_open_leaves_no_folder_behind(tmp_path: Path, monkeypatch: pyt
 def test_a_read_only_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(JournalError, match="make it writable"):
+        with pytest.raises(InputError, match="cannot be made"):
             opened(tmp_path)
     finally:
         tmp_path.chmod(0o700)

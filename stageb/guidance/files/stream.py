@@ -67,6 +67,19 @@ class TicketStream(Generic[Item]):
             raise BadInputError("places in the ticket files", bad)
         return count
 
+    def glance(self, most: int, make_check: Callable[[], Callable[[Item], None]]) -> int:
+        """The number of tickets, counted up to ``most``, before all of them are looked at: a fault among them is one that
+        shows at once, and ``survey``, with a check of its own, then tells of every other."""
+        count, bad = 0, list[BadLine]()
+        check = make_check()
+        try:
+            for file, entry in islice(self._entries(bad), most):
+                check(self.read(file, entry))
+                count += 1
+        except FaultError:
+            return self.survey(make_check())
+        return count if not bad and all(Path(file).exists() for file in self.files) else self.survey(make_check())
+
     def items(self, skip: int = 0) -> Iterator[Item]:
         """The tickets in order, but for the first ``skip``. Raises ``InputError`` where they are no longer as they were."""
         bad: list[BadLine] = []

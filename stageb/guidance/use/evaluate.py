@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
@@ -20,14 +20,14 @@ from stageb.guidance.use import summary
 from stageb.guidance.use.config import EvaluateConfig, list_ticket_files, tickets_per_round
 from stageb.guidance.use.figures import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
-from stageb.guidance.use.judging import JudgingRanks
-from stageb.guidance.use.predict import judge_all
+from stageb.guidance.use.predict import judge_all, look_ahead
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.source import TicketLine, stream_tickets
-from stageb.job import world as worlds
-from stageb.job.world import World
 from stageb.store import disk
 from stageb.store.output import read_rows
+
+if TYPE_CHECKING:
+    from stageb.job.world import World  # torch
 
 ON_SCREEN = 5  # tickets judged wrong
 PREDICTIONS, COMPARED = "predictions.jsonl", "compared.jsonl"
@@ -74,11 +74,15 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     if config.compare is not None:
         guidances[COMPARED] = load_guidance(config.compare, config.prompt, "compare")
 
+    tickets, folder = stream_tickets(config), Path(config.output)
+    missions = set.intersection(*(set(guidance) for guidance in guidances.values()))
+    counts = [look_ahead(config, folder / file, tickets, guidance, missions, fresh) for file, guidance in guidances.items()]
+
+    from stageb.guidance.use.judging import JudgingRanks, launch  # torch
+
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr([fingerprint_guidance(guidance) for guidance in guidances.values()]))
-        tickets = stream_tickets(config)
-        missions = set.intersection(*(set(guidance) for guidance in guidances.values()))
-        judging, folder = JudgingRanks(config, world), Path(config.output)
+        judging = JudgingRanks(config, world)
         for file, guidance in guidances.items():
             rounds = Rounds(folder / file, tickets, tickets_per_round(config))
             judge_all(world, judging, rounds, guidance, missions, fresh)
@@ -88,7 +92,7 @@ def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
                 show(evaluation, list(islice(read_rows(folder / WRONG), ON_SCREEN)), folder)
         return 0
 
-    return worlds.run(config.fabric, on_rank)
+    return launch(config, max(counts), on_rank)
 
 
 def _write_evaluation(

@@ -6,8 +6,10 @@ their guidance, which the model reads once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
+from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance import rollout
 from stageb.guidance.prompts import words_of
@@ -17,10 +19,24 @@ from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.config import UseConfig, tickets_per_round
 from stageb.guidance.use.rows import weigh_verdicts
 from stageb.guidance.use.source import TicketLine, group_by_mission
+from stageb.job import world as worlds
+from stageb.job.devices import spread_over_cores
 from stageb.job.world import Json, World
 
 TicketAnswers = tuple[Answers, float | None]
 """A ticket's answers, and how probable a pass is."""
+
+
+def launch(config: UseConfig, tickets: int, on_rank: Callable[[World], int]) -> int:
+    """Have every rank call ``on_rank``; no more of them than so many ``tickets``, or a round, have groups for."""
+    groups = math.ceil(min(tickets, tickets_per_round(config)) / _group_size(config))
+    return worlds.run(spread_over_cores(config.fabric, groups, rank_bytes(config.model)), on_rank)
+
+
+def _group_size(config: UseConfig) -> int:
+    """Tickets that the model reads together."""
+    size = tickets_per_round(config)
+    return rollout.group_size(size, size, config.sampler.micro_batch_size)
 
 
 class JudgingRanks:
@@ -30,8 +46,7 @@ class JudgingRanks:
         self.config = config
         self._world = world
         self._engine: Engine | None = None
-        size = tickets_per_round(config)
-        self._group_size = rollout.group_size(size, size, config.sampler.micro_batch_size)
+        self._group_size = _group_size(config)
 
     def judge(
         self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance], on_tickets: Callable[[int], None]

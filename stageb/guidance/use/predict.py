@@ -10,28 +10,32 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError
 from stageb.guidance.answers import check_readable
+from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.prompts import words_of
 from stageb.guidance.selection import Rule, rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
 from stageb.guidance.use.config import EvaluateConfig, PredictConfig, UseConfig, list_ticket_files, tickets_per_round
 from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
-from stageb.guidance.use.judging import JudgingRanks, TicketAnswers
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.rows import Counts, add_counts, make_row
 from stageb.guidance.use.source import TicketLine, make_check, stream_tickets
-from stageb.job import world as worlds
-from stageb.job.world import World
 from stageb.store.journal import flatten
-from stageb.store.output import read_commit, read_rows
+from stageb.store.output import check_file, read_commit, read_rows
 
+if TYPE_CHECKING:  # torch
+    from stageb.guidance.use.judging import JudgingRanks, TicketAnswers
+    from stageb.job.world import World
+
+AT_FIRST = 4096  # tickets that are looked at before anything else is done
+DIGEST = "the tickets"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = ("guidance", "compare", "tickets", "output", "max_unreadable", "fabric.", *HOW_ASKED)
 
@@ -74,16 +78,42 @@ def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
 
 def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
     guidance = load_guidance(config.guidance, config.prompt)
+    tickets = stream_tickets(config)
+    count = look_ahead(config, Path(config.output), tickets, guidance, guidance, fresh)
+
+    from stageb.guidance.use.judging import JudgingRanks, launch  # torch
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr(fingerprint_guidance(guidance)))
-        rounds = Rounds(Path(config.output), stream_tickets(config), tickets_per_round(config))
+        rounds = Rounds(Path(config.output), tickets, tickets_per_round(config))
         judge_all(world, JudgingRanks(config, world), rounds, guidance, guidance, fresh)
         if world.is_global_zero and show:
             show(rounds.path, rounds.state["counts"])
         return 0
 
-    return worlds.run(config.fabric, on_rank)
+    return launch(config, count, on_rank)
+
+
+def look_ahead(
+    config: UseConfig,
+    path: Path,
+    tickets: TicketStream[TicketLine],
+    guidance: Mapping[str, Guidance],
+    missions: Collection[str],
+    fresh: bool,
+) -> int:
+    """Refuse what shows at once, before torch is imported, which takes seconds; the number of tickets, as far as it shows.
+
+    ``path`` is the file of rows, ``missions`` are those that tickets may be of. Raises ``InputError``.
+    """
+    if path.exists() and any(path.samefile(file) for file in tickets.files if Path(file).exists()):
+        raise ConfigError("output", str(path), "it holds the tickets; name another file")
+    fingerprint = take_fingerprint(config, guidance, "")
+    del fingerprint[DIGEST]
+    state = check_file(path, fingerprint, fresh)
+    if state is not None:
+        return int(state["tickets"])
+    return tickets.glance(AT_FIRST, lambda: make_check(missions, once=isinstance(config, EvaluateConfig)))
 
 
 def judge_all(
@@ -112,9 +142,7 @@ def _begin(
     fresh: bool,
 ) -> None:
     """Look the tickets over, unless that was done before, and take up where the last commit left off."""
-    path, tickets = rounds.path, rounds.tickets
-    if path.exists() and any(path.samefile(file) for file in tickets.files if Path(file).exists()):
-        raise ConfigError("output", str(path), "it holds the tickets; name another file")
+    tickets = rounds.tickets
 
     def survey() -> dict[str, Any]:
         check = make_check(missions, once=isinstance(config, EvaluateConfig))
@@ -150,5 +178,5 @@ def _commit(
 def take_fingerprint(config: UseConfig, guidance: Mapping[str, Guidance], digest: str) -> dict[str, Any]:
     """What rows depend on, flat: keys, the tickets' bytes, the guidance."""
     plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
-    plain |= {"ticket files": list_ticket_files(config), "the tickets": digest}
+    plain |= {"ticket files": list_ticket_files(config), DIGEST: digest}
     return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(guidance).items()}

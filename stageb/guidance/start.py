@@ -1,0 +1,26 @@
+"""``stageb fit`` of this loop: what a run starts from is read, and refused, before torch is imported: that takes seconds."""
+
+from __future__ import annotations
+
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.files.shape import check_folder
+from stageb.guidance.inputs import read_inputs
+from stageb.runs import log_level
+
+
+def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
+    """Run, or go on with, the run that ``config`` names. Returns the exit code.
+
+    Raises ``InputError`` before anything is started where the input cannot be used.
+    """
+    log_level.at(config.log_level)
+    if config.loggers:
+        from stageb.runs import loggers  # brings Lightning
+
+        loggers.check(config.loggers)
+    inputs = read_inputs(config)
+    check_folder(config, inputs, fresh)
+
+    from stageb.guidance.loop import run  # brings torch
+
+    return run(config, resolved_yaml, fresh, inputs)
