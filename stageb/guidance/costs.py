@@ -27,6 +27,29 @@ def prices_of(gate: GateConfig) -> Prices:
     return {"pass": gate.fn_weight, "fail": gate.fp_weight}
 
 
+def scale_up(confusion: Confusion, scale: Mapping[str, float]) -> Confusion:
+    """The tickets that those counted stand for, each of a label for ``scale`` of them, 1 where it names none."""
+    return {label: {said: scale.get(label, 1.0) * n for said, n in row.items()} for label, row in confusion.items()}
+
+
+def effective_counts(confusion: Confusion, scale: Mapping[str, float]) -> tuple[float, float]:
+    """Right verdicts and tickets of the plain sample whose accuracy would be known as well as that of the tickets which
+    those counted stand for (Kish's effective sample size): label by label the accuracy is that of the tickets counted."""
+    whole = scale_up(confusion, scale)
+    n = sum(sum(row.values()) for row in whole.values())
+    if not n:
+        return 0.0, 0.0
+    right = sum(whole[label][label] for label in LABELS)
+    variance = 0.0
+    for label in LABELS:
+        counted = sum(confusion[label].values())
+        if counted:
+            share = confusion[label][label] / counted
+            variance += (scale.get(label, 1.0) * counted / n) ** 2 * share * (1 - share) / counted
+    size = right / n * (1 - right / n) / variance if variance else sum(sum(row.values()) for row in confusion.values())
+    return right / n * size, size
+
+
 def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
     """Recall and precision by label (None of no ticket), the mean ``cost`` of a ticket, and the same of the constant answer
     of least cost, ``always``."""

@@ -59,7 +59,7 @@ def after_round(mission: MissionState, batch: Round, records: Sequence[Record]) 
     mission = replace(mission, tally=tally, pending=pending)
     if not batch.last:
         return mission
-    choice = Choice(mission.guidance, tally.n, tally.missed)
+    choice = Choice(mission.guidance, tally.n, tally.missed, batch.scale)
     choices = (*mission.choices, choice) if batch.split == "val" else mission.choices
     return replace(mission, judged={**mission.judged, batch.split: (mission.guidance.step, tally)}, choices=choices)
 

@@ -218,7 +218,7 @@ class Run(run.Run):
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
-        figures = tally.row(self.prices)
+        figures = tally.row(self.prices, batch.scale)
         artifacts.write_metrics(self.journal, batch, step, figures)
         self._log(batch, figures, "")
 

@@ -10,7 +10,7 @@ or before the committed place. No list of a whole run is ever made: rounds are d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
@@ -39,6 +39,7 @@ class Round:
     tickets: tuple[int, ...]  # positions in the run's tickets
     last: bool  # whether the split's metrics are complete after this one
     kind: Literal["round", "distill"] = "round"  # distill: for training data
+    scale: Mapping[str, float] = field(default_factory=dict)  # label -> tickets of the split that each one judged stands for
 
     @property
     def learns(self) -> bool:
@@ -73,7 +74,7 @@ class Schedule:
         """Epoch 0: val and test before anything is learnt; all splits in an audit."""
         for mission in self.missions:
             for split in SPLITS if self._config.jump_reflection else SPLITS[1:]:
-                yield from self._rounds(self._span(0, mission, PHASES[split]), self._splits[mission].of(split))
+                yield from self._rounds(self._span(0, mission, PHASES[split]), self._judged(mission, split))
 
     def train(self, epoch: int, mission: str) -> Iterator[Round]:
         """Train tickets to learn from, drawn anew for every epoch."""
@@ -83,7 +84,7 @@ class Schedule:
 
     def val(self, epoch: int, mission: str) -> Iterator[Round]:
         """What chooses among the guidances that epochs end with."""
-        return self._rounds(self._span(epoch, mission, VAL), self._splits[mission].val)
+        return self._rounds(self._span(epoch, mission, VAL), self._judged(mission, "val"))
 
     def after(self, mission: str) -> Iterator[Round]:
         """Test under the final guidance, and what is distilled."""
@@ -143,18 +144,24 @@ class Schedule:
         if phase == DISTILL:
             return _Span(place, named, mission, "train", len(splits.train), "distill")
         split = next(split for split, number in PHASES.items() if number == phase)
-        count = len(splits.of(split))
+        count = len(self._judged(mission, split))
         if phase == TRAIN and epoch:
             most = self._config.runner.tickets_per_epoch
             count = len(splits.studied) if most is None else min(most, len(splits.studied))
         return _Span(place, named, mission, split, count)
+
+    def _judged(self, mission: str, split: Split) -> Sequence[int]:
+        """The tickets of a split that are judged; an audit judges all."""
+        splits = self._splits[mission]
+        return splits.judged if split == "val" and not self._config.jump_reflection else splits.of(split)
 
     def _rounds(self, span: _Span, tickets: Sequence[int]) -> Iterator[Round]:
         starts = range(0, len(tickets), self._size)
         for number, start in enumerate(starts):
             batch, place = tuple(tickets[start : start + self._size]), (*span.place[:3], number)
             last = number == len(starts) - 1
-            yield Round(place, span.epoch, span.mission, span.split, number, batch, last, span.kind)
+            scale = {} if self._config.jump_reflection else self._splits[span.mission].scale.get(span.split, {})
+            yield Round(place, span.epoch, span.mission, span.split, number, batch, last, span.kind, scale)
 
 
 @dataclass(frozen=True, slots=True)

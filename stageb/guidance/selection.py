@@ -78,8 +78,8 @@ def latest_of_the_best(choices: Sequence[Choice], prices: Prices = EQUAL) -> Cho
     several figures overstates, and by one standard error it is no better (Breiman et al., Classification and Regression
     Trees, 1984, section 3.4.3).
     """
-    most = max(prices.values())
-    weights = {label: price / most for label, price in prices.items()}
+    scale = choices[0].scale
+    weights = {label: price / max(prices.values()) * scale.get(label, 1.0) for label, price in prices.items()}
 
     def cost(choice: Choice, power: int = 1) -> float:
         """The mean of the ``power`` of what a ticket costs."""

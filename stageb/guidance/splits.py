@@ -37,8 +37,11 @@ class Splits:
     studied: tuple[int, ...]  # of train, the others, by ticket_key: epochs draw from them
     tested: tuple[int, ...]  # the same, in the order in which every test looks at them
     by_key: Mapping[str, int]  # ticket_key -> position, of train
+    judged: tuple[int, ...]  # of val, by ticket_key, those that are judged: all, unless tickets are drawn by price
     drawn: Mapping[int, float] = field(default_factory=dict)  # position -> chance of being drawn where tickets were drawn by
     #   price, next to that of a ticket of the dearer label; 1 where nothing stands here
+    scale: Mapping[Split, Mapping[str, float]] = field(default_factory=dict)  # label -> tickets of a split for each that is
+    #   judged; 1 where nothing stands here
 
     def of(self, split: Split) -> tuple[int, ...]:
         """The tickets of a split."""
@@ -91,16 +94,28 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
     order, drawn = draw_by_price(order, tickets, config.gating, stream(seed, "drawn by price", mission))
     wanted = min(config.gating.race_size, len(order) // 3)
     apart = _apart([tickets[i] for i in order], wanted)
+    studied = tuple(i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in apart)
+    key = stream(seed, "val drawn by price", mission)
+    judged, _ = draw_by_price(shuffled(by["val"], key), tickets, config.gating, key) if drawn else (by["val"], {})
+    pairs: list[tuple[Split, Sequence[int]]] = [("train", studied), ("val", judged)] if drawn else []
     return Splits(
         train=tuple(by["train"]),
         val=tuple(by["val"]),
         test=tuple(by["test"]),
         raced=tuple(i for i in order if tickets[i].group in apart),
-        studied=tuple(i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in apart),
+        studied=studied,
         tested=tuple(i for i in order if tickets[i].group not in apart),
         by_key={tickets[i].key: i for i in by["train"]},
+        judged=tuple(sorted(judged, key=lambda i: tickets[i].key)),
         drawn=drawn,
+        scale={split: _scale(by[split], some, tickets) for split, some in pairs},
     )
+
+
+def _scale(whole: Sequence[int], some: Sequence[int], tickets: Sequence[Ticket]) -> dict[str, float]:
+    """For how many tickets of the whole each one of some stands, by label."""
+    of, among = (Counter(tickets[i].label for i in positions) for positions in (whole, some))
+    return {label: of[label] / among[label] for label in among}
 
 
 def draw_by_price(

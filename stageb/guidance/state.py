@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
-from stageb.guidance.costs import Prices, measure_classes
+from stageb.guidance.costs import Prices, effective_counts, measure_classes, scale_up
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.prompts import Case
 from stageb.guidance.schedule import NOWHERE, Place
@@ -68,19 +69,21 @@ class Tally:
             "fail": {"pass": self.fp, "fail": self.fails_caught, "none": missed["fail"] - self.fp},
         }
 
-    def row(self, prices: Prices) -> dict[str, Any]:
-        """The figures of ``metrics.jsonl``."""
+    def row(self, prices: Prices, scale: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
+        """The figures of ``metrics.jsonl``. Where each ticket of a label stands for ``scale`` of them, accuracy, costs and
+        what is said by label are of these; counts are of the tickets judged."""
         kept = self.n - self.review
+        right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
         return {
-            "acc": share(self.right, self.n),
-            "acc_interval": interval(self.right, self.n),
+            "acc": share(right, n),
+            "acc_interval": interval(right, n),
             "fp": self.fp,
             "fn": self.fn,
             "unanswered": self.n - self.right - self.fp - self.fn,
             "n": self.n,
-            **measure_classes(self.confusion, prices),
+            **measure_classes(scale_up(self.confusion, scale), prices),
             "without_review": {
-                "acc": share(self.right - self.review_right, kept),
+                "acc": None if scale else share(self.right - self.review_right, kept),  # not counted by label
                 "fp": self.fp - self.review_fp,
                 "fn": self.fn - self.review_fn,
                 "n": kept,
@@ -91,12 +94,12 @@ class Tally:
         }
 
 
-def interval(part: int, whole: int) -> list[float] | None:
+def interval(part: float, whole: float) -> list[float] | None:
     """The 95 % confidence interval of a share, rounded to six places; None of nothing."""
     return [round(end, 6) for end in wilson(part, whole)] if whole else None
 
 
-def share(part: int, whole: int) -> float | None:
+def share(part: float, whole: float) -> float | None:
     """A share rounded to six places; None of nothing."""
     return round(part / whole, 6) if whole else None
 
@@ -129,6 +132,7 @@ class Choice:
     guidance: Guidance
     n: int  # tickets of val
     missed: Mapping[str, int]  # label -> its tickets that were not answered so
+    scale: Mapping[str, float] = field(default_factory=dict)  # as in ``Round``
 
     @property
     def right(self) -> int:
@@ -194,7 +198,9 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
         "seen": {key: [case.right, case.reason] for key, case in mission.seen.items()},
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
-        "choices": [[to_json(choice.guidance), choice.n, dict(choice.missed)] for choice in mission.choices],
+        "choices": [
+            [to_json(choice.guidance), choice.n, dict(choice.missed), dict(choice.scale)] for choice in mission.choices
+        ],
         "failed": list(mission.failed),
         "left": asdict(mission.left),
         **{name: getattr(mission, name) for name in _AS_IT_IS},
@@ -209,7 +215,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
         seen={key: Case(tickets[key], right, reason) for key, (right, reason) in body["seen"].items()},
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
-        choices=tuple(Choice(from_json(plain, "a commit")[name], n, missed) for plain, n, missed in body["choices"]),
+        choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
         failed=tuple((name, fold) for name, fold in body["failed"]),
         left=Budget.of(body["left"]),
         **{field: body[field] for field in _AS_IT_IS},

@@ -28,7 +28,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}"
 
 
-def wilson(successes: int, trials: int) -> tuple[float, float]:
+def wilson(successes: float, trials: float) -> tuple[float, float]:
     """Wilson's 95 % interval for a share; all of it where nothing was tried.
 
     E. B. Wilson 1927, "Probable inference, the law of succession, and statistical inference".

@@ -131,6 +131,17 @@ def test_what_is_drawn_weighs_as_the_whole_does() -> None:
     assert sum(weighed) / len(weighed) == pytest.approx(whole, rel=0.05)
 
 
+def test_val_is_judged_on_all_rare_failures_and_a_sample_that_stands_for_the_others() -> None:
+    config = replace(DEAR, split=SplitConfig())
+    splits = split_tickets(RARE, config)["m"]
+    whole, judged = (Counter(RARE[i].label for i in each) for each in (splits.val, splits.judged))
+    assert whole["fail"] >= judged["fail"] >= 0.8 * whole["fail"]
+    assert judged["pass"] < 0.2 * whole["pass"]
+    assert {label: judged[label] * splits.scale["val"][label] for label in whole} == pytest.approx(whole)
+    assert set(splits.judged) <= set(splits.val)
+    assert split_tickets(RARE, replace(config, gate="none"))["m"].judged == splits.val
+
+
 def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> None:
     both = [*RARE, *(replace(ticket, label="pass") for ticket in RARE if ticket.label == "fail")]
     splits = split_tickets(both, DEAR)["m"]

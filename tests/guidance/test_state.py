@@ -103,7 +103,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
         4,
         True,
         5,
-        (Choice(guidance, 3, {"pass": 1, "fail": 1}),),
+        (Choice(guidance, 3, {"pass": 1, "fail": 1}, {"pass": 9.5}),),
         6,
     )
     assert all(getattr(mission, each.name) != getattr(MissionState(guidance), each.name) for each in fields(mission)[1:])
@@ -169,6 +169,24 @@ def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
             "precision": share(said.count(label), len(said)),
         }
     assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
+
+
+@given(CASES, st.integers(1, 5))
+def test_a_sample_of_one_label_is_scaled_up_to_what_it_stands_for(cases: list[Judged], times: int) -> None:
+    prices = {"pass": 1.0, "fail": 20.0}
+    row = counted(cases).row(prices, {"pass": float(times)})
+    whole = counted([case for case in cases for _ in range(times if case[0] == "pass" else 1)]).row(prices)
+    for name in ("acc", "cost", "classes", "always"):
+        assert row[name] == pytest.approx(whole[name]) if name in ("acc", "cost") else row[name] == whole[name]
+    assert (row["n"], row["fp"], row["fn"]) == tuple(counted(cases).row(prices)[name] for name in ("n", "fp", "fn"))
+
+
+def test_accuracy_of_a_sample_is_known_as_well_as_its_tickets_tell() -> None:
+    """Half of 100 passes stand for 1,000 and are right in 90 of 100 cases; that of all failures counts next to nothing."""
+    cases: list[Judged] = [("pass", "pass" if n % 10 else "fail", False, 1) for n in range(100)]
+    alone, beside = counted(cases), counted([*cases, *([("fail", "fail", False, 1)] * 10)])
+    assert alone.row(EQUAL, {"pass": 10.0})["acc_interval"] == alone.row(EQUAL)["acc_interval"]
+    assert beside.row(EQUAL, {"pass": 10.0})["acc_interval"] == pytest.approx(alone.row(EQUAL)["acc_interval"], abs=0.005)
 
 
 def test_a_share_of_nothing_is_none() -> None:
