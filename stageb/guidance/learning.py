@@ -23,7 +23,7 @@ from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.rules.check import check_proposal
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.splits import SPLIT_SEED, Splits, split_seed
+from stageb.guidance.splits import FURTHER, SPLIT_SEED, Splits, split_seed, weigh_labels
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
@@ -104,6 +104,7 @@ def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionSt
     judge = _judge(mission, tools)
     rolled_out = set(tools.pool.of_fold(number, (tools.splits.by_key[key] for key in seen)))
     wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
+    wanted *= FURTHER if tools.splits.drawn else 1
     others = (i for i in tools.pool.fold(number) if i not in rolled_out)
     further = list(islice(others, max(0, wanted - len(rolled_out))))
     yield from judge.merits([(mission.guidance, further)])
@@ -112,6 +113,8 @@ def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionSt
         seen.get(ticket.key) or Case(ticket, merits[i] > 0.5, None)
         for i, ticket in ((i, tools.tickets[i]) for i in tools.pool.of_fold(number, rolled_out.union(further)))
     )
+    weights = weigh_labels(tools.splits, config.gating)
+    judged = tuple(replace(case, weight=weights[case.ticket.label]) for case in judged)
     mission = replace(mission, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
     return mission, Bundle(number, key, judged, judge.judged, judge.tokens)
 

@@ -205,6 +205,7 @@ class Case:
     ticket: Ticket  # the ticket, its label included
     right: bool  # judged rightly, and with agreement
     reason: str | None  # the reason that was given; empty where no answer could be used, None where none was asked for
+    weight: float = 1.0  # what judging it wrong costs, as tickets were drawn; 1 for the dearer label
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ Of train, some groups are set apart: edits are raced on them, and reflection nev
 Where the dearer error is of the rarer label, as with one failure in thirty and a missed one at the price of twenty false
 alarms, most tickets would cost a verdict and tell next to nothing. So learning draws groups by what it costs to judge them
 wrong (``draw_by_price``): all of the rare ones, and a sample of the others, each of which speaks for those left out.
+Verdicts for the gate are cheap: it races and tests on ``FURTHER`` times as many of the others as epochs roll out.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
+from stageb.guidance.costs import prices_of
 from stageb.guidance.gate.pool import whole_groups
 from stageb.guidance.types import Split, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+FURTHER = 4  # times as many of the cheaper label as price alone asks for: false alarms are proven by many small losses
 MOST_DEAR = 0.5  # of the groups drawn by price: beyond it, the price speaks for those of the dearer label alone
 SPLIT_SEED = "split_seed"  # in a rule's metadata: what named the split that it was learnt by
 
@@ -34,7 +37,8 @@ class Splits:
     val: tuple[int, ...]
     test: tuple[int, ...]
     raced: tuple[int, ...]  # of train, those on which edits are raced, in an order of their own
-    studied: tuple[int, ...]  # of train, the others, by ticket_key: epochs draw from them
+    studied: tuple[int, ...]  # of train, the others, by ticket_key: epochs draw from them; where tickets are drawn by price,
+    #   one in ``FURTHER`` of the cheaper label
     tested: tuple[int, ...]  # the same, in the order in which every test looks at them
     by_key: Mapping[str, int]  # ticket_key -> position, of train
     judged: tuple[int, ...]  # of val, by ticket_key, those that are judged: all, unless tickets are drawn by price
@@ -92,24 +96,34 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
     seed = split_seed(config)
     order = shuffled(by["train"], stream(seed, "gate", mission))
     order, drawn = draw_by_price(order, tickets, config.gating, stream(seed, "drawn by price", mission))
-    wanted = min(config.gating.race_size, len(order) // 3)
+    wanted = min(config.gating.race_size * (FURTHER if drawn else 1), len(order) // 3)
     apart = _apart([tickets[i] for i in order], wanted)
-    studied = tuple(i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in apart)
+    studied = [i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in apart]
+    if drawn:
+        key = stream(seed, "studied", mission)
+        studied = [i for i in studied if i not in drawn or uniform(stream(key, tickets[i].group), 0) * FURTHER < 1]
     key = stream(seed, "val drawn by price", mission)
-    judged, _ = draw_by_price(shuffled(by["val"], key), tickets, config.gating, key) if drawn else (by["val"], {})
+    judged, _ = draw_by_price(shuffled(by["val"], key), tickets, config.gating, key, 1) if drawn else (by["val"], {})
     pairs: list[tuple[Split, Sequence[int]]] = [("train", studied), ("val", judged)] if drawn else []
     return Splits(
         train=tuple(by["train"]),
         val=tuple(by["val"]),
         test=tuple(by["test"]),
         raced=tuple(i for i in order if tickets[i].group in apart),
-        studied=studied,
+        studied=tuple(studied),
         tested=tuple(i for i in order if tickets[i].group not in apart),
         by_key={tickets[i].key: i for i in by["train"]},
         judged=tuple(sorted(judged, key=lambda i: tickets[i].key)),
         drawn=drawn,
         scale={split: _scale(by[split], some, tickets) for split, some in pairs},
     )
+
+
+def weigh_labels(splits: Splits, gate: GateConfig) -> dict[str, float]:
+    """What judging one of a label's tickets wrong costs, as they were drawn: 1 for the dearer label."""
+    prices = prices_of(gate)
+    most, chance = max(prices.values()), min(splits.drawn.values(), default=1.0)
+    return {label: 1.0 if price == most else min(1.0, price / most / chance) for label, price in prices.items()}
 
 
 def _scale(whole: Sequence[int], some: Sequence[int], tickets: Sequence[Ticket]) -> dict[str, float]:
@@ -119,23 +133,23 @@ def _scale(whole: Sequence[int], some: Sequence[int], tickets: Sequence[Ticket])
 
 
 def draw_by_price(
-    order: Sequence[int], tickets: Sequence[Ticket], gate: GateConfig, key: int
+    order: Sequence[int], tickets: Sequence[Ticket], gate: GateConfig, key: int, further: int = FURTHER
 ) -> tuple[list[int], dict[int, float]]:
     """Those of ``order`` that learning looks at, whole groups, and with which chance each was drawn next to one of the
     dearer label, where that is below 1. All of them, as they stand, unless the dearer label is the rarer one.
 
     Whether the next group is one of the dearer label is drawn with the share that these have of the price of judging all
-    groups wrong, ``MOST_DEAR`` at most; it ends where no such group is left. So groups come independently of each other, as
-    the gate's tests have it, and a gain that is weighed by price and divided by the chance of being drawn is, but for a
-    factor, the mean over all groups (Horvitz & Thompson, JASA 1952).
+    groups wrong, were the others ``further`` times as dear, ``MOST_DEAR`` at most; it ends where none is left. So groups
+    come independently of each other, as the gate's tests have it, and a gain that is weighed by price and divided by the
+    chance of being drawn is, but for a factor, the mean over all groups (Horvitz & Thompson, JASA 1952).
     """
-    prices = {"fail": gate.fp_weight, "pass": gate.fn_weight}
+    prices = prices_of(gate)
     dearer = max(prices, key=lambda label: prices[label])
     groups = whole_groups(order, tickets)
     dear = [group for group in groups if any(tickets[i].label == dearer for i in group)]
     cheap = [group for group in groups if all(tickets[i].label != dearer for i in group)]
     worth = max(prices.values()) * len(dear)
-    share = min(worth / (worth + min(prices.values()) * len(cheap)), MOST_DEAR) if dear else 0.0
+    share = min(worth / (worth + further * min(prices.values()) * len(cheap)), MOST_DEAR) if dear else 0.0
     if len(dear) >= share * len(groups):
         return list(order), {}
     sides = {True: iter(dear), False: iter(cheap)}

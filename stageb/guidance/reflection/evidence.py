@@ -5,10 +5,11 @@ the counting is done here: for every condition that tickets suggest (``condition
 together, in how many of the wrong tickets it holds, and in how many of the rightly judged ones that must not break.
 
 The measure is the one by which a rule stands or falls: of the tickets that it speaks of, is the share of wrong ones larger
-than ``PURE``, and than it is by chance? With ``a`` wrong among ``n`` tickets, n * KL(a / n || share) is the exponent of
-Chernoff's bound on the chance of so many (Hoeffding 1963, theorem 1): an exact test in all but its last digit. As the best
-of many is taken, a condition costs the log of how many of its kind there are (Bonferroni), one of the rarer kinds a little
-more (``ODDS``). So conditions are joined only where together they tell more than each, and more than they could by luck.
+than ``PURE`` (at unequal prices, than what makes a rule worth its price), and than it is by chance? With ``a`` wrong among
+``n`` tickets, n * KL(a / n || share) is the exponent of Chernoff's bound on the chance of so many (Hoeffding 1963, theorem
+1): an exact test in all but its last digit. As the best of many is taken, a condition costs the log of how many of its kind
+there are (Bonferroni), one of the rarer kinds a little more (``ODDS``). So conditions are joined only where together they
+tell more than each, and more than they could by luck.
 """
 
 from __future__ import annotations
@@ -65,11 +66,12 @@ NOTHING = Evidence(0, 0, ())
 _Joined = tuple[Condition, ...]
 
 
-def find_evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int) -> Evidence:
-    """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where fewer say anything."""
+def find_evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int, pure: float = PURE) -> Evidence:
+    """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where fewer say anything: of
+    those tickets for which one holds, a share of wrong ones above ``pure``."""
     if not most or not wrong:
         return NOTHING
-    sides = _Sides(len(wrong), len(right))
+    sides = _Sides(len(wrong), len(right), pure)
     told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)]), sides)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
@@ -86,9 +88,9 @@ def find_evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int) -
 class _Sides:
     """How much a mask tells; the first bits are the wrong tickets."""
 
-    def __init__(self, wrong: int, right: int) -> None:
+    def __init__(self, wrong: int, right: int, pure: float) -> None:
         self._wrong = (1 << wrong) - 1
-        self._share = max(PURE, wrong / (wrong + right)) if right else PURE
+        self._share = max(pure, wrong / (wrong + right)) if right else pure
         self.ratio = wrong / right if right else 0.0  # of a right ticket's weight to a wrong one's, where all say the same
 
     def counts(self, mask: int) -> tuple[int, int]:

@@ -8,9 +8,11 @@ asked to mend it.
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
 from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.config import ReflectionConfig
@@ -84,7 +86,9 @@ def fit_cases(
     @cache
     def count(kind: Kind) -> Evidence:
         errors, contrast = of_kind(judged, kind, guidance)
-        return find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], config.evidence)
+        won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
+        pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
+        return find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], config.evidence, pure)
 
     most = config.max_cases
     while True:
@@ -111,15 +115,16 @@ def requests(
 def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[Kind, list[Case]]:
     """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
 
-    The label is drawn with the share that it has of the errors; half of the answers that meet an error of a rule look at
-    that rule's alone. Half of the cases are errors; the others are rightly judged tickets of the opposite label, which a
-    careless rule would turn; where these are too few, further errors take their places. The stream ``key`` decides every
-    draw; none is made twice. No kind and no case where nothing is wrong.
+    The label is drawn with the share that it has of the errors, weighed; half of the answers that meet an error of a rule
+    look at that rule's alone. Half of the cases are errors; the others are rightly judged tickets of the opposite label,
+    which a careless rule would turn; where these are too few, further errors take their places. The stream ``key`` decides
+    every draw; none is made twice. No kind and no case where nothing is wrong.
     """
     wrong = [case for case in judged if not case.right]
     if not wrong:
         return ("pass", ""), []
-    drawn = wrong[int(uniform(stream(key, "kind"), 0) * len(wrong))]
+    ends = list(accumulate(case.weight for case in wrong))
+    drawn = wrong[min(bisect(ends, uniform(stream(key, "kind"), 0) * ends[-1]), len(wrong) - 1)]
     kind: Kind = (drawn.ticket.label, deciding_rule(drawn, guidance))
     errors, contrast = of_kind(judged, kind, guidance)
     if len(errors) < FEWEST_TO_MEND or uniform(stream(key, "mend"), 0) >= MENDING:
