@@ -15,17 +15,15 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
+from stageb.guidance.cautions import warn_of_few, warn_of_labels
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.budget import budget_per_mission
-from stageb.guidance.gate.decide import STRONG
-from stageb.guidance.gate.exact import smallest_gain
-from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.schedule import NOWHERE, Round, Schedule
-from stageb.guidance.splits import describe_labels
+from stageb.guidance.splits import SPLITS, describe_labels
 from stageb.guidance.state import State, Tally
-from stageb.guidance.types import FOLDS, Guidance
+from stageb.guidance.types import Guidance
 from stageb.runs.figures import clock
 from stageb.runs.progress import console
 
@@ -117,6 +115,8 @@ class Progress:
             self._says("info", forecast)
             for name, splits in inputs.splits.items():
                 self._says("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
+                for line in warn_of_labels([inputs.tickets[i] for split in SPLITS for i in splits.of(split)], self._config):
+                    self._says("warning", f"{name}: {line}")
             for line in warnings:
                 self._says("warning", line)
 
@@ -143,16 +143,7 @@ class Progress:
         elif cost.judged:
             lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
             lines[0] += "; what every accepted edit calls for comes on top"
-            for name, splits in inputs.splits.items():
-                level = next_level(max(inputs.budget[name].edits), STRONG)
-                train, groups = len(splits.train), len({inputs.tickets[i].group for i in splits.tested})
-                pool = min(config.gating.pool_size, groups * (FOLDS - 1) // FOLDS)
-                needed = smallest_gain(level, pool)
-                if needed > 0.25:
-                    lines.append(
-                        f"{name}: {train} train tickets leave {pool} groups to test an edit on, and it would have to win "
-                        f"more than {min(needed, 1):.0%} of them. Give more tickets"
-                    )
+            lines += warn_of_few(inputs, config)
         return lines
 
     def show_answered(self, tickets: int) -> None:

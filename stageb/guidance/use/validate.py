@@ -18,6 +18,7 @@ from stageb.engines.config import HOW_ASKED
 from stageb.engines.outline import Outline, outline
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
+from stageb.guidance.cautions import list_cautions
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.groups import repeats
@@ -158,6 +159,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
         most = config.model.image_pixels
         notices.append(f"prompts are measured without their images: a token for some 1,024 pixels, {most:,} each at most")
     notices += map(str, repeats(inputs.tickets))
+    notices += list_cautions(inputs, config)
     if inputs.set_aside:
         notices.append(f"{len(inputs.set_aside):,} unusable ticket lines would be set aside")
     if aside:

@@ -1,0 +1,118 @@
+"""What a person should know of tickets before learning from them: what cannot work, and what would only seem to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.costs import EQUAL, LABELS, prices_of
+from stageb.guidance.gate.decide import STRONG
+from stageb.guidance.gate.exact import smallest_gain
+from stageb.guidance.gate.sequential import next_level
+from stageb.guidance.inputs import Inputs
+from stageb.guidance.reflection.conditions import parse_number, reading
+from stageb.guidance.splits import SPLITS
+from stageb.guidance.types import FOLDS, Ticket
+
+RARE = 0.1  # share of the rarer label below which accuracy hides it
+HARD = 0.25  # share of the tickets to win beyond which a proof is unlikely
+GAIN = 0.1  # share of tickets that an edit mends, for which it is said how many a proof takes
+FEWEST = 5  # tickets of the rarer label from which on one field that tells the label is no accident
+REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
+EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
+FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
+SHOWN = 5  # names of fields, at most
+
+
+def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
+    """What there is to say of each mission's tickets."""
+    for mission in inputs.splits:
+        own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
+        yield from (f"{mission}: {line}" for line in (*warn_of_labels(own, config), *warn_of_fields(own)))
+    yield from warn_of_few(inputs, config)
+
+
+def warn_of_labels(tickets: Sequence[Ticket], config: LoopConfig) -> Iterator[str]:
+    """One label alone, and one so rare that accuracy hides it while prices are equal."""
+    count = Counter(ticket.label for ticket in tickets)
+    rare = min(LABELS, key=lambda label: count[label])
+    common = next(label for label in LABELS if label != rare)
+    if not count[rare]:
+        yield f"all {len(tickets):,} tickets are labelled {common}: nothing can be learnt, give tickets labelled {rare} too"
+    elif count[rare] / len(tickets) < RARE and prices_of(config.gating) == EQUAL:
+        worth = "fp_weight" if rare == "fail" else "fn_weight"
+        yield (
+            f"{count[rare]:,} of {len(tickets):,} tickets are labelled {rare}, so always {common} would score "
+            f"{count[common] / len(tickets):.1%}; if a missed one costs more than a false alarm, say so: --gate.{worth} 20"
+        )
+
+
+def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Fields that give the label away, and fields that nearly no ticket has."""
+    columns: dict[str, dict[int, str]] = {}
+    forms = 0
+    for position, ticket in enumerate(tickets):
+        read = reading(ticket)
+        forms += not read.words
+        for name, value in read.pairs.items():
+            columns.setdefault(name, {})[position] = value
+    count = Counter(ticket.label for ticket in tickets)
+    if min(count[label] for label in LABELS) >= FEWEST:
+        telling = [name for name, column in columns.items() if _tells_label(column, tickets)]
+        for name in telling[:SHOWN]:
+            yield (
+                f"{name!r} alone tells the label of every ticket: if it is written down after the verdict, leave it out "
+                "(columns.texts names the columns to read)"
+            )
+    if forms >= FORMS * len(tickets):
+        empty = [name for name, column in columns.items() if len(column) < EMPTY * len(tickets)]
+        if empty:
+            more = f" and {len(empty) - SHOWN} more" if len(empty) > SHOWN else ""
+            yield f"nearly always empty: {', '.join(map(repr, empty[:SHOWN]))}{more}; a rule on them speaks of few tickets"
+
+
+def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
+    """For each mission that has too few tickets for a likely proof, how many there are, and how many it would take."""
+    if not config.has_gate or config.gating.choose or config.jump_reflection:
+        return
+    for name, splits in inputs.splits.items():
+        level = next_level(max(inputs.budget[name].edits), STRONG)
+        whole = len(splits.train) + len(splits.val) + len(splits.test)
+        if splits.drawn:  # then those of the dearer label are what a proof lacks
+            dear = max(LABELS, key=lambda label: prices_of(config.gating)[label])
+            whole = sum(inputs.tickets[i].label == dear for split in SPLITS for i in splits.of(split))
+            tested = sum(inputs.tickets[i].label == dear for i in splits.tested)
+            what = f"labelled {dear}"
+        else:
+            tested, what = len({inputs.tickets[i].group for i in splits.tested}), "groups"
+        pool = min(config.gating.pool_size, tested * (FOLDS - 1) // FOLDS)
+        needed = smallest_gain(level, pool)
+        if needed > HARD:
+            wins = ceil(needed * pool) if pool and level else 0
+            enough = ceil(whole * wins / GAIN / pool / 10) * 10 if wins else 0
+            more = f"; to prove one that wins {GAIN:.0%} takes some {enough:,} in all" if enough else ""
+            yield (
+                f"{name}: {len(splits.train):,} train tickets leave {pool:,} {what} to test an edit on, and it would have "
+                f"to win more than {min(needed, 1):.0%} of them{more}. Give more tickets"
+            )
+
+
+def _tells_label(column: Mapping[int, str], tickets: Sequence[Ticket]) -> bool:
+    """Whether every value of a field goes with one label, by itself or beyond a limit."""
+    if len(column) < len(tickets):
+        return False
+    labels: dict[str, set[str]] = {}
+    for position, value in column.items():
+        labels.setdefault(value, set()).add(tickets[position].label)
+    if all(len(each) == 1 for each in labels.values()) and REPEATS * len(labels) <= len(tickets):
+        return True
+    numbers: dict[str, list[float]] = {label: [] for label in LABELS}
+    for position, value in column.items():
+        number = parse_number(value)
+        if number is None:
+            return False
+        numbers[tickets[position].label].append(number)
+    one, other = numbers.values()
+    return max(one) < min(other) or max(other) < min(one)

@@ -1,0 +1,82 @@
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stageb.guidance.cautions import list_cautions, warn_of_fields, warn_of_labels
+from stageb.guidance.config import GateConfig, LoopConfig
+from stageb.guidance.inputs import read_inputs
+from stageb.guidance.types import Ticket, Verdict
+
+CONFIG = LoopConfig(tickets=["t.jsonl"])
+
+
+def made(count: int, fails: Callable[[int], bool], says: Callable[[int], str]) -> list[Ticket]:
+    labels: dict[bool, Verdict] = {True: "fail", False: "pass"}
+    return [Ticket("m", f"g-{n}", labels[fails(n)], (("image_1", says(n)),)) for n in range(count)]
+
+
+def cautions(tickets: Sequence[Ticket], folder: Path, config: LoopConfig = CONFIG) -> list[str]:
+    path = folder / "tickets.jsonl"
+    rows = (
+        {"mission": t.mission, "group_id": t.group_id, "label": t.label, "per_image": dict(t.per_image)} for t in tickets
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    config = replace(config, tickets=[str(path)])
+    return list(list_cautions(read_inputs(config), config))
+
+
+def test_one_label_alone_teaches_nothing() -> None:
+    (line,) = warn_of_labels(made(40, lambda n: False, lambda n: f"size: {n}"), CONFIG)
+    assert line.startswith("all 40 tickets are labelled pass")
+
+
+def test_rare_failures_at_equal_prices_are_told_with_what_always_passing_would_score() -> None:
+    rare = made(100, lambda n: n < 4, lambda n: f"size: {n}")
+    (line,) = warn_of_labels(rare, CONFIG)
+    assert "4 of 100" in line
+    assert "96.0%" in line
+    assert "--gate.fp_weight 20" in line
+    assert not list(warn_of_labels(rare, replace(CONFIG, gate=GateConfig(fp_weight=20))))
+    assert not list(warn_of_labels(made(100, lambda n: n < 20, lambda n: f"size: {n}"), CONFIG))
+
+
+@pytest.mark.parametrize(
+    ("says", "tells"),
+    [
+        (lambda n: f"state: {'broken' if n % 4 == 0 else 'whole'}; size: {n}", "state"),
+        (lambda n: f"repair: {n + 100 if n % 4 == 0 else 0}; size: {n % 7}", "repair"),
+        (lambda n: f"state: {'broken' if n % 4 == 0 or n == 3 else 'whole'}; size: {n}", None),
+        (lambda n: f"name: part {n}; size: {n % 7}", None),  # different everywhere: it tells nothing of others
+    ],
+)
+def test_a_field_that_gives_the_label_away_is_named(says: Callable[[int], str], tells: str | None) -> None:
+    found = list(warn_of_fields(made(80, lambda n: n % 4 == 0, says)))
+    assert [line.split("'")[1] for line in found] == ([tells] if tells else [])
+
+
+def test_fields_that_are_nearly_always_empty_are_named_in_forms_alone() -> None:
+    def says(n: int) -> str:
+        return f"size: {n % 7}; remark: old" if n < 3 else f"size: {n % 7}"
+
+    (line,) = warn_of_fields(made(100, lambda n: n % 2 == 0, says))
+    assert line.startswith("nearly always empty: 'remark'")
+    assert not list(warn_of_fields(made(100, lambda n: n % 2 == 0, lambda n: f"worn on one side. {says(n)}")))
+
+
+def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) -> None:
+    few = made(40, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
+    (line,) = cautions(few, tmp_path)
+    assert "train tickets leave" in line
+    assert "in all. Give more tickets" in line
+    many = made(900, lambda n: n % 2 == 0, lambda n: f"size: {n}; colour: {n % 5}")
+    assert not cautions(many, tmp_path)
+
+
+def test_where_failures_are_dear_and_rare_they_are_what_a_proof_lacks(tmp_path: Path) -> None:
+    config = replace(CONFIG, gate=GateConfig(fp_weight=20))
+    rare = made(1000, lambda n: n % 40 == 0, lambda n: f"size: {n}; colour: {n % 7}")
+    (line,) = cautions(rare, tmp_path, config)
+    assert "labelled fail to test an edit on" in line
