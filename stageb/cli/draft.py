@@ -171,7 +171,9 @@ class Draft:
         if isinstance(value, Option):
             return self._option(value.text, annotation, path, before)
         if isinstance(value, list) and (item := inner_of(annotation, list)):
-            return [self._take(each, item, (*path, place)) for place, each in enumerate(value)]
+            # A list of texts may say 0 or 1.5: so YAML and Python write what stands in a table's cells.
+            texts = [str(each) if item is str and type(each) in (int, float) else each for each in value]
+            return [self._take(each, item, (*path, place)) for place, each in enumerate(texts)]
         if isinstance(value, dict) and (section := section_of(annotation)):
             return self._section(value, section, path, before)
         if isinstance(value, dict) and (item := inner_of(annotation, dict)):
@@ -202,6 +204,11 @@ class Draft:
         """Say that a key does not exist, and which existing one is nearest by its whole name or by its last part."""
         key = _dotted(path)
         last = key.rpartition(".")[2]
+        above = next((name for name, kind in dotted(self.kind) if key.startswith(f"{name}.") and not section_of(kind)), "")
+        if above and section_of(inner_of(dict(dotted(self.kind))[above], list)) and self._source is OPTIONS:
+            inside = key.removeprefix(f"{above}.")
+            self._refuse(path, f"there is no key {key}", f'{above} is a list: --{above} "[{{{inside}: VALUE}}]"')
+            return
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
         near = near or [other for other in known if other.rpartition(".")[2] == last][:2]
         near = near or difflib.get_close_matches(key, known, n=1, cutoff=0.5)

@@ -16,7 +16,7 @@ import yaml
 
 from stageb import __version__
 from stageb.__main__ import main
-from stageb.cli import registry
+from stageb.cli import parsing, registry
 from stageb.errors import EngineError
 from stageb.guidance.config import BudgetConfig, ColumnsConfig, GateConfig, LoopConfig
 
@@ -601,3 +601,17 @@ def test_python_m_stageb_and_bin_fit_are_the_same_command(tmp_path: Path) -> Non
     assert run("-m", "stageb", "fit", "--seed", "x") == run(by_file, "--seed", "x")
     assert run(by_file, "--seed", "x")[0] == 2
     assert run(by_file, "--help")[0] == 0
+
+
+def test_numbers_may_stand_in_a_list_of_texts(fit: Fit) -> None:
+    Path("c.yaml").write_text("columns: {passes: [0], fails: [1, 2.5]}\n")
+    assert main(["fit", *TICKETS, "--config", "c.yaml"]) == 0
+    assert (fit.config.columns.passes, fit.config.columns.fails) == (["0"], ["1", "2.5"])
+    assert parsing.from_keywords(
+        "fit", registry.LOOPS["guidance"], {"tickets": ["a"], "columns": {"passes": [0]}}
+    ).columns.passes == ["0"]
+
+
+def test_a_key_within_a_list_is_told_how_the_list_is_given(fit: Fit, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", *TICKETS, "--sampler.grid.temperature", "0.5"]) == 2
+    assert 'sampler.grid is a list: --sampler.grid "[{temperature: VALUE}]"' in capsys.readouterr().err

@@ -13,6 +13,7 @@ space around a line, and empty lines, do not count.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import Any
 
@@ -20,6 +21,8 @@ from stageb.errors import BadInputError, BadLine
 from stageb.guidance.types import HEADLINE_KEY
 
 _NUMBERED = re.compile(r"G([0-9]{1,9})\.(.*)")
+_NEARLY_NUMBERED = re.compile(r"[Gg]([0-9]+|[nxNX]?)(?=[\s:.)])\S?")
+VERDICTS = ("fail", "pass", "fails", "passes", "failed", "passed")
 _HEADING = re.compile(r"\[(.*\S.*)\]")
 
 
@@ -45,6 +48,8 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
         elif not content:
             bad.append(BadLine(path, at, "a rule of no mission", "write [the mission] on a line above it"))
         else:
+            if fault := _slip(line):
+                bad.append(BadLine(path, at, *fault))
             numbered = _NUMBERED.fullmatch(line)
             number = int(numbered[1]) if numbered else last + 1
             place = (mission, "experiences", f"G{numbered[1] if numbered else number}")
@@ -57,6 +62,21 @@ def parse(text: str, path: str, headline: str) -> tuple[dict[str, Any], dict[tup
     if bad:
         raise BadInputError("places in the guidance", bad)
     return content, lines
+
+
+def _slip(line: str) -> tuple[str, str] | None:
+    """What is wrong with a line that begins like a number or a verdict and is neither, and the remedy. A rule may have any
+    words, so such a line would be taken for one, number and all."""
+    words = line.split()
+    if _NUMBERED.fullmatch(line) is None and (number := _NEARLY_NUMBERED.match(line)):
+        return f"{number[0]!r} is no number", "write a number and a dot, as in G3. Fail if ..., or leave it out"
+    if _NUMBERED.fullmatch(line):
+        words = words[1:] or [line.partition(".")[2]]
+    first, second = [*words, "", ""][:2]
+    if second not in ("if", "unless", "when") or first.casefold() in VERDICTS:
+        return None
+    near = difflib.get_close_matches(first.casefold(), VERDICTS[:2], n=1, cutoff=0.7)
+    return (f"{first!r} is no verdict", f"did you mean {near[0].capitalize()}?") if near else None
 
 
 def _parse_heading(line: str) -> str:

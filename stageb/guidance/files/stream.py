@@ -32,6 +32,8 @@ class TicketStream(Generic[Item]):
     """Of a file's name and one of its entries. Raises ``FaultError``."""
     columns: ColumnsConfig = _BY_COLUMN_NAMES
     """Where a table's cells belong."""
+    labelled: bool = True
+    """Whether a table needs the column that was named for labels."""
 
     def digest(self) -> str:
         """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""
@@ -95,7 +97,7 @@ class TicketStream(Generic[Item]):
         """What stands in the files; what is wrong with one as a whole goes to ``bad``."""
         for file in self.files:
             try:
-                for entry in read_entries(file, self.columns):
+                for entry in read_entries(file, self.columns, self.labelled):
                     yield file, entry
             except FaultError as fault:
                 bad.append(BadLine(file, fault.line, fault.what, fault.remedy))

@@ -36,8 +36,9 @@ class Table:
     file is no table from some line on.
     """
 
-    def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str) -> None:
-        self._columns = columns
+    def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str, labelled: bool) -> None:
+        """``labelled``: whether the column that was named for labels has to be there."""
+        self._columns, self._labelled = columns, labelled
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
         texts = self._decode(lines)
         first = next(texts, "")
@@ -93,13 +94,13 @@ class Table:
                 raise FaultError(what, "save the file as UTF-8 (in a spreadsheet: CSV UTF-8)", number) from None
 
     def _find_named_columns(self, line: int) -> dict[str, int]:
-        """Where mission, group_id and label stand. A label need not, unless its column was named."""
+        """Where mission, group_id and label stand. A label need not, unless it is needed and its column was named."""
         columns, header = self._columns, self._header
         twice = sorted({name for name in header if name and header.count(name) > 1})
         if twice:
             raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
-        if columns.label in header or columns.label != ColumnsConfig.label:
+        if columns.label in header or (self._labelled and columns.label != ColumnsConfig.label):
             wanted["label"] = columns.label
         found = {name: column for name, column in wanted.items() if column is not None}
         ways = {

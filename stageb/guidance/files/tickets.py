@@ -88,13 +88,13 @@ def read_tickets(
     return join_equal(tickets), bad
 
 
-def read_entries(path: str, columns: ColumnsConfig) -> Iterator[Entry]:
+def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
     if not path.lower().endswith(SUFFIXES):
         for number, raw in filled_lines(path, KIND):
             yield Entry(number, raw, partial(_parse_json, raw))
         return
-    table = Table(lines(path, KIND), columns, path)
+    table = Table(lines(path, KIND), columns, path, labelled)
     empty = True
     for row in table.rows():
         empty = False
@@ -139,7 +139,10 @@ def _make_ticket(row: dict[str, Any], labelled: bool) -> Ticket:
     """The ticket that a row of JSON, or of a table, says. One without a label has the label ``UNKNOWN``."""
     for name in _FIELDS:
         if name not in row and (labelled or name != "label"):
-            raise FaultError(f"no {name}", f"give every ticket {', '.join(_FIELDS)}")
+            if name == "per_image" and "images" in row:
+                raise FaultError("images, but no per_image", "stageb summarize writes what each image shows")
+            needed = [field for field in _FIELDS if labelled or field != "label"]
+            raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if label not in ("pass", "fail") and (labelled or label is not None):
         raise FaultError(f"label {short(label)}", 'write "pass" or "fail"')

@@ -31,7 +31,7 @@ def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
         ticket = attach_images(entry.ticket(labelled), file, config.sampler.use_images)
         return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN), ticket.label or None)
 
-    return TicketStream(list_ticket_files(config), read, config.columns)
+    return TicketStream(list_ticket_files(config), read, config.columns, labelled)
 
 
 def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], None]:

@@ -255,3 +255,10 @@ def test_digests_tell_tickets_apart() -> None:
     ]
     assert len({fingerprint(tickets) for tickets in others}) == len(others)
     assert fingerprint([replace(ticket, extra={"x": 1})]) == fingerprint([ticket])
+
+
+def test_a_line_with_images_alone_is_told_who_writes_their_summaries(tmp_path: Path) -> None:
+    path = tmp_path / "pictures.jsonl"
+    path.write_text(json.dumps({"mission": "m", "group_id": "1", "label": "pass", "images": ["a.png"]}) + "\n")
+    with pytest.raises(BadInputError, match="images, but no per_image; stageb summarize writes what each image shows"):
+        read_tickets([str(path)], "error")
