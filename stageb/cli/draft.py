@@ -204,10 +204,12 @@ class Draft:
         """Say that a key does not exist, and which existing one is nearest by its whole name or by its last part."""
         key = _dotted(path)
         last = key.rpartition(".")[2]
-        above = next((name for name, kind in dotted(self.kind) if key.startswith(f"{name}.") and not section_of(kind)), "")
-        if above and section_of(inner_of(dict(dotted(self.kind))[above], list)) and self._source is OPTIONS:
-            inside = key.removeprefix(f"{above}.")
-            self._refuse(path, f"there is no key {key}", f'{above} is a list: --{above} "[{{{inside}: VALUE}}]"')
+        annotations = dict(dotted(self.kind))
+        above, _, inner = key.rpartition(".")
+        item = section_of(inner_of(annotations.get(above), list))
+        if item and len(path) == 1:  # an option, which a list's keys are not
+            names = [*difflib.get_close_matches(inner, get_type_hints(item), n=1, cutoff=0.5), inner]
+            self._refuse(path, f"there is no key {key}", f'{above} is a list: --{above} "[{{{names[0]}: VALUE}}]"')
             return
         near = difflib.get_close_matches(key, known, n=1, cutoff=0.7)
         near = near or [other for other in known if other.rpartition(".")[2] == last][:2]
