@@ -23,7 +23,7 @@ from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.rules.check import check_proposal
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.splits import FURTHER, SPLIT_SEED, Splits, split_seed, weigh_labels
+from stageb.guidance.splits import FURTHER, SPLIT_SEED, Splits, bundle_size, split_seed, weigh_labels
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
@@ -89,7 +89,7 @@ def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionSt
     been judged by its test.
     """
     config, number = tools.config, mission.bundles
-    size = 0 if mission.again else config.reflection.batch_size
+    size = 0 if mission.again else bundle_size(tools.splits, config)
     told = {
         record.ticket.key: case_of(record)
         for record in mission.pending[:size]

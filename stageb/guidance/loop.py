@@ -57,7 +57,7 @@ def epochs(world: World, run: Run, ranks: Ranks) -> None:
     for epoch in run.schedule.epochs:
         for mission in run.schedule.missions:
             for batch in run.schedule.train(epoch, mission):
-                world.consult(ranks.answer, learn, run, mission, run.config.reflection.batch_size)
+                world.consult(ranks.answer, learn, run, mission, run.schedule.bundle_size(mission))
                 roll_out(world, run, ranks, batch)
             world.consult(ranks.answer, close, run, epoch, mission)
             for batch in run.schedule.val(epoch, mission):

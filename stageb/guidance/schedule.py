@@ -15,7 +15,7 @@ from typing import Literal
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.race import FEWEST, LAPS
-from stageb.guidance.splits import SPLITS, Splits
+from stageb.guidance.splits import SPLITS, Splits, bundle_size
 from stageb.guidance.types import Split
 from stageb.seeds import shuffled, stream
 
@@ -94,6 +94,10 @@ class Schedule:
             drawn = shuffled(self._splits[mission].train, stream(self._config.seed, "distill", mission))
             yield from self._rounds(self._span(self._end, mission, DISTILL), drawn)
 
+    def bundle_size(self, mission: str) -> int:
+        """Tickets to roll out before a mission's next reflection."""
+        return bundle_size(self._splits[mission], self._config)
+
     def close(self, epoch: int, mission: str) -> Place:
         """Where a mission's learning of an epoch ends."""
         return (epoch, self._number[mission], CLOSE, 0)
@@ -119,7 +123,7 @@ class Schedule:
         for span in self._spans():
             rollouts += span.tickets * (1 if span.kind == "distill" else samples)
             if span.epoch and span.split == "train" and span.kind == "round":
-                full = -(-span.tickets // config.reflection.batch_size)
+                full = -(-span.tickets // self.bundle_size(span.mission))
                 bundles += full
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)

@@ -119,6 +119,12 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
     )
 
 
+def bundle_size(splits: Splits, config: LoopConfig) -> int:
+    """Tickets to roll out before the next reflection: where they are drawn by price, fewer teach as much."""
+    size = config.reflection.batch_size
+    return -(-size // FURTHER) if splits.drawn else size
+
+
 def weigh_labels(splits: Splits, gate: GateConfig) -> dict[str, float]:
     """What judging one of a label's tickets wrong costs, as they were drawn: 1 for the dearer label."""
     prices = prices_of(gate)
