@@ -1,26 +1,24 @@
-"""stageb: rollout-driven learning on Lightning Fabric.
+"""Learn written rules for inspection tickets from labelled examples, and judge new tickets by them.
 
-A *loop* repeats one cycle: hand every rank the same snapshot of what has been learnt, roll out a shard of work on each rank,
-gather what came back, update, commit to disk. The first loop is training-free: what it learns is written guidance that a
-language model reads; no weight changes.
+From Python, as the commands of the same names do:
 
-The map:
+    import stageb
 
-- ``errors``, ``config``, ``seeds``, ``draws``, ``functions``: the tree of errors, the config that all loops share, random
-  streams from names (``draws``: in torch's arithmetic), functions of your own that a config names
-- ``untrusted``: JSON, YAML, names and pictures that others wrote, read strictly
-- ``store``: a run's folder: lock, atomic files, append-only records, weights, commits, resume; what it may decide
-- ``job``: a job's ranks on Lightning Fabric: launched, placed, brought together (``world``), watched, ended
-- ``engines``: language models behind one Protocol; ``scripted`` is a deterministic fake to test with
-- ``runs``: what the runs of all loops share: their folder's life, progress, loggers, curves
-- ``training``: what loops that learn weights share: PPO, Muon, CUDA graphs, steps left out
-- ``cli``: from a command line to a frozen config; the registry of loops; completion. ``__main__`` is the command table
-- ``guidance``: the training-free loop; ``guidance/loop.py`` is its table of contents; ``guidance/use`` judges tickets under
-  what was learnt
-- ``snake``, ``growth``, ``two_channel``: the loops that learn weights
-- ``tiny``, ``demo``: the language model and the tickets that ship with the package
+    found = stageb.validate(tickets=["my.csv"], columns={"mission_name": "racks", "group_id": None})
+    for row in stageb.predict(guidance="out/first", tickets="new.jsonl", output="verdicts.jsonl"):
+        print(row["group_id"], row["verdict"], row["reason"])
+    figures = stageb.evaluate(guidance="out/first", tickets="labelled.jsonl", output="out/measured").figures
 
-The names below are imported when they are first used, so that ``import stageb`` costs nothing.
+- ``validate`` checks what ``stageb fit`` would read, and estimates its cost; ``fit`` itself is a command, since it may start
+  further processes: ``stageb fit --config my.yaml``
+- ``predict`` judges tickets by rules that were learnt; ``evaluate`` says how often they are right; ``summarize`` has a model
+  write what images show
+- whatever cannot be used or breaks raises a ``StagebError``; an ``InputError`` is about what was given
+- ``Engine``, ``Request``, ``Prompt``, ``Completion``, ``Decode`` and ``ENGINES`` are for a model of your own;
+  ``LoopConfig`` holds every key of a fit; ``Guidance``, ``Rule`` and ``Ticket`` are what rules and tickets are read into
+
+Names are imported when they are first used, so ``import stageb`` takes no time. The guides are in docs/, the map of the
+package in docs/architecture.md.
 """
 
 from __future__ import annotations

@@ -125,13 +125,13 @@ class Command:
 
 
 COMMANDS = {
-    "fit": Command("Learn: run the loop that --loop or its config names; guidance where none does.", fit),
-    "validate": Command("Check what a fit would read, say what it would cost, and start nothing.", validate),
+    "fit": Command("Learn rules from labelled tickets, or what the loop learns that --loop names.", fit),
+    "validate": Command("Check tickets and keys for fit, and estimate its cost; nothing is started.", validate),
     "evaluate": Command(
-        "Say how good guidance is on labelled tickets, or what a run has learnt.", partial(of_run, "evaluate")
+        "Say how often rules judge labelled tickets rightly, or what a run has learnt.", partial(of_run, "evaluate")
     ),
-    "report": Command("Write what a run did, and what came of it, as one HTML file.", partial(of_run, "report")),
-    "play": Command("Watch what a run has learnt.", partial(of_run, "play")),
+    "report": Command("Write what a run did and learnt on one page: HTML for a browser.", partial(of_run, "report")),
+    "play": Command("Watch a game or an episode of what a run has learnt: snake, growth.", partial(of_run, "play")),
     "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),
 }
 
@@ -150,7 +150,8 @@ def split_command(arguments: Sequence[str]) -> tuple[str, Sequence[str]]:
     parser = argparse.ArgumentParser(
         prog="stageb",
         usage="stageb fit [--config FILE] [--KEY VALUE ...]\n       stageb COMMAND [RUN] [options]",
-        description="Rollout-driven learning on Lightning Fabric.",
+        description="Learn written rules for inspection tickets from labelled examples, and judge new tickets by them.\n"
+        "Three more loops learn weights: stageb fit --loop snake, growth or two_channel.",
         epilog=f"commands:\n{table}\n\nstageb COMMAND --help lists a command's options.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

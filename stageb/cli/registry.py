@@ -57,7 +57,7 @@ LOOPS = {
         commands={"report": "stageb.guidance.report.write:main"},
         tools={
             "predict": Tool(
-                summary="Judge tickets under guidance that was learnt.",
+                summary="Judge new tickets by the rules that a run has learnt.",
                 run="stageb.guidance.use.predict:main",
                 config="stageb.guidance.use.config:PredictConfig",
                 fresh=True,
@@ -71,12 +71,14 @@ LOOPS = {
                 beneath="stageb.guidance.use.guidance:inherit_keys",
             ),
             "summarize": Tool(
-                summary="Have a model that can see write the summaries of tickets' images.",
+                summary="Have a model that can see write what the images of tickets show.",
                 run="stageb.guidance.summarize.summarize:main",
                 config="stageb.guidance.summarize.config:SummarizeConfig",
                 fresh=True,
             ),
-            "guidance": Tool("Look at learnt guidance, compare it, take it elsewhere.", "stageb.guidance.govern.main:main"),
+            "guidance": Tool(
+                "Show learnt rules; compare, export, promote them, roll them back.", "stageb.guidance.govern.main:main"
+            ),
         },
     ),
     "snake": Loop(

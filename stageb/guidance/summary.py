@@ -31,7 +31,9 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
         count, gone = counts[mission]
         edits = f"{count} accepted edit{'s' if count != 1 else ''}"
         edits += f", {gone} rule{'s' if gone != 1 else ''} let go" if gone else ""
-        console.print(f"\n{mission}, {'as given' if config.jump_reflection else f'after {edits}'}:")
+        count = len(learnt.rules) - 1
+        rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
+        console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
     console.print("")

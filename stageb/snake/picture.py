@@ -14,9 +14,8 @@ from stageb.snake.config import FOOD
 if TYPE_CHECKING:
     from PIL import Image
 
-SCALE = 16  # pixels a cell
-MARGIN = 2  # between a cell's edge and the body
-EDGE = 4  # around the board
+SIDE = 320  # pixels of a board, about: whole cells, of 16 at the least
+EDGE = 8  # around the board
 BACKGROUND, BOARD, FRUIT, TAIL, BODY, HEAD = range(6)  # places in the palette
 PALETTE = bytes((24, 26, 27, 38, 41, 43, 232, 73, 66, 24, 92, 66, 74, 201, 126, 240, 240, 210))
 STROKES = {(False, True): "│", (True, False): "─"}
@@ -39,22 +38,24 @@ def image(grid: Sequence[int]) -> Image.Image:
     from PIL import Image, ImageDraw
 
     size = math.isqrt(len(grid))
-    side = SCALE * size + 2 * EDGE
+    scale = max(16, SIDE // size // 2 * 2)  # even, as films want their sides
+    margin, radius = scale // 8, scale // 4
+    side = scale * size + 2 * EDGE
     picture = Image.new("P", (side, side), BACKGROUND)
     picture.putpalette(PALETTE)
     pen = ImageDraw.Draw(picture)
     pen.rectangle((EDGE, EDGE, side - EDGE - 1, side - EDGE - 1), fill=BOARD)
     places = {age: cell for cell, age in enumerate(grid) if age not in (0, FOOD)}
     for age in sorted(places):
-        box = _box(places[age], size, MARGIN)
+        box = _box(places[age], size, scale, margin)
         if age - 1 in places:
-            before = _box(places[age - 1], size, MARGIN)
+            before = _box(places[age - 1], size, scale, margin)
             joint = (*map(min, box[:2], before[:2]), *map(max, box[2:], before[2:]))
-            pen.rounded_rectangle(joint, radius=4, fill=BODY if age > 2 else TAIL)
+            pen.rounded_rectangle(joint, radius=radius, fill=BODY if age > 2 else TAIL)
     if places:
-        pen.rounded_rectangle(_box(places[len(places)], size, MARGIN), radius=4, fill=HEAD)
+        pen.rounded_rectangle(_box(places[len(places)], size, scale, margin), radius=radius, fill=HEAD)
     if FOOD in grid:
-        pen.ellipse(_box(list(grid).index(FOOD), size, MARGIN + 1), fill=FRUIT)
+        pen.ellipse(_box(list(grid).index(FOOD), size, scale, margin + scale // 16), fill=FRUIT)
     return picture
 
 
@@ -80,7 +81,7 @@ def _letters(grid: Sequence[int], size: int, cell: int) -> str:
     return STROKES[bool(horizontal), bool(vertical)] + onwards
 
 
-def _box(cell: int, size: int, margin: int) -> tuple[int, int, int, int]:
-    """A cell's place in the picture, its edges cut by ``margin`` pixels."""
-    left, top = cell % size * SCALE + EDGE, cell // size * SCALE + EDGE
-    return left + margin, top + margin, left + SCALE - 1 - margin, top + SCALE - 1 - margin
+def _box(cell: int, size: int, scale: int, margin: int) -> tuple[int, int, int, int]:
+    """A cell's place in the picture: of ``scale`` pixels, its edges cut by ``margin``."""
+    left, top = cell % size * scale + EDGE, cell // size * scale + EDGE
+    return left + margin, top + margin, left + scale - 1 - margin, top + scale - 1 - margin

@@ -79,6 +79,20 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
             assert done.returncode == 0, f"{block} ended with {done.returncode}:\n{block.text}\n{done.stdout[-4000:]}"
 
 
+def test_the_readmes_table_is_read_as_its_commands_say(checkout: Path) -> None:
+    found = list(blocks(ROOT / "README.md"))
+    (columns,) = (block.text for block in found if block.info == "yaml")
+    lines = [line for block in found for line in block.text.splitlines() if line.startswith("stageb validate")]
+    (checkout / "mine.yaml").write_text(columns)
+    rows = [f"r-{n},{'worn' if n % 3 else 'new'},printed,{'NG' if n % 3 else 'OK'}" for n in range(90)]
+    (checkout / "my.csv").write_text("\n".join(["Rack,Seal,Label,Checked", *rows, ""]))
+    for line in lines:
+        command = [sys.executable, "-m", *shlex.split(line)]
+        done = subprocess.run(command, cwd=checkout, env=clean_environment() | {"PYTHONPATH": str(ROOT)}, check=False)
+        assert done.returncode == 0, line
+    assert len(lines) == 1
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_blocks_say_what_they_hold_and_commands_that_cannot_run_here_exist(page: Path) -> None:
     for block in blocks(page):

@@ -509,7 +509,7 @@ def test_a_rule_that_goes_is_no_accepted_edit_and_keeps_no_mission_learning(fit:
     assert fit(model__model_name_or_path=model(models.idle)[0], runner__epochs=4, **keys) == 0
     assert len(fit.guidance().rules) == 2
     assert trained(fit) == {1}
-    assert "valves, after 0 accepted edits, 1 rule let go:" in fit.out
+    assert "valves: headline and no rules, after 0 accepted edits, 1 rule let go:" in fit.out
 
 
 def test_an_accepted_edit_starts_the_count_of_idle_epochs_anew(fit: Fit) -> None:

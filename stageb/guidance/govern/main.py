@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         for source in sources:
-            added.add_argument(source, metavar=source.upper(), help="see below")
+            added.add_argument(source, metavar=source.upper(), help=OPERANDS[source])
         added.add_argument("--mission", metavar="M", help="this mission alone, named as its tickets name it")
         added.set_defaults(run=run)
         return added
@@ -100,6 +100,12 @@ def _parse_step(text: str) -> int:
     return int(text)
 
 
+OPERANDS = {
+    "source": "the guidance: see below",
+    "a": "the guidance to compare with, the older one as a rule: a SOURCE, see below",
+    "b": "the guidance that may differ from it: a SOURCE, see below",
+    "file": "a shared file, as promote made it",
+}
 MARKS = """\
 + a rule added, - removed, ~ changed, with the words that went and came [-so-]{+so+}; > one that got another number."""
 EXPORTS = f"""\
