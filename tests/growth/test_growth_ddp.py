@@ -63,6 +63,7 @@ def gradients_under_the_wrapper(world: World) -> tuple[list[float], list[float]]
     return of_host.flatten().tolist(), of_seed.flatten().tolist()
 
 
+@IN_FORKS
 def test_the_wrapper_does_not_reduce_what_was_added_after_it_was_wrapped() -> None:
     (host, seed), (other_host, other_seed) = on_ranks(2, gradients_under_the_wrapper)
     assert host == other_host
@@ -99,6 +100,7 @@ def test_means_are_over_ranks_by_name_in_one_reduction() -> None:
         assert calls == [[each * (1 + rank) for each in (1.0, 2.0, 3.0, 0.0, 4.0, 5.0, 0.0)]]
 
 
+@IN_FORKS
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_replicas_are_equal_to_the_bit_through_a_hundred_lifecycle_operations(world_size: int) -> None:
     (done, held), *others = on_ranks(world_size, replicas.operate)
