@@ -85,7 +85,9 @@ def end(code: int, message: str = "") -> NoReturn:
     if message:
         lead_in = "\n\x1b[?25h" if os.isatty(2) else ""  # a progress bar may hold the current line, and hide the cursor
         with contextlib.suppress(OSError):
-            os.write(2, f"{lead_in}{message}\n".encode(errors="backslashreplace"))
+            last = os.dup(2)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # other threads go on for a moment: this is the last line
+            os.write(last, f"{lead_in}{message}\n".encode(errors="backslashreplace"))
     for act in reversed(_last_acts):
         act(code)
     os._exit(code)

@@ -71,6 +71,7 @@ class Run(LearningRun):
     def ready(self, ranks: Ranks, done: int) -> None:
         """``ranks`` are; ``done`` steps lie behind."""
         self.schedule, aside = ranks.schedule, ranks.aside
+        stored.sweep(self.folder / stored.MODEL)
         with disk.reporting(self.folder):
             ranks.describe(self.folder / stored.MODEL)
         self._index()

@@ -47,6 +47,14 @@ def clear(folder: Path) -> None:
             folder.rmdir()
 
 
+def sweep(folder: Path) -> None:
+    """Remove what a write of a tokenizer left half done in a checkpoint's folder when it was killed. Raises
+    ``JournalError``."""
+    with disk.reporting(folder):
+        for path in folder.glob(".tmp*"):
+            path.unlink()
+
+
 def find_model(folder: Path) -> tuple[Path, int]:
     """Where the checkpoint of the run in ``folder`` lies, and how many steps it has learnt from. Raises ``InputError`` where
     there is none."""
