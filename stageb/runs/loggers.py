@@ -11,14 +11,15 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from lightning.fabric.loggers.logger import Logger
+from typing import TYPE_CHECKING, Any
 
 from stageb.config import LoggerConfig
 from stageb.errors import ConfigError, shown
 from stageb.store import disk
 from stageb.untrusted import strict_yaml
+
+if TYPE_CHECKING:
+    from lightning.fabric.loggers.logger import Logger  # torch: commands that only look at runs do without
 
 FOLDER = "logs.d"  # in a run's folder; no folder that is named after anything has a dot in its name
 PLACES = ("root_dir", "save_dir")  # what such classes call the folder to write to
@@ -117,6 +118,8 @@ def _name(asked: str | LoggerConfig) -> str:
 
 
 def _class(asked: str | LoggerConfig) -> type[Logger]:
+    from lightning.fabric.loggers.logger import Logger
+
     path, given = (asked, {}) if isinstance(asked, str) else (asked.class_path, asked.init_args)
     module, _, name = path.rpartition(".")
     if not module:

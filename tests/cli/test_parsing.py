@@ -560,6 +560,8 @@ REFUSED = {
     "predict --guidance guidance.json --tickets tickets.jsonl --output other/file": "other/file: holds something",
     "predict --guidance guidance.json --tickets tickets.jsonl --output tickets.jsonl": "it holds the tickets",
     "evaluate --guidance guidance.json --tickets unlabelled.jsonl": "unlabelled.jsonl:2",
+    "guidance show none": "none: No such file or directory",
+    "report none": "none: no run lies there",
 }
 
 

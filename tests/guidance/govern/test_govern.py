@@ -321,3 +321,11 @@ def test_marked_words_hold_both_texts(old: str, new: str) -> None:
         else:
             kept, marked = {side: text + marked[0] for side, text in kept.items()}, marked[1:]
     assert kept == {"old": old, "new": new}
+
+
+def test_help_of_diff_says_what_a_and_b_are(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        asked("diff", "--help")
+    said = capsys.readouterr().out
+    assert "A            the guidance to compare with" in said
+    assert "B            the guidance that may differ from it" in said
