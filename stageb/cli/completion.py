@@ -53,6 +53,8 @@ def _parser(summaries: Mapping[str, str], of_runs: Collection[str]) -> ArgumentP
             _add_keys(command, list(registry.LOOPS.values()), fresh=True)
         elif name in tools and tools[name].config:
             _add_keys(command, [tools[name]], tools[name].fresh)
+        if name in tools and tools[name].words:
+            command.add_argument("command", choices=tools[name].words)
         if name in of_runs or (name in tools and not tools[name].config):
             _files(command.add_argument("run", nargs="*"))
         table.add_subcommand(name, command, help=summary.replace("%", "%%"))

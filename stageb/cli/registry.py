@@ -29,6 +29,7 @@ class Tool:
     summary: str  # what --help says
     run: str  # "module:function", called with (config, its YAML text), or with the words where ``config`` is empty
     config: str = ""  # "module:dataclass", every field with a default; empty: ``run`` reads the words itself
+    words: tuple[str, ...] = ()  # where it reads the words itself, those that may come first: commands of its own
     fresh: bool = False  # whether it can start anew: ``run`` is called with a third argument then, whether --fresh was given
     beneath: str = ""  # "module:function" from the values given to whole values that take the place of defaults
     needs: tuple[str, ...] = ()  # modules that ``extra`` brings; a tool asks for no more of its loop's extra than it uses
@@ -77,7 +78,9 @@ LOOPS = {
                 fresh=True,
             ),
             "guidance": Tool(
-                "Show learnt rules; compare, export, promote them, roll them back.", "stageb.guidance.govern.main:main"
+                summary="Show learnt rules; compare, export and promote them, roll them back.",
+                run="stageb.guidance.govern.main:main",
+                words=("show", "diff", "history", "export", "promote", "rollback"),
             ),
         },
     ),
@@ -104,6 +107,7 @@ LOOPS = {
             "boxes": Tool(
                 summary="Make data for detectors: from VOC XML or COCO JSON, or drawn.",
                 run="stageb.two_channel.boxes:main",
+                words=("voc", "coco", "shapes"),
                 needs=("PIL",),
                 extra="images",
             ),

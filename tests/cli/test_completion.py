@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stageb.__main__ import COMMANDS, main
+from stageb.cli import registry
 from stageb.cli.completion import SHELLS
 from stageb.cli.draft import dotted
 from stageb.guidance.config import LoopConfig
@@ -51,6 +53,17 @@ def test_bash_offers_commands_keys_values_and_files(script: Path) -> None:
     assert offered(script, "fit", "--seed", "1", "--config", "tick") == ["tickets.jsonl"]
     assert offered(script, "evaluate", "tick") == ["tickets.jsonl"]
     assert offered(script, "completion", "z") == ["zsh"]
+    assert offered(script, "guidance", "di") == ["diff"]
+    assert offered(script, "guidance", "show", "tick") == ["tickets.jsonl"]
+
+
+@pytest.mark.parametrize("name", [name for name, tool in registry.tools().items() if not tool.config])
+def test_the_commands_of_a_tool_are_those_that_it_reads(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tool = registry.tools()[name]
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    listed = re.findall(r"^    (\w+)  ", capsys.readouterr().out, re.MULTILINE)
+    assert tuple(listed) == tool.words
 
 
 @pytest.mark.parametrize("shell", SHELLS)
