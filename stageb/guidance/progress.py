@@ -154,7 +154,8 @@ class Progress:
         """A round is done; ``tally`` is of its split so far in this epoch. What is there to log of it."""
         self._tickets += len(batch.tickets)
         speed = self._tickets / max(1e-6, time.monotonic() - self._began)
-        figures = f"acc {tally.right / tally.n:.1%}, step {guidance_step}"
+        accuracy = tally.accuracy(batch.scale)
+        figures = f"acc {accuracy:.1%}, step {guidance_step}"
         if self._edits.tried:
             figures += f", {self._edits.accepted} of {self._edits.tried} edits accepted"
         if tally.unreadable:
@@ -166,7 +167,7 @@ class Progress:
             self._said = now
             left = f", about {left} left" if (left := self._left()) else ""
             self._says("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
-        return {"tickets_per_second": round(speed, 3), "acc": tally.right / tally.n, "guidance_step": guidance_step}
+        return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
     def show_skipped(self, batch: Round, why: str) -> None:
         """A round needed no rollout."""

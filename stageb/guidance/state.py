@@ -69,6 +69,11 @@ class Tally:
             "fail": {"pass": self.fp, "fail": self.fails_caught, "none": missed["fail"] - self.fp},
         }
 
+    def accuracy(self, scale: Mapping[str, float]) -> float:
+        """The share of right verdicts, each ticket of a label standing for ``scale`` of them; of one ticket at the least."""
+        right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
+        return right / n
+
     def row(self, prices: Prices, scale: Mapping[str, float] = MappingProxyType({})) -> dict[str, Any]:
         """The figures of ``metrics.jsonl``. Where each ticket of a label stands for ``scale`` of them, accuracy, costs and
         what is said by label are of these; counts are of the tickets judged."""
