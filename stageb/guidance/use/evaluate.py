@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.guidance.files.stream import TicketStream
+from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
 from stageb.guidance.use.config import EvaluateConfig, list_ticket_files, tickets_per_round
 from stageb.guidance.use.figures import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
+from stageb.guidance.use.letter import compare_with_letter
 from stageb.guidance.use.predict import judge_all, look_ahead
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.source import TicketLine, stream_tickets
@@ -109,6 +111,11 @@ def _write_evaluation(
         name: _count_file(folder / file, guidance)
         for name, (file, guidance) in zip(("guidance", "compare"), guidances.items(), strict=False)
     }
+    evaluation["letter"] = compare_with_letter(
+        lambda: zip(read_rows(folder / PREDICTIONS), (line.ticket for line in tickets.items()), strict=True),
+        guidances[PREDICTIONS],
+        words_of(config.prompt),
+    )
     with disk.reporting(folder):
         _write_rows(folder / WRONG, _find_wrong(folder, tickets))
         if config.compare is not None:

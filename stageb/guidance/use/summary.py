@@ -10,6 +10,7 @@ from rich.text import Text
 
 from stageb.errors import shown
 from stageb.guidance.costs import describe_classes, warn_of_constant
+from stageb.guidance.use.letter import warn_of_misread
 from stageb.guidance.use.rows import Counts
 from stageb.runs.summary import make_console, make_table
 
@@ -40,6 +41,9 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
         for mission, figures in evaluation["figures"].get(name, {"missions": {}})["missions"].items():
             warning = warn_of_constant(figures)
             console.print(f"\n{evaluation[name]}, {mission}: {describe_classes(figures)}{warning and f'. {warning}'}")
+    for mission, letter in evaluation["letter"].items():
+        for line in warn_of_misread(mission, letter):
+            console.print(shown(line, 400))
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")

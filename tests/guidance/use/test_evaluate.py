@@ -50,6 +50,9 @@ def test_two_guidances_on_the_same_tickets(tmp_path: Path, capsys: pytest.Captur
     assert "in.jsonl:41: valves, g-w: labelled fail, answered pass: G0: no rule fails it" in said
     assert f"of 41 groups {paired['won']} are better, 0 worse; p = " in said
     assert "of these tickets taught the guidance its rules" in said
+    letter = found["letter"]["valves"]  # the scripted model follows rules by their letter
+    assert (letter["tickets"], letter["decided"], letter["followed"], letter["right"]) == (41, 41, 41, 40)
+    assert "by their letter the rules decide 41 of 41 tickets, 97.6% of them rightly" in said
     again = stageb.evaluate(**{key.split(".")[0]: value for key, value in keys.items() if "." not in key}, **FUNCTION)
     assert again.figures == found
     assert list(again.wrong()) == [wrong]

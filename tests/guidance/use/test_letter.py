@@ -1,0 +1,51 @@
+"""Rules by their letter beside what a model made of them."""
+
+from stageb.guidance.prompts import WORDS
+from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.guidance.use.letter import compare_with_letter, warn_of_misread
+
+TEXTS = ["state: torn", "state: new", "state: torn", "state: worn"]
+LABELS = ["fail", "pass", "fail", "pass"]
+
+
+def test_a_rule_that_the_model_does_not_apply_as_written_is_named() -> None:
+    tickets = [Ticket("m", str(n), "pass", (("image_1", text),)) for n, text in enumerate(TEXTS)]
+    rows = [
+        {"mission": "m", "label": label, "verdict": verdict}
+        for label, verdict in zip(LABELS, ["pass", "pass", "fail", "pass"], strict=True)
+    ]
+    rules = (
+        Rule("G0", WORDS["en"].neutral_headline),
+        Rule("G1", "Fail if state is torn."),
+        Rule("G2", "Pass if state is worn."),
+    )
+    guidance = {"m": Guidance("m", 2, rules, 3)}
+    found = compare_with_letter(lambda: zip(rows, tickets, strict=True), guidance, WORDS["en"])["m"]
+    assert {name: found[name] for name in ("tickets", "decided", "right", "followed")} == {
+        "tickets": 4,
+        "decided": 4,
+        "right": 4,
+        "followed": 3,
+    }
+    assert [(rule["rule"], rule["decided"], rule["followed"]) for rule in found["rules"]] == [
+        ("G0", 1, 1),
+        ("G1", 2, 1),
+        ("G2", 1, 1),
+    ]
+    first, second = warn_of_misread("m", found)
+    assert first == (
+        "m: by their letter the rules decide 4 of 4 tickets, 100.0% of them rightly; the model judged 75.0% of these as the "
+        "rules say"
+    )
+    assert second == "  G1: the model judged 1 of its 2 tickets otherwise: Fail if state is torn."
+
+
+def test_what_cannot_be_read_is_said_and_nothing_is_claimed() -> None:
+    ticket = Ticket("m", "g", "pass", (("image_1", "state: new"),))
+    rules = (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", "Fail if it looks odd."))
+    rows = [{"mission": "m", "label": "pass", "verdict": "pass"}]
+    judged = lambda: zip(rows, [ticket], strict=True)  # noqa: E731
+    found = compare_with_letter(judged, {"m": Guidance("m", 1, rules, 2)}, WORDS["en"])["m"]
+    assert found["decided"] == 0
+    assert found["rules"][0]["out_of_reach"]
+    assert warn_of_misread("m", found) == []
