@@ -18,17 +18,17 @@ from stageb import __version__
 from stageb.cli import registry
 from stageb.cli.parsing import parse, parse_run, parse_tool
 from stageb.errors import InputError, StagebError, shown
-from stageb.job import launching
+from stageb.job import lifetime
 
 
 def script(arguments: Sequence[str]) -> int:
     """Run the command line of this process, whose signals are the command's from now on. Returns the exit code, unless a
     signal has ended the command: then the process ends here, since threads that others left behind would hold it up."""
-    signals = launching.watch_signals(raises=True)
+    signals = lifetime.watch_signals(raises=True)
     signals.start()
     code = main(arguments)
     if code > 128:
-        launching.end(code)
+        lifetime.end(code)
     signals.release()
     return code
 
@@ -38,18 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         return script(sys.argv[1:])
     try:
-        launching.accept_signals()
+        lifetime.accept_signals()
         return run(arguments)
     except (Exception, KeyboardInterrupt) as error:
-        # Of a single process, or early: where there are several, stageb.job.launching acts on signals. Libraries that are
+        # Of a single process, or early: where there are several, stageb.job.lifetime acts on signals. Libraries that are
         # interrupted as they are imported may swallow that and fail of what they lack then.
-        if isinstance(error, KeyboardInterrupt) or launching.was_interrupted():
-            code, said = launching.interruption()
+        if isinstance(error, KeyboardInterrupt) or lifetime.was_interrupted():
+            code, said = lifetime.interruption()
         elif isinstance(error, StagebError):
             code, said = error.exit_code, f"stageb: {error}"
         else:
             raise
-        if launching.leads():
+        if lifetime.leads():
             print(said, file=sys.stderr)
         return code
 
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
 def fit(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, run it."""
     asked = parse(arguments)
-    launching.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
+    lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
     return registry.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
 
 
@@ -90,7 +90,7 @@ def of_run(command: str, arguments: Sequence[str]) -> int:
         raise InputError(f"stageb {command}: no run was named; {usage}")
     folder = Path(arguments[0])
     asked = parse_run(folder)
-    launching.die_with_launcher()
+    lifetime.die_with_launcher()
     return registry.command_of(asked.loop, command)(folder, asked.config, arguments[1:])
 
 
@@ -100,7 +100,7 @@ def of_tool(name: str, arguments: Sequence[str]) -> int:
     if not tool.config:
         return registry.tool_of(name)(arguments)
     config, resolved_yaml, fresh = parse_tool(name, tool, arguments)
-    launching.die_with_launcher()
+    lifetime.die_with_launcher()
     return registry.tool_of(name)(config, resolved_yaml, *([fresh] if tool.fresh else []))
 
 

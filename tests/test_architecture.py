@@ -149,7 +149,7 @@ LIGHT = {
     "stageb/guidance/types",
     "stageb/guidance/use/__init__",
     "stageb/guidance/use/config",
-    "stageb/job/launching",
+    "stageb/job/lifetime",
     "stageb/cli/registry",
     "stageb/job/heartbeat",
     "stageb/seeds",
@@ -189,7 +189,7 @@ WORLDLY = {
     "time",
     "torch",
 }
-WORLDLY_HERE = {"stageb/store/journal", *(f"stageb/job/{name}" for name in ("launching", "placement", "watchdog", "world"))}
+WORLDLY_HERE = {"stageb/store/journal", *(f"stageb/job/{name}" for name in ("lifetime", "placement", "watchdog", "world"))}
 
 FILE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 6
 # Its functions are exempt: a Triton kernel is one function, which gets each tensor, size and constant as an argument.

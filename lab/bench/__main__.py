@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stageb.errors import InputError, StagebError, shown
-from stageb.job import launching
+from stageb.job import lifetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = f"there is no benchmark {shown(given[0], 60)}" if given else "no benchmark was named"
         raise InputError(f"{what}\n{usage()}")
     except StagebError as error:
-        if launching.leads():
+        if lifetime.leads():
             print(f"lab.bench: {error}", file=sys.stderr)
         return error.exit_code
 

@@ -145,7 +145,7 @@ def rounds(world: World, per_rank: int, repeats: int, folder: Path) -> dict[str,
             guidance = world.lead(guidance_for, run, batch)
             assert guidance is not None
             handed_out = time.perf_counter()
-            answers = ranks.roll_out(batch, guidance, run.within)
+            answers = ranks.roll_out(batch, guidance, run.show_answered)
             rolled_out, cpu = time.perf_counter(), time.process_time()
             world.lead(select, run, batch, answers)
             taken_in = time.perf_counter(), time.process_time()

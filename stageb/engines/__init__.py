@@ -1,7 +1,8 @@
 """Language models behind one Protocol (``protocol.py``) and a registry that is a dict.
 
 An engine is a function of its model config that returns an ``Engine``; the module that holds it is imported when it is
-asked for, so that naming an engine costs nothing. Users name theirs in full: ``model.engine: my_package.my_module:build``.
+asked for, so that naming an engine costs nothing. To add one, write ``build`` and name it in ``ENGINES`` below; users name
+theirs in full: ``model.engine: my_package.my_module:build``.
 """
 
 from __future__ import annotations

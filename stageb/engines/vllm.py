@@ -30,7 +30,7 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, without_images
 from stageb.engines.transformers import GGUF, located
 from stageb.errors import ConfigError, EngineError
-from stageb.job import heartbeat, launching
+from stageb.job import heartbeat, lifetime
 
 MINIMUM = (0, 22)
 _INSTALL = "vLLM 0.22 or later is needed: pip install 'stageb[vllm]'"
@@ -139,8 +139,8 @@ class DiesWithRank:
     def die_with_rank(self, rank: int) -> None:
         """Called in the worker, once; ``rank`` is the rank's process id."""
         if os.getpid() != rank:  # it may share the rank's process: VLLM_ENABLE_V1_MULTIPROCESSING=0
-            os.environ[launching.PARENT] = str(rank)
-            launching.die_with_launcher()
+            os.environ[lifetime.PARENT] = str(rank)
+            lifetime.die_with_launcher()
 
 
 def build(model: ModelConfig, device: str) -> Engine:

@@ -1,9 +1,9 @@
 """The training-free loop: broadcast the guidance, roll out, gather, select; reflect, gate, apply, commit.
 
-Every rank runs ``main``. What rank 0 decides alone it does in ``lead``; ``learn`` and ``prune`` are its steps too, and what
-they ask the model every rank answers a part of (``consult``). Each step is a function of where the run stands
-(``progression.py``, ``learning.py``) and ends with a commit (``run.py``); a run goes on from any commit by walking the same
-loop, which passes over what was done before.
+Every rank runs ``main``. Rank 0 alone decides (``World.lead``): ``learn``, ``prune`` and ``end_epoch`` run there, and all
+ranks together answer the questions that these yield (``World.consult``). Each step is a function of where the run stands
+(``progression.py``, ``learning.py``) and ends with a commit (``run.py``). A resumed run walks the same loop and skips what
+was committed. docs/architecture.md follows one round.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import World
 
-BUNDLES = 2  # that a round holds at most where the number of ranks follows the cores: an edit is seen by the next round
+BUNDLES = 2  # in a round, at most, where we choose the number of ranks: the edits of a round take effect in the next one
 
 
 def run(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs) -> int:
     """Launch the ranks, and run ``main`` on each. Returns the exit code."""
     runner, bundle = config.runner, config.reflection.batch_size
-    most = max(1, BUNDLES * bundle // runner.per_rank_rollout_batch_size)
-    fabric = spread_over_cores(config.fabric, most, rank_bytes(config.model))
+    most_ranks = max(1, BUNDLES * bundle // runner.per_rank_rollout_batch_size)
+    fabric = spread_over_cores(config.fabric, most_ranks, rank_bytes(config.model))
     return worlds.run(fabric, lambda world: main(world, config, resolved_yaml, fresh, inputs))
 
 
@@ -51,60 +51,63 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
 
 
 def epochs(world: World, run: Run, ranks: Ranks) -> None:
-    """Judge, learn for some epochs, choose, judge again."""
-    for batch in run.schedule.before():
-        roll_out(world, run, ranks, batch)
+    """Judge val and test, learn for some epochs, choose by val, judge test again.
+
+    Before a round ``learn`` takes up what earlier rounds have brought; ``end_epoch`` takes what is left.
+    """
+    for round_ in run.schedule.before():
+        roll_out(world, run, ranks, round_)
     for epoch in run.schedule.epochs:
         for mission in run.schedule.missions:
-            for batch in run.schedule.train(epoch, mission):
+            for round_ in run.schedule.train(epoch, mission):
                 world.consult(ranks.answer, learn, run, mission, run.schedule.bundle_size(mission))
-                roll_out(world, run, ranks, batch)
-            world.consult(ranks.answer, close, run, epoch, mission)
-            for batch in run.schedule.val(epoch, mission):
-                roll_out(world, run, ranks, batch)
+                roll_out(world, run, ranks, round_)
+            world.consult(ranks.answer, end_epoch, run, epoch, mission)
+            for round_ in run.schedule.val(epoch, mission):
+                roll_out(world, run, ranks, round_)
     for mission in run.schedule.missions:
         world.lead(choose, run, mission)
-        for batch in run.schedule.after(mission):
-            roll_out(world, run, ranks, batch)
+        for round_ in run.schedule.after(mission):
+            roll_out(world, run, ranks, round_)
 
 
-def roll_out(world: World, run: Run, ranks: Ranks, batch: Round) -> None:
+def roll_out(world: World, run: Run, ranks: Ranks, round_: Round) -> None:
     """One round: every rank answers its share of the tickets under rank 0's guidance; rank 0 selects and commits."""
-    guidance = world.lead(guidance_for, run, batch)
+    guidance = world.lead(guidance_for, run, round_)
     if guidance:
-        answers = ranks.roll_out(batch, guidance, run.within)
-        world.lead(select, run, batch, answers)
+        answers = ranks.roll_out(round_, guidance, run.show_answered)
+        world.lead(select, run, round_, answers)
 
 
-def guidance_for(run: Run, batch: Round) -> Guidance | None:
-    """The guidance to roll a round out under; None where it was done before, or need not be."""
-    if batch.place <= run.state.done:
+def guidance_for(run: Run, round_: Round) -> Guidance | None:
+    """The guidance to roll a round out under; None where the round is done already, or is not needed."""
+    if round_.place <= run.state.done:
         return None
-    if why := progression.why_skip(batch, run.state, run.config):
-        run.skip(batch, why)
+    if why := progression.why_skip(round_, run.state, run.config):
+        run.skip(round_, why)
         return None
-    return run.state.missions[batch.mission].guidance
+    return run.state.missions[round_.mission].guidance
 
 
-def select(run: Run, batch: Round, answers: Sequence[Answers]) -> None:
+def select(run: Run, round_: Round, answers: Sequence[Answers]) -> None:
     """Select a verdict for each ticket of a round, and record it."""
-    run.look_at_first(answers)
-    mission, agreement = run.state.missions[batch.mission], run.config.manual_review.min_verdict_agreement
+    run.check_first_answers(answers)
+    mission, agreement = run.state.missions[round_.mission], run.config.manual_review.min_verdict_agreement
     records = [
         Record(
             ticket=ticket,
-            epoch=batch.epoch,
-            round=batch.number,
+            epoch=round_.epoch,
+            round=round_.number,
             guidance_step=mission.guidance.step,
             answers=given,
             selection=selection.select(ticket, given, agreement, run.inputs.rule),
         )
-        for ticket, given in zip((run.inputs.tickets[i] for i in batch.tickets), answers, strict=True)
+        for ticket, given in zip((run.inputs.tickets[i] for i in round_.tickets), answers, strict=True)
     ]
-    if batch.kind == "distill":
-        run.record_distilled(batch, records, progression.after_distilling(mission, records, run.config))
+    if round_.kind == "distill":
+        run.record_distilled(round_, records, progression.after_distilling(mission, records, run.config))
     else:
-        run.record_round(batch, records, progression.after_round(mission, batch, records))
+        run.record_round(round_, records, progression.after_round(mission, round_, records))
 
 
 def learn(run: Run, name: str, size: int) -> Dialogue[None]:
@@ -121,14 +124,14 @@ def learn(run: Run, name: str, size: int) -> Dialogue[None]:
 
 
 def prune(run: Run, name: str) -> Dialogue[None]:
-    """Seek a rule of a mission that earns nothing, and let it go."""
+    """Look for a rule of a mission that earns nothing, and remove it."""
     before, tools = run.state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
     removal, learnt = yield from learning.seek_removal(before, tools)
     run.record_removal(removal, learnt, learning.apply_removal(before, removal, learnt, tools))
 
 
-def close(run: Run, epoch: int, name: str) -> Dialogue[None]:
+def end_epoch(run: Run, epoch: int, name: str) -> Dialogue[None]:
     """The end of a mission's epoch: learn from what is left, seek a rule that earns nothing, count idle epochs."""
     if run.schedule.close(epoch, name) > run.state.done:
         yield from learn(run, name, 1)

@@ -1,5 +1,7 @@
 """What every rank does for the loop: hold the model, roll out its share of a round, answer its part of each question.
 
+What rank 0 decides alone goes through ``World.lead`` (``stageb/job/world.py``).
+
 All ranks have read the same tickets, so what travels of them is positions, with the guidance. Which rank answers makes no
 difference to an answer.
 """

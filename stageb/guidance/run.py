@@ -41,7 +41,7 @@ from stageb.guidance.state import (
     to_plain,
 )
 from stageb.guidance.types import Answers, Candidate, Record
-from stageb.job import launching
+from stageb.job import lifetime
 from stageb.runs import run
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
@@ -124,11 +124,11 @@ class Run(run.Run):
 
     # What the steps of the loop ask, and leave
 
-    def within(self, tickets: int) -> None:
+    def show_answered(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
         self.progress.show_answered(tickets)
 
-    def look_at_first(self, answers: Sequence[Answers]) -> None:
+    def check_first_answers(self, answers: Sequence[Answers]) -> None:
         """Whether the model answers in a way that a run can learn by, as its first answers tell.
 
         Raises ``UnreadableError`` where it does not.
@@ -246,4 +246,4 @@ class Run(run.Run):
         self._since = now
 
     def _set_resume(self) -> None:
-        launching.set_resume("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")
+        lifetime.set_resume("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")

@@ -9,7 +9,7 @@ import torch
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError
-from stageb.job import cores, launching
+from stageb.job import cores, lifetime
 
 IN_FP16 = ("16-mixed", "16")
 
@@ -48,12 +48,12 @@ def spread_over_cores(settings: FabricConfig, most: int, rank_bytes: int | None)
     counts, and in a program of the user's own, which may not stand being run again.
     """
     left_open = settings.devices == "auto" and settings.accelerator in ("auto", "cpu") and settings.num_nodes == 1
-    launched = launching.under_torchrun() or launching.under_slurm()
-    if not left_open or launched or not launching.is_command():
+    launched = lifetime.under_torchrun() or lifetime.under_slurm()
+    if not left_open or launched or not lifetime.is_command():
         return settings
     if settings.accelerator == "auto" and torch.cuda.device_count():
         return settings
-    if launching.PARENT in os.environ:  # rank 0 has counted
+    if lifetime.PARENT in os.environ:  # rank 0 has counted
         return replace(settings, devices=int(os.environ["WORLD_SIZE"]))
     if rank_bytes is None:
         return settings

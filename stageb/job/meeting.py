@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
-from stageb.job import launching
+from stageb.job import lifetime
 
 MEET_S = 60.0  # for all ranks to find rank 0, once they have met in the process group
 HELLO_S = 5.0  # for whoever calls to prove that it is a rank, and for rank 0 to pick up
@@ -220,14 +220,14 @@ def _hang_up(callers: list[_Caller]) -> None:
 
 def _hello(rank: int) -> bytes:
     """Who this is, and a number drawn for this call."""
-    return json.dumps([rank, launching.machine(), os.getpid(), secrets.token_hex(16)]).encode()
+    return json.dumps([rank, lifetime.machine(), os.getpid(), secrets.token_hex(16)]).encode()
 
 
 def _near(hello: bytes) -> tuple[int, int | None]:
     """Which rank has said ``hello``, and its process where that runs on this machine. It is of a rank that has proved to be
     one."""
     rank, machine, process, _ = json.loads(hello)
-    return int(rank), int(process) if machine == launching.machine() else None
+    return int(rank), int(process) if machine == lifetime.machine() else None
 
 
 def _proof(word: str, role: str, caller: bytes, rank_0: bytes) -> bytes:

@@ -31,7 +31,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, RankError
-from stageb.job import launching, network
+from stageb.job import lifetime, network
 from stageb.job.watchdog import end_with, rank_error
 
 LONGER_THAN_ANY_WORK = timedelta(days=1)
@@ -86,9 +86,9 @@ def _place(settings: FabricConfig) -> _Place:
     """Fabric's arguments under the launcher at hand. Where processes exist already, devices and strategy must be said
     outright: with "auto" on CPU each of them would silently become a rank 0 of its own."""
     env, ours = os.environ, {"accelerator": settings.accelerator, "strategy": settings.strategy}
-    if launching.under_torchrun():
+    if lifetime.under_torchrun():
         world, local = int(env["WORLD_SIZE"]), int(env["LOCAL_WORLD_SIZE"])
-    elif launching.under_slurm():
+    elif lifetime.under_slurm():
         world = int(env["SLURM_NTASKS"])
         local = world // int(env.get("SLURM_NNODES", "1"))
     else:
@@ -188,9 +188,9 @@ def _deadline(seconds: float) -> Iterator[None]:
     as long for a machine that cannot be reached, or that has ended."""
 
     def end() -> None:
-        if not launching.leads_machine():
+        if not lifetime.leads_machine():
             time.sleep(1.0)
-            launching.end(1)
+            lifetime.end(1)
         end_with(_not_met(f"{seconds:g} s have passed (fabric.timeout_s)"))
 
     timer = threading.Timer(seconds, end)
@@ -209,7 +209,7 @@ def _face_the_other_machines() -> None:
     Where that is all that rank 0 knows of itself, it is the interface of the default route. Raises RankError where this is
     another machine than rank 0's, and would look for rank 0 on itself.
     """
-    host = SLURMEnvironment().main_address if launching.under_slurm() else os.environ["MASTER_ADDR"]
+    host = SLURMEnvironment().main_address if lifetime.under_slurm() else os.environ["MASTER_ADDR"]
     try:
         address = ipaddress.ip_address(network.resolve(host))
     except (OSError, ValueError):  # not known here
@@ -253,10 +253,10 @@ class Children:
             "LOCAL_RANK": "0",
             "WORLD_SIZE": str(count * num_nodes),
         }
-        launching.before_end(self._kill)
-        with launching.defer_signals():
+        lifetime.before_end(self._kill)
+        with lifetime.defer_signals():
             for rank in range(1, count):
-                environ = {**os.environ, "LOCAL_RANK": str(rank), launching.PARENT: str(os.getpid())}
+                environ = {**os.environ, "LOCAL_RANK": str(rank), lifetime.PARENT: str(os.getpid())}
                 self._processes[node * count + rank] = subprocess.Popen(_this_command(), env=environ)
         threading.Thread(target=self._watch, daemon=True, name="stageb-children").start()
 
@@ -278,8 +278,8 @@ class Children:
             for rank, process in self._processes.items():
                 if (code := process.poll()) is not None:
                     number = -code if code < 0 else code - 128  # of the signal that killed it, or that it was ended by
-                    if number in launching.watch_signals.caught:
-                        launching.end(128 + number, launching.interrupted(number))
+                    if number in lifetime.watch_signals.caught:
+                        lifetime.end(128 + number, lifetime.interrupted(number))
                     end_with(RankError(rank, "launch", str(self.how_ended(rank))))
 
     def _kill(self, code: int) -> None:

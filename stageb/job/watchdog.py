@@ -38,7 +38,7 @@ from multiprocessing.connection import wait
 from typing import Any, NoReturn
 
 from stageb.errors import InputError, RankError, StagebError
-from stageb.job import heartbeat, launching, meeting
+from stageb.job import heartbeat, lifetime, meeting
 from stageb.job.heartbeat import Heartbeat
 from stageb.job.meeting import Address, Channel
 
@@ -144,7 +144,7 @@ class Watchdog:
             raise RankError(self._rank, "launch", f"the ranks did not find together: {error}") from error
         self._peers = {rank: _Peer(channel=met.channel, process=met.process) for rank, met in ranks.items()}
         self._everyone = list(self._peers.values())
-        launching.before_end(self._end_others)
+        lifetime.before_end(self._end_others)
         if self._rank:
             heartbeat.listen(lambda now: self._peers[0].send(*_beat(now)))
         self._thread.start()
@@ -167,7 +167,7 @@ class Watchdog:
         if self._rank:
             self._everyone[0].send("bye")
         self._thread.join()
-        launching.before_end(None)
+        lifetime.before_end(None)
         for peer in self._everyone:
             peer.send("bye")
 
@@ -229,7 +229,7 @@ class Watchdog:
                     end_with(failure)
                 self._early = self._early or failure
             case ["end", int(code)] if self._rank or code > SIGNALLED:
-                launching.end(code, "" if self._rank else launching.interrupted(code - SIGNALLED))
+                lifetime.end(code, "" if self._rank else lifetime.interrupted(code - SIGNALLED))
             case ["bye"]:
                 del self._peers[rank]
             case _:
@@ -268,9 +268,9 @@ class Watchdog:
     def _lost(self, rank: int, why: str, remedy: str = "") -> NoReturn:
         if self._rank == 0:
             end_with(RankError(rank, self._peers[rank].heartbeat.label, (self._how_ended(rank) or why) + remedy))
-        if self._rank > 1 and (self._peers[0].process is not None or not launching.leads_machine()):
+        if self._rank > 1 and (self._peers[0].process is not None or not lifetime.leads_machine()):
             time.sleep(1.0)  # rank 1 speaks for those on rank 0's machine, and on any other the first of its ranks
-            launching.end(1)
+            lifetime.end(1)
         self._rank_0_lost = True
         end_with(RankError(0, "leading", f"{why}, as rank {self._rank} sees it{remedy}"))
 
@@ -290,7 +290,7 @@ def _beat(now: Heartbeat) -> tuple[str, str, str, int]:
 
 def end_with(error: StagebError) -> NoReturn:
     """End this process and the job with ``error`` as the last thing printed, after the traceback if it was a bug."""
-    launching.end(error.exit_code, getattr(error, "trace", "") + str(error))
+    lifetime.end(error.exit_code, getattr(error, "trace", "") + str(error))
 
 
 def rank_error(rank: int, error: BaseException, where: str) -> RankError:

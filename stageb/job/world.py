@@ -51,7 +51,7 @@ from torch import Tensor
 
 from stageb.config import FabricConfig
 from stageb.errors import InputError, RankError, StagebError
-from stageb.job import devices, heartbeat, launching, network, placement
+from stageb.job import devices, heartbeat, lifetime, network, placement
 from stageb.job.watchdog import Watchdog, end_with, rank_error
 
 T = TypeVar("T")
@@ -252,23 +252,23 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
     """Launch, and run ``main`` on every rank; returns what it returns.
 
     With one process, what ``main`` raises comes out as it is, a KeyboardInterrupt too, and signals stay the caller's. With
-    several, an error or a signal ends this process here, with the message on rank 0 alone (``launching.end`` says why), and
+    several, an error or a signal ends this process here, with the message on rank 0 alone (``lifetime.end`` says why), and
     the caller never sees it.
     """
     # cuBLAS may otherwise choose another workspace for each stream, and other bits ("Results reproducibility" in its docs).
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    launching.die_with_launcher()
-    launching.set_resume(None)
-    signals = launching.watch_signals()
+    lifetime.die_with_launcher()
+    lifetime.set_resume(None)
+    signals = lifetime.watch_signals()
     try:
         devices.check(settings)
         fabric, children = placement.launch(settings, signals.start)
         devices.check_precision(fabric.device, settings.precision)
     except InputError:  # wrong on all ranks alike, and nothing is connected yet
         signals.stop()
-        if launching.leads():
+        if lifetime.leads():
             raise
-        launching.end(InputError.exit_code)
+        lifetime.end(InputError.exit_code)
     except RankError as error:
         if signals.started:
             end_with(error)
@@ -280,7 +280,7 @@ def run(settings: FabricConfig, main: Callable[[World], int]) -> int:
         return main(world) if world.world_size == 1 else _watched(world, settings, children, main)
     finally:
         children.watched.set()
-        launching.before_end(None)
+        lifetime.before_end(None)
         signals.stop()
         torch.set_num_threads(threads)
 

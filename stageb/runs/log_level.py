@@ -11,7 +11,7 @@ import os
 import warnings
 
 from stageb.config import Level
-from stageb.job import launching
+from stageb.job import lifetime
 
 SPEAKERS = ("lightning", "lightning.fabric", "lightning.pytorch", "stageb", "torch", "transformers")
 
@@ -21,7 +21,7 @@ def at(level: Level) -> None:
     if level == "debug":
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.DEBUG)
         return
-    least = "error" if level == "error" or not launching.leads() else "warning"
+    least = "error" if level == "error" or not lifetime.leads() else "warning"
     for name in SPEAKERS:
         logging.getLogger(name).setLevel(least.upper())
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", least)  # which it asks as it is imported

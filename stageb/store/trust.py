@@ -107,7 +107,7 @@ _DATA = {
     "task": "name fit_examples slot blueprint",
     "host": "kind width blueprints blend epochs steps_per_epoch batch_size learning_rate slots seed_learning_rate precision",
     "gates": "training_epochs blending_epochs probation_epochs least_contribution embargo_epochs vanishing exploding",
-    "reward": "size_price rent contribution shaping scale",
+    "reward": "size_price shaping scale",
     "policy": "hidden minibatches",
     "growth": "controller updates environments block ddp commit_every",
     "data": "prompt",

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig
-from stageb.job import launching
+from stageb.job import lifetime
 from stageb.job import world as worlds
 from stageb.job.world import World
 from stageb.runs import log_level, loggers, run
@@ -126,7 +126,7 @@ class LearningRun(run.Run):
         for line in also:
             self.progress.tells(line)
         if self.journal.number:
-            launching.set_resume("")
+            lifetime.set_resume("")
         self.loggers = Loggers(self.config.loggers, folder, self.progress.tells)
         self._since = time.monotonic()
 
@@ -151,4 +151,4 @@ class LearningRun(run.Run):
         self.logs.save()
         self.loggers.save()
         self.journal.commit({self.unit: done, **state, "finished": False})
-        launching.set_resume("")
+        lifetime.set_resume("")

@@ -22,7 +22,7 @@ from stageb.engines import Decode, Engine, Prompt, Question, Request, build
 from stageb.engines import vllm as engine
 from stageb.engines.config import ModelConfig
 from stageb.errors import ConfigError, EngineError
-from stageb.job import heartbeat, launching
+from stageb.job import heartbeat, lifetime
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def ended(process: int, seconds: float) -> bool:
 
 
 def test_a_worker_in_the_rank_s_own_process_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "die_with_launcher", lambda: pytest.fail("it would watch for its own end"))
+    monkeypatch.setattr(lifetime, "die_with_launcher", lambda: pytest.fail("it would watch for its own end"))
     engine.DiesWithRank().die_with_rank(os.getpid())
 
 

@@ -10,7 +10,7 @@ import pytest
 from stageb.config import FabricConfig
 from stageb.engines.config import ModelConfig
 from stageb.engines.outline import COPY, PROCESS_BYTES, rank_bytes
-from stageb.job import cores, launching
+from stageb.job import cores, lifetime
 from stageb.job.devices import spread_over_cores
 
 CPU = FabricConfig(accelerator="cpu")
@@ -24,8 +24,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(cores, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "cpu.max").write_text("550000 100000\n")
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:   64000000 kB\n")
-    monkeypatch.setattr(launching, "_of_command", True)
-    for name in ("OMP_NUM_THREADS", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS", launching.PARENT):
+    monkeypatch.setattr(lifetime, "_of_command", True)
+    for name in ("OMP_NUM_THREADS", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "SLURM_NTASKS", lifetime.PARENT):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -61,12 +61,12 @@ def test_what_the_user_or_another_launcher_says_stands(monkeypatch: pytest.Monke
 
 
 def test_a_call_from_python_stays_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "_of_command", False)
+    monkeypatch.setattr(lifetime, "_of_command", False)
     assert ranks() == "auto"
 
 
 def test_a_rank_that_was_started_counts_as_rank_0_did(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(launching.PARENT, "1")
+    monkeypatch.setenv(lifetime.PARENT, "1")
     monkeypatch.setenv("WORLD_SIZE", "5")
     assert ranks(most=1) == 5
 

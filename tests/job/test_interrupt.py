@@ -206,14 +206,14 @@ sys.exit(__main__.main())
 def test_the_message_is_the_last_line_whatever_other_threads_say() -> None:
     code = """
 import sys, threading, time
-from stageb.job import launching
+from stageb.job import lifetime
 def talk():
     while True:
         print("round 7/8", file=sys.stderr, flush=True)
         time.sleep(0.01)
 threading.Thread(target=talk, daemon=True).start()
-launching.before_end(lambda code: time.sleep(0.3))
-launching.end(143, "interrupted by SIGTERM")
+lifetime.before_end(lambda code: time.sleep(0.3))
+lifetime.end(143, "interrupted by SIGTERM")
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (143, "interrupted by SIGTERM")

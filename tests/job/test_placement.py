@@ -13,7 +13,7 @@ from programs.processes import child
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError
-from stageb.job import launching, network, placement
+from stageb.job import lifetime, network, placement
 from stageb.job.placement import _place
 
 LAUNCHERS: dict[str, dict[str, str]] = {
@@ -54,7 +54,7 @@ def test_what_fabric_is_told(under: Any, launcher: str, world_size: int | None, 
     under(launcher)
     place = _place(FabricConfig())
     assert (place.world_size, place.arguments) == (world_size, arguments)
-    assert launching.leads() == (launcher in ("own", "salloc", "slurm"))
+    assert lifetime.leads() == (launcher in ("own", "salloc", "slurm"))
     assert "LT_STRATEGY" not in os.environ, "Fabric refuses a strategy object beside a strategy by environment"
 
 
@@ -72,9 +72,9 @@ def test_devices_must_fit_the_processes_that_exist(under: Any) -> None:
 
 def test_a_process_that_was_not_launched_may_outlive_its_parent(under: Any) -> None:
     under("own")
-    launching.die_with_launcher()
-    assert launching._launcher is None
-    assert Path("/proc/self").exists() == ("/" in launching.machine())
+    lifetime.die_with_launcher()
+    assert lifetime._launcher is None
+    assert Path("/proc/self").exists() == ("/" in lifetime.machine())
 
 
 def test_several_machines_want_a_launcher(under: Any) -> None:

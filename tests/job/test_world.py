@@ -25,7 +25,7 @@ from programs.ranks import Raised, on_ranks
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, EngineError, RankError, at
-from stageb.job import heartbeat, launching
+from stageb.job import heartbeat, lifetime
 from stageb.job.world import Json, World, _host, decode, encode, pack, run, unpack
 
 ONE = FabricConfig(accelerator="cpu", devices=1)
@@ -355,9 +355,9 @@ def test_a_result_that_is_no_json_is_an_error_at_its_item() -> None:
 
 
 def test_signals_are_given_back() -> None:
-    before = [signal.getsignal(number) for number in launching.watch_signals.caught]
+    before = [signal.getsignal(number) for number in lifetime.watch_signals.caught]
     run(ONE, lambda world: 0)
-    assert [signal.getsignal(number) for number in launching.watch_signals.caught] == before
+    assert [signal.getsignal(number) for number in lifetime.watch_signals.caught] == before
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ import torch.distributed
 
 from stageb.config import FabricConfig
 from stageb.errors import ConfigError, StagebError, at
-from stageb.job import heartbeat, launching
+from stageb.job import heartbeat, lifetime
 from stageb.job.world import Json, World, run
 
 parser = argparse.ArgumentParser()
@@ -164,7 +164,7 @@ if __name__ == "__main__":
             note_the_time()
             sys.exit(5)
         if args.mishap == "late":  # or that keeps the others waiting to meet
-            launching.die_with_launcher()
+            lifetime.die_with_launcher()
             args.ready.write_text(json.dumps([os.getppid(), os.getpid()]))
             time.sleep(FOREVER_S)
     try:

@@ -1,1 +1,6 @@
-"""Which edits may stay: the race that picks, the test that proves, the search for rules that earn nothing."""
+"""Which edits may stay.
+
+``decide.py`` is the table of contents: evidence, race (``race.py``), test. The test of an edit is ``exact.py``'s or
+``betting.py``'s, both sequential (``sequential.py``); ``budget.py`` deals out the error rate, ``pool.py`` the tickets, and
+``judge.py`` asks how they are judged. ``pruning.py`` looks for rules that earn nothing.
+"""

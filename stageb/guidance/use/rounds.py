@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from stageb.errors import InputError
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.use.progress import TicketProgress
-from stageb.job import launching
+from stageb.job import lifetime
 from stageb.store.output import Output, read_commit, set_aside
 
 Item = TypeVar("Item")
@@ -44,7 +44,7 @@ class Rounds(Generic[Item]):
         if fresh:
             set_aside(self.path)
         self._output = Output(self.path, config, state)
-        launching.set_resume("" if self._output.done else None)
+        lifetime.set_resume("" if self._output.done else None)
         self._left = self.tickets.items(self._output.done)
         if not self._output.finished:
             self._progress = TicketProgress(str(self.path), self._output.state["tickets"], self._output.done)
@@ -67,7 +67,7 @@ class Rounds(Generic[Item]):
     def commit(self, rows: Sequence[Mapping[str, Any]], state: Mapping[str, Any]) -> None:
         """Bring the rows of a round to the disk, one for each of its tickets; ``state`` is the one to go on from."""
         self._open.add(rows, len(rows), state, finished=self._open.done + len(rows) == state["tickets"])
-        launching.set_resume("")
+        lifetime.set_resume("")
         if self._progress:
             self._progress.advance(len(rows))
 
