@@ -2,7 +2,7 @@
 
 Every rank runs ``main``. Rank 0 alone decides (``World.lead``): ``learn``, ``prune`` and ``end_epoch`` run there, and all
 ranks together answer the questions that these yield (``World.consult``). Each step is a function of where the run stands
-(``progression.py``, ``learning.py``) and ends with a commit (``run.py``). A resumed run walks the same loop and skips what
+(``transitions.py``, ``learning.py``) and ends with a commit (``run.py``). A resumed run walks the same loop and skips what
 was committed. docs/architecture.md follows one round.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.engines.outline import rank_bytes
-from stageb.guidance import learning, progression, selection
+from stageb.guidance import learning, selection, transitions
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.images import check_images
 from stageb.guidance.inputs import Inputs
@@ -83,7 +83,7 @@ def guidance_for(run: Run, round_: Round) -> Guidance | None:
     """The guidance to roll a round out under; None where the round is done already, or is not needed."""
     if round_.place <= run.state.done:
         return None
-    if why := progression.why_skip(round_, run.state, run.config):
+    if why := transitions.why_skip(round_, run.state, run.config):
         run.skip(round_, why)
         return None
     return run.state.missions[round_.mission].guidance
@@ -105,14 +105,14 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> None:
         for ticket, given in zip((run.inputs.tickets[i] for i in round_.tickets), answers, strict=True)
     ]
     if round_.kind == "distill":
-        run.record_distilled(round_, records, progression.after_distilling(mission, records, run.config))
+        run.record_distilled(round_, records, transitions.after_distilling(mission, records, run.config))
     else:
-        run.record_round(round_, records, progression.after_round(mission, round_, records))
+        run.record_round(round_, records, transitions.after_round(mission, round_, records))
 
 
 def learn(run: Run, name: str, size: int) -> Dialogue[None]:
     """Reflect on a mission's bundles of ``size`` tickets, one after the other; apply and commit what the gate accepts."""
-    while progression.is_due(run.state, name, size, run.config):
+    while transitions.is_due(run.state, name, size, run.config):
         before, tools = run.state.missions[name], run.tools(name)
         run.progress.show_activity(f"{name}: what is judged wrong?")
         mission, bundle = yield from learning.draw_bundle(before, tools)
@@ -135,12 +135,12 @@ def end_epoch(run: Run, epoch: int, name: str) -> Dialogue[None]:
     """The end of a mission's epoch: learn from what is left, seek a rule that earns nothing, count idle epochs."""
     if run.schedule.close(epoch, name) > run.state.done:
         yield from learn(run, name, 1)
-        if progression.may_prune(run.state, name, run.config):
+        if transitions.may_prune(run.state, name, run.config):
             yield from prune(run, name)
-        run.record_epoch(epoch, progression.after_epoch(run.state.missions[name]))
+        run.record_epoch(epoch, transitions.after_epoch(run.state.missions[name]))
 
 
 def choose(run: Run, name: str) -> None:
     """The final guidance of a mission; an audit has none to choose."""
     if run.schedule.choice(name) > run.state.done and not run.config.jump_reflection:
-        run.record_choice(progression.after_choice(run.state.missions[name], run.config))
+        run.record_choice(transitions.after_choice(run.state.missions[name], run.config))

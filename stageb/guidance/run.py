@@ -1,7 +1,7 @@
 """The recorder of a run: it holds the state, writes the journal, speaks, and commits after every step.
 
 A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``). It decides nothing: where each
-step leaves the run, ``progression.py`` and ``learning.py`` tell.
+step leaves the run, ``transitions.py`` and ``learning.py`` tell.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.learning import Bundle, GateResult, Tools
 from stageb.guidance.progress import EditCounts, Progress
-from stageb.guidance.progression import UNCHANGED, budget_reached, learns_ahead
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.report import write
@@ -40,6 +39,7 @@ from stageb.guidance.state import (
     mission_to_plain,
     to_plain,
 )
+from stageb.guidance.transitions import UNCHANGED, budget_reached, learns_ahead
 from stageb.guidance.types import Answers, Candidate, Record
 from stageb.job import lifetime
 from stageb.runs import run

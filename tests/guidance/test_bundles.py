@@ -16,13 +16,13 @@ from stageb.guidance.gate.decide import Decision, Edit, Gate, Outcome, Trial, de
 from stageb.guidance.gate.exact import ExactTest
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Bundle, Tools, apply_result, draw_bundle, gate_edits, reflect_on
-from stageb.guidance.progression import is_due
 from stageb.guidance.prompts import rule_lines
 from stageb.guidance.questions import Dialogue, JudgeTickets, Question, SampleAnswers, answer_all
 from stageb.guidance.reflection.reflect import case_of
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.splits import split_tickets
 from stageb.guidance.state import MissionState, State, mission_from_plain, mission_to_plain
+from stageb.guidance.transitions import is_due
 from stageb.guidance.types import FOLDS, Answers, Budget, Guidance, Judgement, Record, Rule, Selection, Ticket, Verdict
 from stageb.seeds import stream, uniform
 
