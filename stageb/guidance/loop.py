@@ -51,7 +51,7 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
 
 
 def epochs(world: World, run: Run, ranks: Ranks) -> None:
-    """Judge val and test, learn for some epochs, choose by val, judge test again.
+    """Judge val and test (an audit: all, and that is the end), learn for some epochs, choose by val, judge test again.
 
     Before a round ``learn`` takes up what earlier rounds have brought; ``end_epoch`` takes what is left.
     """
@@ -141,6 +141,6 @@ def end_epoch(run: Run, epoch: int, name: str) -> Dialogue[None]:
 
 
 def choose(run: Run, name: str) -> None:
-    """The final guidance of a mission; an audit has none to choose."""
+    """The final guidance of a mission; an audit (``jump_reflection``) has none to choose."""
     if run.schedule.choice(name) > run.state.done and not run.config.jump_reflection:
         run.record_choice(transitions.after_choice(run.state.missions[name], run.config))

@@ -150,7 +150,7 @@ def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
             raise torch.cuda.OutOfMemoryError("no memory left")
         return [Answer((1,), "length")] * len(given)
 
-    monkeypatch.setattr(Decoder, "_answered", refuse)
+    monkeypatch.setattr(Decoder, "_answer_batch", refuse)
     decoder().answers(SHARED, rows(8))
     assert seen[0] < seen[1] < seen[2]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import jinja2
 from jinja2 import TemplateError as TemplateError  # of rows that lack what a template shows
 
 import stageb
+from stageb.guidance.config import LoopConfig
+from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.report import charts
 from stageb.guidance.report.attempts import keep_furthest
 from stageb.guidance.report.charts import Pair, Point
@@ -67,6 +69,7 @@ class Section:
     pairs: list[tuple[RunRow | None, RunRow]]  # of metrics.jsonl: before and after, by split
     rules: list[Lineage]
     charts: Mapping[str, str]
+    outcome: str  # the judgement that counts most, in a sentence; empty before any split is judged to its end
 
     @property
     def accepted_edits(self) -> int:
@@ -104,7 +107,8 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Sectio
     if number <= DETAILED:
         with use_settings():
             drawn = dict(_draw_charts(number, mission, run.is_audit))
-    return Section(number, mission, _pair_metrics(mission, run), rules, drawn)
+    pairs = _pair_metrics(mission, run)
+    return Section(number, mission, pairs, rules, drawn, _describe_outcome(pairs, run.config))
 
 
 def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[tuple[str, str]]:
@@ -121,6 +125,18 @@ def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[t
         yield "edits", charts.draw_time_line(mission.attempts, ends, f"m{number}-edits")
     if mission.judged.levels:
         yield "agreement", charts.draw_agreement(mission.judged.levels, f"m{number}-agreement")
+
+
+def _describe_outcome(pairs: Sequence[tuple[RunRow | None, RunRow]], config: LoopConfig) -> str:
+    """What the guidance comes to on test, or else on the last split that was judged, in a sentence for everybody."""
+    rows = [after for _, after in pairs if "classes" in after]
+    if not rows:
+        return ""
+    row = next((row for row in rows if row["split"] == "test"), rows[-1])
+    prices = prices_of(config.gating)
+    warning = warn_of_constant(row, prices)
+    tickets = f"{row['n']:,} {'sealed test' if row['split'] == 'test' else row['split']} tickets"
+    return f"On {tickets}: {describe_classes(row, prices)}.{f' {warning}.' if warning else ''}"
 
 
 def _draw_overview(run: RunReport, sections: list[Section]) -> dict[str, str]:

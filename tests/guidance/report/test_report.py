@@ -126,6 +126,9 @@ def test_it_says_what_the_files_hold(root: Path) -> None:
             assert f"{row['acc']:.1%}" in text
         first, *_, last = [row for row in rows if row["split"] == "test"]
         assert f"{first['acc']:.1%} → {last['acc']:.1%}" in text
+        fails = last["classes"]["fail"]
+        caught = f"{round(fails['recall'] * fails['n'])} of {fails['n']} failures caught"
+        assert f"On {last['n']} sealed test tickets: {caught}" in text
         for rule in load_seed(root / "run" / mission.folder / "guidance.json")[mission.name].rules:
             assert rule.text in text
     spent = json.loads((root / "run" / "commit.json").read_text())["state"]["spent"]
