@@ -143,6 +143,8 @@ LIGHT = {
     "stageb/guidance/reflection/__init__",
     "stageb/guidance/reflection/conditions",
     "stageb/guidance/reflection/evidence",
+    "stageb/guidance/rules/__init__",
+    "stageb/guidance/rules/reading",
     "stageb/guidance/summarize/__init__",
     "stageb/guidance/summarize/config",
     "stageb/guidance/texts",
@@ -166,6 +168,7 @@ STAGES = {
     "guidance": (
         "rollout answers selection prompts texts learning schedule splits reflection/reflect reflection/proposals "
         "reflection/edits reflection/conditions reflection/evidence "
+        "rules/reading rules/expression rules/vocabulary rules/parse rules/write rules/check rules/judge "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures changes"
     ).split(),
     "two_channel": "rows text matching targets correct losses channel_a schedule metrics".split(),

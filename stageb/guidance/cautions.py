@@ -12,7 +12,8 @@ from stageb.guidance.gate.decide import STRONG
 from stageb.guidance.gate.exact import smallest_gain
 from stageb.guidance.gate.sequential import next_level
 from stageb.guidance.inputs import Inputs
-from stageb.guidance.reflection.conditions import parse_number, reading
+from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.types import FOLDS, Ticket
 

@@ -16,7 +16,8 @@ from math import inf, lgamma, log, log2
 from lab.bench.learning.clues import meets
 from lab.bench.learning.method import ENGLISH
 from stageb.guidance.prompts import clue_text
-from stageb.guidance.reflection.conditions import Condition, find_conditions, parse_number, reading
+from stageb.guidance.reflection.conditions import Condition, find_conditions, reading
+from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.types import Ticket, Verdict
 from stageb.seeds import shuffled, stream
 

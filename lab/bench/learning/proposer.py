@@ -17,11 +17,11 @@ from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, ReflectionInput
-from stageb.guidance.reflection.conditions import parse_summaries
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.reflection.reflect import fit_cases, merge_equal, of_kind, requests, why_ineligible
+from stageb.guidance.rules.reading import parse_summaries
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
 from stageb.seeds import stream, uniform
 

@@ -1,40 +1,20 @@
-"""What can be read off a ticket by its words alone: ``name: value`` pairs and words, and conditions on them that count.
-
-Nothing is known of what tickets hold, so nothing is assumed but punctuation: a piece between semicolons, commas or line ends
-that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; everything else is free text, in words or, where
-a script writes no spaces, in short runs of characters.
-"""
+"""What can be read off tickets by their words alone (``rules/reading.py``): conditions on pairs and words that count."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
 from typing import Literal
 
-from stageb.guidance.texts import one_line
+from stageb.guidance.rules.reading import Reading, parse_number, parse_summaries
 from stageb.guidance.types import Ticket
 
 Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under"]
 
-ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
-LEAST_STEM = 3  # characters of a word without its ending
-MOST_CHARS = 48  # of a name, a value or a word that is counted
-MOST_WORDS = 4  # of a value: a longer one is free text under a heading
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
-
-_PIECE = re.compile(r"[;；,，。|\n]|\.(?:\s|$)")
-_PAIR = re.compile(
-    r"([^:=：＝]*?[^\s:=：＝]) ?(?:[:=：＝]| is ) ?([^\s:=：＝].*)"
-)  # single spaces: else hostile ones take long
-_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,39 +27,9 @@ class Condition:
     other: str = ""  # the second value of ``among``
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A ticket as its words show it."""
-
-    pairs: Mapping[str, str]  # name -> value; the last one where a name comes twice
-    words: frozenset[str]  # of the free text, with those that an ending hides, in small letters
-
-
-@lru_cache(maxsize=1 << 16)
-def parse_summaries(summaries: tuple[str, ...]) -> Reading:
-    """A ticket's summaries, read."""
-    pairs: dict[str, str] = {}
-    words: set[str] = set()
-    for piece in (piece for summary in summaries for piece in _PIECE.split(summary)):
-        found = _PAIR.fullmatch(" ".join(piece.split()))
-        if found and all(len(part.split()) <= MOST_WORDS for part in found.groups()):
-            name, value = (one_line(part, MOST_CHARS) for part in found.groups())
-            if name and value:
-                pairs[name] = value
-        else:
-            words.update(_words(piece))
-    return Reading(pairs, frozenset(words))
-
-
 def reading(ticket: Ticket) -> Reading:
     """``read`` of a ticket."""
     return parse_summaries(tuple(summary for _, summary in ticket.per_image))
-
-
-def parse_number(value: str) -> float | None:
-    """The number that a value begins with (a unit may follow); None where there is none."""
-    found = _NUMBER.match(value)
-    return float(found[0]) if found else None
 
 
 def find_conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
@@ -108,19 +58,6 @@ def find_conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
 
 
 # Inside ------------------------------------------------------------------------------------------------------------------
-
-
-def _words(text: str) -> Iterator[str]:
-    """The words of free text that count as mentioned."""
-    for word in _WORD.findall(text.casefold()):
-        if re.match(f"[{_CJK}]", word):
-            for size in _RUNS:
-                yield from (word[start : start + size] for start in range(len(word) - size + 1))
-        elif 1 < len(word) <= MOST_CHARS:
-            yield word
-            for end in ENDINGS:
-                if word.endswith(end) and len(word) - len(end) >= LEAST_STEM:
-                    yield word.removesuffix(end)
 
 
 def _numbers(column: Mapping[int, str]) -> dict[int, float]:

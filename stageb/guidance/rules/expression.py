@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from stageb.guidance.reflection.conditions import Reading, parse_number
+from stageb.guidance.rules.reading import Reading, parse_number
 
 Relation = Literal["is", "above", "below", "mentions", "equals", "differs", "over", "under"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stageb.guidance.prompts import Words
-from stageb.guidance.reflection.conditions import Reading
 from stageb.guidance.rules.expression import holds
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Verdict
 

@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from stageb.guidance.reflection.conditions import parse_number, reading
+from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.types import Ticket
 
 

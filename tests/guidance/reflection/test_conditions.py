@@ -9,15 +9,8 @@ from hostile import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.reflection.conditions import (
-    LIMITS,
-    MOST_CHARS,
-    Condition,
-    Reading,
-    find_conditions,
-    parse_number,
-    parse_summaries,
-)
+from stageb.guidance.reflection.conditions import LIMITS, Condition, find_conditions
+from stageb.guidance.rules.reading import MOST_CHARS, Reading, parse_number, parse_summaries
 from stageb.untrusted.clean_text import text_fault
 
 # Reading

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stageb.guidance.reflection.conditions import Condition, find_conditions, parse_summaries, reading
+from stageb.guidance.reflection.conditions import Condition, find_conditions, reading
 from stageb.guidance.reflection.evidence import CLASS, NOTHING, PURE, Clue, Evidence, find_evidence
+from stageb.guidance.rules.reading import parse_summaries
 from stageb.guidance.types import Ticket, Verdict
 
 MOST = 12

@@ -10,11 +10,12 @@ from stageb.engines.protocol import Decode
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.follower import respond
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt, words_of
-from stageb.guidance.reflection.conditions import parse_number, reading
+from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.check import check_proposal, find_unknown
 from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, holds
 from stageb.guidance.rules.judge import read_rules, rule_on
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.write import write_rule
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket

@@ -1,0 +1,84 @@
+"""A ticket as its words show it: ``name: value`` pairs, and words.
+
+Nothing is known of what tickets hold, so nothing is assumed but punctuation: a piece between semicolons, commas or line ends
+that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; everything else is free text, in words or, where
+a script writes no spaces, in short runs of characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from stageb.guidance.texts import one_line
+
+ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
+LEAST_STEM = 3  # characters of a word without its ending
+MOST_CHARS = 48  # of a name, a value or a word that is counted
+MOST_WORDS = 4  # of a value: a longer one is free text under a heading
+
+_PIECE = re.compile(r"[;；,，。|\n]|\.(?:\s|$)")
+_PAIR = re.compile(
+    r"([^:=：＝]*?[^\s:=：＝]) ?(?:[:=：＝]| is ) ?([^\s:=：＝].*)"
+)  # single spaces: else hostile ones take long
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A ticket as its words show it."""
+
+    pairs: Mapping[str, str]  # name -> value; the last one where a name comes twice
+    words: frozenset[str]  # of the free text, with those that an ending hides, in small letters
+
+
+def read_summaries(summaries: tuple[str, ...]) -> Reading:
+    """A ticket's summaries, read."""
+    pairs: dict[str, str] = {}
+    words: set[str] = set()
+    for summary in summaries:
+        for piece in _PIECE.split(summary):
+            pair, free = _read_piece(piece)
+            if pair:
+                pairs[pair[0]] = pair[1]
+            elif free:
+                words.update(free)
+    return Reading(pairs, frozenset(words))
+
+
+parse_summaries = lru_cache(maxsize=1 << 16)(read_summaries)
+"""``read_summaries``, for tickets that are read again and again."""
+
+
+def parse_number(value: str) -> float | None:
+    """The number that a value begins with (a unit may follow); None where there is none."""
+    found = _NUMBER.match(value)
+    return float(found[0]) if found else None
+
+
+@lru_cache(maxsize=1 << 16)  # of many tickets most pieces are the same
+def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
+    """A pair, or None, and the words of what is none."""
+    found = _PAIR.fullmatch(" ".join(piece.split()))
+    if found and all(len(part.split()) <= MOST_WORDS for part in found.groups()):
+        name, value = (one_line(part, MOST_CHARS) for part in found.groups())
+        return (name, value) if name and value else None, frozenset()
+    return None, frozenset(_words(piece))
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of free text that count as mentioned."""
+    for word in _WORD.findall(text.casefold()):
+        if re.match(f"[{_CJK}]", word):
+            for size in _RUNS:
+                yield from (word[start : start + size] for start in range(len(word) - size + 1))
+        elif 1 < len(word) <= MOST_CHARS:
+            yield word
+            for end in ENDINGS:
+                if word.endswith(end) and len(word) - len(end) >= LEAST_STEM:
+                    yield word.removesuffix(end)
