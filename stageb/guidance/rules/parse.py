@@ -4,7 +4,7 @@
     some       = all {"or" all}
     all        = atom {"and" atom}
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
-               | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)
+               | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
                | NAME ("equals" | "differs from") NAME
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
 
@@ -17,40 +17,44 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Atom, Expression, Relation, Some, negate
+from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
 
 LONGEST = 2000  # characters of a rule that is read
 PIECES = 24  # between "and" and "or", at most
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")  # as ``conditions.parse_number`` reads one
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ?(\S+))?")  # with its unit; as ``reading.parse_number`` reads one
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """How one language writes rules."""
 
-    if_: str  # behind the verdict
+    if_: tuple[str, ...]  # behind the verdict; the first is the one that we write
     unless: tuple[str, str]  # behind the verdict; behind a condition
     and_: str
     or_: str
+    nor: str
     comma: str
     end: str
-    relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied
+    relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied;
+    # of several that say the same, the first is the one that we write
     mentions: Mapping[str, bool]  # before a word -> whether that is denied
 
 
 ENGLISH = Grammar(
-    if_=" if ",
+    if_=(" if ",),
     unless=(" unless ", " unless "),
     and_=" and ",
     or_=" or ",
+    nor=" nor ",
     comma=", ",
     end=".",
     relations={
@@ -60,16 +64,26 @@ ENGLISH = Grammar(
         " is not above ": ("above", True),
         " is below ": ("below", False),
         " is not below ": ("below", True),
+        " is neither ": ("is", True),
+        " is at least ": ("below", True),
+        " is at most ": ("above", True),
+        **dict.fromkeys((" is over ", " is more than ", " is greater than ", " > "), ("above", False)),
+        **dict.fromkeys((" is under ", " is less than ", " < "), ("below", False)),
+        **dict.fromkeys((" is no more than ", " <= "), ("above", True)),
+        **dict.fromkeys((" is no less than ", " >= "), ("below", True)),
+        " = ": ("is", False),
+        " != ": ("is", True),
         " equals ": ("equals", False),
         " differs from ": ("differs", False),
     },
     mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
 )
 CHINESE = Grammar(
-    if_="：若",
+    if_=("：若", "："),
     unless=("：除非", "，除非"),
     and_="且",
     or_="或",
+    nor="或",
     comma="、",
     end="。",
     relations={
@@ -79,6 +93,8 @@ CHINESE = Grammar(
         "不大于": ("above", True),
         "小于": ("below", False),
         "不小于": ("below", True),
+        "至少": ("below", True),
+        "至多": ("above", True),
         "等于": ("equals", False),
         "不等于": ("differs", False),
     },
@@ -93,7 +109,7 @@ class RuleCode:
     verdict: Verdict
     condition: Expression | None  # if this holds; None: always
     exception: Expression | None = None  # unless this does
-    says_twice: bool = False  # whether the text names a value or a comparison again that it has named
+    says_twice: bool = False  # whether the text names a field, a value or a comparison again where once would do
 
     @property
     def expression(self) -> Expression:
@@ -130,7 +146,8 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
     if rest.startswith(grammar.unless[0]):
         cuts = [("", rest.removeprefix(grammar.unless[0]))]
     else:
-        cuts = list(_cuts(rest.removeprefix(grammar.if_), grammar.unless[1]))
+        opening = next(mark for mark in grammar.if_ if rest.startswith(mark))
+        cuts = list(_cuts(rest.removeprefix(opening), grammar.unless[1]))
     codes, faults = [], [NO_RULE]
     for cut in cuts:
         halves = [reader.read(half) if half else None for half in cut]
@@ -143,7 +160,7 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
 
 def _begins(text: str, spelled: str, grammar: Grammar) -> bool:
     rest = text[len(spelled) :]
-    return text.casefold().startswith(spelled.casefold()) and rest.startswith((grammar.if_, grammar.unless[0]))
+    return text.casefold().startswith(spelled.casefold()) and rest.startswith((*grammar.if_, grammar.unless[0]))
 
 
 def _cuts(text: str, mark: str) -> Iterator[tuple[str, str]]:
@@ -159,8 +176,9 @@ class _Reader:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
         self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
-        comma, either = re.escape(grammar.comma), re.escape(grammar.or_)
-        self._separator = re.compile(f"{comma}{either.lstrip()}|{comma}|{either}")
+        comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
+        after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
+        self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
         self.says_twice = False
 
     def read(self, text: str) -> _Atom:
@@ -178,7 +196,7 @@ class _Reader:
                 disjuncts.append([])
             disjuncts[-1].append(expression)
         alls = [self._once(parts) for parts in disjuncts]
-        wholes = self._once([parts[0] if len(parts) == 1 else All(parts) for parts in alls])
+        wholes = self._listed(self._once([parts[0] if len(parts) == 1 else All(parts) for parts in alls]))
         return wholes[0] if len(wholes) == 1 else Some(wholes)
 
     def _once(self, items: Sequence[T]) -> tuple[T, ...]:
@@ -186,6 +204,22 @@ class _Reader:
         once = tuple(dict.fromkeys(items))
         self.says_twice |= len(once) < len(items)
         return once
+
+    def _listed(self, parts: Sequence[Expression]) -> tuple[Expression, ...]:
+        """``A is x or A is y`` as ``A is x or y``, and words likewise."""
+        places: dict[tuple[Relation, str], int] = {}
+        joined: list[Expression] = []
+        for part in parts:
+            if isinstance(part, Atom) and part.relation in ("is", "mentions"):
+                place = places.setdefault((part.relation, part.name), len(joined))
+                if place < len(joined):
+                    before = joined[place]
+                    assert isinstance(before, Atom)
+                    joined[place] = replace(before, values=self._once((*before.values, *part.values)))
+                    self.says_twice = True
+                    continue
+            joined.append(part)
+        return tuple(joined)
 
     def _best_cuts(self, text: str, marks: Sequence[tuple[int, int, bool]]) -> list[_Cut]:
         """The cuts into atoms of which there are most; two of them at most."""
@@ -252,14 +286,22 @@ class _Reader:
                 return TWO_WAYS
             if not lists:
                 wrong = next((each for each in self._items(value) if each.casefold() not in known.values[field]), value)
+                if field in known.numeric and parse_number(wrong) is None:  # a wording of its own
+                    return OutOfReach(f"{field!r} is compared with no number")
                 hint = _hint(known.nearest_value(field, wrong))
                 return OutOfReach(f"no ticket has {field!r} as {wrong!r}{hint}", "value")
             found = Atom("is", field, self._once(lists[0]))
         elif relation in ("above", "below"):
             if field not in known.numeric:
                 return OutOfReach(f"{field!r} is no number in any ticket", "field")
-            if other is None and value.casefold() not in known.values[field] and not _NUMBER.fullmatch(value):
-                return OutOfReach(f"{value!r} is neither a number nor a field{_hint(known.nearest_name(value))}", "field")
+            if other is None and value.casefold() not in known.values[field]:
+                number = _NUMBER.fullmatch(value)
+                if not number:
+                    return OutOfReach(
+                        f"{value!r} is neither a number nor a field{_hint(known.nearest_name(value))}", "field"
+                    )
+                if number[2] and not any(each.endswith(number[2].casefold()) for each in known.values[field]):
+                    return OutOfReach(f"no ticket has {field!r} in {number[2]!r}")
             beside: Relation = "over" if relation == "above" else "under"
             found = Atom(relation, field, (value,)) if other is None else Atom(beside, field, (other,))
         elif other is None:

@@ -16,7 +16,7 @@ def write_rule(code: RuleCode, words: Words) -> str:
         assert code.exception is not None  # it says something
         return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
     exception = f"{grammar.unless[1]}{_write(code.exception, grammar)}" if code.exception else ""
-    return f"{verdict}{grammar.if_}{_write(code.condition, grammar)}{exception}{grammar.end}"
+    return f"{verdict}{grammar.if_[0]}{_write(code.condition, grammar)}{exception}{grammar.end}"
 
 
 def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
