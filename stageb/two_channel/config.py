@@ -162,7 +162,8 @@ class ChannelAConfig:
     samples_per_step: int = 16
     """Images of a step, over all ranks."""
     n_softctx_iter: int = 1
-    """Forward passes; from the second on a coordinate is fed as what the pass before expected of it; 1: teacher forcing."""
+    """Forward passes; from the second on a coordinate is fed as what the pass before expected of it, and losses.l1 and
+    losses.giou, one of which must then be above 0, are taken on the last; 1: teacher forcing."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -255,13 +256,16 @@ class TopologyConfig:
     learn: int = 0
     """Ranks that learn, where others roll out."""
     staleness: int = 0
-    """0: rollouts are made with the newest weights; 1: with those of one channel B step before, which hides their time."""
+    """0: rollouts are made with the newest weights; 1: with those of one channel B step before, which hides their time,
+    where ranks roll out and do nothing else."""
 
     def __post_init__(self) -> None:
         require(self.rollout >= 0, "topology.rollout", self.rollout, "0 or more")
         require(self.staleness in (0, 1), "topology.staleness", self.staleness, "0 or 1")
         fits = (self.learn >= 1) == (self.rollout >= 1)
         require(fits, "topology.learn", self.learn, "at least 1 where topology.rollout is, 0 where that is 0")
+        remedy = "0, or topology.rollout above 0: ranks that also learn save no time by older answers"
+        require(not self.staleness or self.rollout >= 1, "topology.staleness", self.staleness, remedy)
 
 
 @dataclass(frozen=True)
@@ -310,6 +314,9 @@ class TwoChannelConfig:
     def __post_init__(self) -> None:
         precision, known = self.fabric.precision, (None, "32-true", "32", "bf16-mixed")
         require(precision in known, "fabric.precision", precision, "32-true or bf16-mixed for this loop, or null")
+        passes = self.channel_a.n_softctx_iter
+        remedy = "1, or losses.l1 or losses.giou above 0: no other loss is taken on later passes"
+        require(passes == 1 or self.losses.l1 + self.losses.giou > 0, "channel_a.n_softctx_iter", passes, remedy)
         answered = "B" in self.schedule.pattern
         remedy = "0, or a schedule.pattern with a B in it: without one nobody rolls out"
         require(answered or not self.topology.rollout, "topology.rollout", self.topology.rollout, remedy)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stageb.two_channel.config import ChannelBConfig
-from stageb.two_channel.matching import match, near
+from stageb.two_channel.matching import match, match_prefix, near
 from stageb.two_channel.targets import of_rollout, of_truth
 from stageb.two_channel.text import Spelling, parse, truth
 from stageb.two_channel.types import Rollout, Sample, Target
@@ -19,7 +19,8 @@ class Correction:
     tokens: int  # that the model made
     kept: int  # of these, what the model is taught behind
     ended: bool  # the model closed its answer itself
-    complete: bool  # all of it could be read
+    truncated: bool  # it is a beginning of the form, cut off before its end
+    malformed: bool  # something in it is not of the form
     unread: bool  # nothing of it could be, so that it counts as empty
     overlong: bool  # with what it missed it would not fit into packing.max_length, so it counts as empty too
     predicted: int  # objects that could be read
@@ -40,14 +41,16 @@ def corrected(
     """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to."""
     true, parsed = truth(sample), parse(rollout.ids, spelling)
     matched = match(parsed.objects, true, config.min_iou)
-    target = of_rollout(rollout.ids, parsed, matched, true, spelling, config.false_positives)
+    kept = match_prefix(parsed.objects, true, config.min_iou) if config.false_positives == "cut" else matched
+    target = of_rollout(rollout.ids, parsed, kept, true, spelling, config.false_positives)
     overlong = len(target.ids) > room
     target = of_truth(true, spelling) if overlong else target
     outcome = Correction(
         tokens=len(rollout.ids),
         kept=target.taught.index(True),
         ended=rollout.ended,
-        complete=parsed.complete,
+        truncated=parsed.truncated,
+        malformed=not (parsed.complete or parsed.truncated),
         unread=not (parsed.objects or parsed.complete),
         overlong=overlong,
         predicted=len(parsed.objects),
@@ -71,7 +74,8 @@ def summary(outcomes: Sequence[Correction]) -> dict[str, float | None]:
     return {
         "stage2/raw_rollouts": count,
         "stage2/invalid_rollout": sum(each.unread for each in outcomes),
-        "rollout/parse_truncated_rate": sum(not each.complete for each in outcomes) / count,
+        "rollout/parse_truncated_rate": sum(each.truncated for each in outcomes) / count,
+        "rollout/parse_malformed_rate": sum(each.malformed for each in outcomes) / count,
         "rollout/sample_valid_pred_rate": sum(each.predicted > 0 for each in outcomes) / count,
         "rollout/end_of_answer_rate": sum(each.ended for each in outcomes) / count,
         "rollout/overlong_rate": sum(each.overlong for each in outcomes) / count,

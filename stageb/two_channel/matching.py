@@ -27,20 +27,28 @@ def match(predicted: Sequence[Detection], true: Sequence[Detection], gate: float
     (IoU - gate) over pairs is as large as it can be.
     """
     n, m = len(predicted), len(true)
-    overlap = ious(predicted, true)
-    fits = _same(predicted, true) & (overlap >= gate)
-    cost = np.concatenate([np.where(fits, 1 - overlap, _NEVER), np.full((n, n), 1 - gate + _EDGE)], axis=1)
+    cost = np.concatenate([_costs(predicted, true, gate), np.full((n, n), 1 - gate + _EDGE)], axis=1)
     rows, columns = linear_sum_assignment(cost)
-    pairs = tuple((int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m)
-    taken, found = {i for i, _ in pairs}, {j for _, j in pairs}
-    false_positives = tuple(i for i in range(n) if i not in taken)
-    twice = {later for _, later in near(predicted)}
-    return Match(
-        pairs,
-        false_positives,
-        missed=tuple(j for j in range(m) if j not in found),
-        duplicates=tuple(i for i in false_positives if i in twice),
-    )
+    return _matched([(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m], predicted, m)
+
+
+def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
+    """Pair the longest beginning of ``predicted`` whose objects can all be paired, with the largest sum of IoU; what
+    follows it is left unpaired. So no object loses its partner to one that was predicted after it."""
+    costs = _costs(predicted, true, gate)
+
+    def pairs_of(count: int) -> list[tuple[int, int]] | None:
+        """Of the first ``count`` objects; None where not all can be paired."""
+        if count > len(true):
+            return None
+        rows, columns = linear_sum_assignment(costs[:count])
+        found = [(int(i), int(j)) for i, j in zip(rows, columns, strict=True)]
+        return found if all(costs[pair] < _NEVER for pair in found) else None
+
+    pairs: list[tuple[int, int]] = []
+    while len(pairs) < len(predicted) and (longer := pairs_of(len(pairs) + 1)) is not None:
+        pairs = longer
+    return _matched(pairs, predicted, len(true))
 
 
 def first_counts(matched: Match, objects: Sequence[Detection]) -> Match:
@@ -78,6 +86,26 @@ def ious(ones: Sequence[Detection], others: Sequence[Detection]) -> Matrix:
     either = _area(a) + _area(b) - both
     shares: Matrix = np.divide(both, either, out=np.zeros_like(both), where=either > 0)
     return shares
+
+
+def _costs(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Matrix:
+    """1 - IoU of each pair that may be; ``_NEVER`` of any other."""
+    overlap = ious(predicted, true)
+    costs: Matrix = np.where(_same(predicted, true) & (overlap >= gate), 1 - overlap, _NEVER)
+    return costs
+
+
+def _matched(pairs: Sequence[tuple[int, int]], predicted: Sequence[Detection], true: int) -> Match:
+    """``pairs`` of ``predicted`` and of as many ``true`` objects, and what they leave."""
+    taken, found = {i for i, _ in pairs}, {j for _, j in pairs}
+    false_positives = tuple(i for i in range(len(predicted)) if i not in taken)
+    twice = {later for _, later in near(predicted)}
+    return Match(
+        tuple(pairs),
+        false_positives,
+        missed=tuple(j for j in range(true) if j not in found),
+        duplicates=tuple(i for i in false_positives if i in twice),
+    )
 
 
 def _area(boxes: Matrix) -> Matrix:

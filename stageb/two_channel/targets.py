@@ -35,10 +35,10 @@ def of_rollout(
 ) -> Target:
     """Channel B: what is kept of ``answer``, then those of ``true`` that this misses, then the closing.
 
-    ``parsed`` is what of its tokens could be read, and ``matched`` how that was paired with ``true``. Text is taught from
-    the end of the kept part on; boxes of matched objects and of appended ones. False positives end the kept part before the
-    first of them (``cut``); otherwise they stay, and their coordinates are taught against: those of near-duplicates, of all
-    of them, or of none.
+    ``parsed`` is what of its tokens could be read, and ``matched`` how that was paired with ``true``, by ``match_prefix``
+    for ``cut``. Text is taught from the end of the kept part on; boxes of matched objects and of appended ones. False
+    positives end the kept part before the first of them (``cut``); otherwise they stay, and their coordinates are taught
+    against: those of near-duplicates, of all of them, or of none.
     """
     matched = first_counts(matched, parsed.objects)
     wrong = {"cut": (), "neutral": (), "duplicates": matched.duplicates, "all": matched.false_positives}[false_positives]

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 from stageb.errors import InputError
-from stageb.two_channel.types import BINS, Bins, Box, Detection, Object, ParsedAnswer, Sample
+from stageb.two_channel.types import BINS, CUT_SHORT, Bins, Box, Detection, Object, ParsedAnswer, Sample
 from stageb.untrusted.clean_text import text_fault
 
 COORDINATES = tuple(f"<|coord_{number}|>" for number in range(BINS))  # the tokens, in order
@@ -191,7 +191,7 @@ def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection,
     begin = end = _past(ids, at, spelling.head)
     while not _stands(ids, end, spelling.middle):
         if end >= len(ids):
-            raise _RefusedError("cut short")
+            raise _RefusedError(CUT_SHORT)
         if ids[end] in spelling.reserved:
             raise _RefusedError("a special token in a desc")
         end += 1
@@ -201,7 +201,7 @@ def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection,
     for place in range(4):
         at = _past(ids, at, spelling.comma) if place else at
         if at >= len(ids):
-            raise _RefusedError("cut short")
+            raise _RefusedError(CUT_SHORT)
         if ids[at] not in spelling.bins:
             raise _RefusedError("no coordinate where one must stand")
         numbers.append(spelling.bins[ids[at]])
@@ -232,7 +232,7 @@ def _past(ids: Sequence[int], at: int, piece: Ids) -> int:
     """Where ``piece``, which must stand at ``at``, ends. Raises ``_RefusedError``."""
     if not _stands(ids, at, piece):
         short = tuple(ids[at:]) == piece[: len(ids) - at]
-        raise _RefusedError("cut short" if short else "not of the form")
+        raise _RefusedError(CUT_SHORT if short else "not of the form")
     return at + len(piece)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BINS = 1000  # per axis
+CUT_SHORT = "cut short"  # why the rest of a well-formed answer that stops before its end is not read
 
 Box = tuple[float, float, float, float]  # pixels, x1 < x2, y1 < y2
 Bins = tuple[int, int, int, int]  # 0 to BINS - 1, x1 <= x2, y1 <= y2; of a true object, both below
@@ -62,6 +63,11 @@ class ParsedAnswer:
     def tokens(self) -> int:
         """Of the answer, up to and with the end of the last whole object."""
         return self.ends[-1] if self.ends else 0
+
+    @property
+    def truncated(self) -> bool:
+        """It is well-formed up to where it stops, before its end."""
+        return self.refused == CUT_SHORT
 
 
 @dataclass(frozen=True, slots=True)

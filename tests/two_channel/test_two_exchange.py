@@ -37,7 +37,7 @@ def test_answers_ahead_are_begun_before_the_first_is_learnt_from(staleness: int)
     config = TwoChannelConfig(
         schedule=ScheduleConfig(steps=3, pattern=["A", "B", "B"]),
         channel_b=ChannelBConfig(rollouts_per_step=2),
-        topology=TopologyConfig(staleness=staleness),
+        topology=TopologyConfig(rollout=1, learn=1, staleness=staleness),
     )
     world = World(Fabric(accelerator="cpu", devices=1))
     exchange = SharedRanks(world, cast(Writer, Scribe()), Schedule(config, 2), lambda _step: [SAMPLE] * 2, lambda: iter(()))

@@ -98,28 +98,30 @@ def test_the_checkpoint_loads_in_transformers_as_it_is(whole: Path) -> None:
 def test_what_answers_came_to_is_told(whole: Path) -> None:
     told = rows(whole)[2]
     assert 0 < told["rollout/f1"] < 1
-    assert told["rollout/parse_truncated_rate"] > 0
+    assert told["rollout/parse_truncated_rate"] + told["rollout/parse_malformed_rate"] > 0
     assert told["rollout/predicted_per_true"] > 0
     assert rows(whole)[-1]["eval/recall_50"] > 0
 
 
 @pytest.mark.parametrize(
     ("learn", "rollout", "staleness"),
-    [(1, 2, 0), (2, 1, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, 0, 0), (2, 0, 1), (2, 2, 1)])],
+    [(1, 2, 0), (2, 1, 1), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(2, 0, 0), (2, 2, 1)])],
 )
 def test_more_ranks_learn_what_one_does(whole: Path, tmp_path: Path, learn: int, rollout: int, staleness: int) -> None:
-    """Several as one, and pipelined as serial: the same weights, but for rounding."""
-    keys: dict[str, Any] = {"topology__staleness": staleness}
-    serial = whole
+    """The same weights, but for rounding."""
+
+    def learnt(folder: Path, learn: int, rollout: int) -> Path:
+        keys: dict[str, Any] = {"topology__learn": learn, "topology__rollout": rollout} if rollout else {}
+        arguments = detectors.arguments(folder, learn + rollout, "scribbling", topology__staleness=staleness, **keys)
+        ended = forks.run(arguments, learn + rollout, folder / "job")
+        assert set(ended.codes) == {0}, ended.err
+        return folder / "run"
+
+    fewest = whole
     if staleness:
-        forks.run(detectors.arguments(tmp_path / "serial", loop="scribbling", **keys), 1, tmp_path / "serial" / "job")
-        serial = tmp_path / "serial" / "run"
-        assert apart(serial, whole) > 2 * APART  # other answers are learnt from
-    keys |= {"topology__learn": learn, "topology__rollout": rollout} if rollout else {}
-    ranks = learn + rollout
-    ended = forks.run(detectors.arguments(tmp_path, ranks, "scribbling", **keys), ranks, tmp_path / "job")
-    assert set(ended.codes) == {0}, ended.err
-    assert apart(serial, tmp_path / "run") < APART
+        fewest = learnt(tmp_path / "fewest", 1, 1)
+        assert apart(fewest, whole) > 2 * APART  # other answers are learnt from
+    assert apart(fewest, learnt(tmp_path, learn, rollout)) < APART
     versions = [row["rollout/weight_version"] for row in rows(tmp_path / "run") if row["stage2/channel_b"]]
     assert versions == ([2, 2] if staleness else [2, 5])
 
@@ -175,8 +177,10 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"packing__max_length": 36}, "packing.max_length: 36: at least"),
         ({"packing__max_length": 48, "schedule__pattern": ["A"]}, "samples are longer than packing.max_length 48"),
         ({"topology__learn": 2, "topology__rollout": 1}, "topology.learn: 2"),
+        ({"topology__staleness": 1}, "topology.staleness: 1: 0, or topology.rollout above 0"),
         ({"topology__learn": 1, "topology__rollout": 1, "schedule__pattern": ["A"]}, "topology.rollout: 1: 0, or"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
+        ({"channel_a__n_softctx_iter": 2}, "channel_a.n_softctx_iter: 2: 1, or losses.l1 or losses.giou above 0"),
     ):
         assert main(detectors.arguments(tmp_path, **keys)) == 2
         assert said in capsys.readouterr().err

@@ -76,6 +76,31 @@ def test_what_rollouts_come_to() -> None:
     assert told["rollout/weight_version"] == 3
 
 
+def test_a_right_box_is_kept_though_a_later_one_lies_nearer() -> None:
+    """Pairs over the whole answer would leave the first box without a partner, and cut everything."""
+    words = spelling()
+    cat, dog = truth(SAMPLE)
+    loose = replace(cat, bins=(cat.bins[0], cat.bins[1], cat.bins[2], cat.bins[3] - 75))
+    close = replace(cat, bins=(cat.bins[0], cat.bins[1], cat.bins[2], cat.bins[3] - 15))
+    answer = written([loose, dog, close], words)
+    target, outcome = corrected(SAMPLE, Rollout(answer.ids, True, 1), words, ChannelBConfig(), 1 << 20)
+    assert outcome.kept == parse(answer.ids, words).ends[1]
+    assert parse(target.ids, words).objects == (loose, dog)
+    assert [slot.bins for slot in target.slots] == [cat.bins, dog.bins]
+
+
+def test_answers_cut_off_and_malformed_ones_are_counted_apart() -> None:
+    words, config = spelling(), ChannelBConfig()
+    cat, dog = truth(SAMPLE)
+    whole = written([cat, dog], words).ids
+    cut, closed = whole[: len(whole) - 4], (*whole[:-6], words.end)
+    answers = [whole, cut, closed, (5, 6, 7), whole[:1]]
+    rollouts = [Rollout(ids, ended=ids[-1] == words.end, version=3) for ids in answers]
+    found = summary([corrected(SAMPLE, each, words, config, 1 << 20)[1] for each in rollouts])
+    assert found["rollout/parse_truncated_rate"] == 2 / 5
+    assert found["rollout/parse_malformed_rate"] == 2 / 5
+
+
 def test_an_answer_that_grows_too_long_counts_as_empty() -> None:
     words, config = spelling(), ChannelBConfig(false_positives="neutral")
     cat, _ = truth(SAMPLE)

@@ -11,7 +11,7 @@ from two_channel.spelt import placed, spelling
 
 from stageb.seeds import bits, stream
 from stageb.two_channel.config import FalsePositives
-from stageb.two_channel.matching import first_counts, ious, match, near
+from stageb.two_channel.matching import first_counts, ious, match, match_prefix, near
 from stageb.two_channel.targets import of_rollout, of_truth
 from stageb.two_channel.text import in_order, parse, written
 from stageb.two_channel.types import BINS, Bins, Detection, Target
@@ -55,6 +55,28 @@ def test_matching_is_as_good_as_trying_all() -> None:
         assert all(overlap[i, j] >= gate and predicted[i].desc == true[j].desc for i, j in found.pairs)
         assert sorted([i for i, _ in found.pairs] + list(found.false_positives)) == list(range(len(predicted)))
         assert sorted([j for _, j in found.pairs] + list(found.missed)) == list(range(len(true)))
+
+
+def sums_by_force(predicted: list[Detection], true: list[Detection], gate: float) -> list[float]:
+    """Of the IoU of all ways to pair all of ``predicted``."""
+    overlap, found = ious(predicted, true), []
+    for order in permutations(range(len(true)), len(predicted)):
+        pairs = list(enumerate(order))
+        if all(overlap[i, j] >= gate and predicted[i].desc == true[j].desc for i, j in pairs):
+            found.append(sum(float(overlap[pair]) for pair in pairs))
+    return found
+
+
+def test_the_longest_beginning_that_can_be_paired_as_a_whole_is() -> None:
+    for number in range(300):
+        gate = GATES[number % 3]
+        predicted, true = (close_objects(stream("prefix", who, number), 5) for who in ("predicted", "true"))
+        found = match_prefix(predicted, true, gate)
+        count = max(count for count in range(len(predicted) + 1) if sums_by_force(predicted[:count], true, gate))
+        assert [i for i, _ in found.pairs] == list(range(count))
+        sums = sums_by_force(predicted[:count], true, gate)
+        assert sum(ious(predicted, true)[pair] for pair in found.pairs) == pytest.approx(max(sums))
+        assert found.false_positives == tuple(range(count, len(predicted)))
 
 
 def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
@@ -116,9 +138,9 @@ def hold(number: int) -> None:
     true = in_order(close_objects(stream("true", number), 6))
     answer = rolled_out(number, list(true))
     parsed = parse(answer, s)
-    matched = match(parsed.objects, true, 0.5)
     modes: tuple[FalsePositives, ...] = ("cut", "neutral", "duplicates", "all")
     mode = modes[number % len(modes)]
+    matched = (match_prefix if mode == "cut" else match)(parsed.objects, true, 0.5)
     target = of_rollout(answer, parsed, matched, true, s, mode)
     paired = first_counts(matched, parsed.objects)
     count = min(paired.false_positives, default=len(parsed.objects)) if mode == "cut" else len(parsed.objects)
@@ -208,7 +230,7 @@ def test_what_is_kept_ends_before_the_first_false_positive() -> None:
     ):
         answer = written(told, s)
         parsed = parse(answer.ids, s)
-        target = of_rollout(answer.ids, parsed, match(parsed.objects, true, 0.5), true, s, "cut")
+        target = of_rollout(answer.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, s, "cut")
         kept = told[:count]
         assert parse(target.ids, s).objects == (*kept, *(each for each in true if each not in kept))
         assert target.taught.index(True) == (0, *parsed.ends)[count] and not target.against
