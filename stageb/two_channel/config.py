@@ -134,7 +134,8 @@ class TunerConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """What a step takes its gradients of: weights of its parts; every part is a mean over samples."""
+    """What a step takes its gradients of: weights of its parts. Text is a mean over the text tokens of the true answers of
+    the step, all else a mean over its objects, on both channels."""
 
     text: float = 1.0
     """Of the cross-entropy of words."""

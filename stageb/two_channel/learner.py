@@ -30,7 +30,7 @@ from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
-from stageb.two_channel.types import Sample, Target
+from stageb.two_channel.types import Sample, StepTotals, Target
 
 BETAS = (0.9, 0.98)
 
@@ -39,7 +39,7 @@ BETAS = (0.9, 0.98)
 class StepFigures:
     """What a step came to, over all learning ranks; times are this rank's."""
 
-    losses: dict[str, float]  # by name: means over the samples of the step
+    losses: dict[str, float]  # by name: sums over the step, in the shares of ``packing``
     grad_norm: float
     skipped: bool  # the optimiser's step was left out, since the gradient was not finite
     set_aside: int  # samples left out, since they were too long
@@ -78,9 +78,9 @@ class Learner:
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
-        self, targets: Iterable[tuple[Sample, Target]], channel: Channel, samples: int, learning_rate: float
+        self, targets: Iterable[tuple[Sample, Target]], channel: Channel, totals: StepTotals, learning_rate: float
     ) -> StepFigures:
-        """One step on ``targets``, the same on all learning ranks; there are to be ``samples`` of them.
+        """One step on ``targets``, the same on all learning ranks; ``totals`` are of their images.
 
         Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
         """
@@ -91,7 +91,7 @@ class Learner:
         mark = time.perf_counter()
         for lines in self._mine(targets, tally):
             tally.pack_s += time.perf_counter() - mark
-            self._learn(lines, channel, samples, tally)
+            self._learn(lines, channel, totals, tally)
             mark = time.perf_counter()
         self.detector.model.eval()
         return self._finish(tally)
@@ -144,10 +144,10 @@ class Learner:
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
-    def _learn(self, lines: Sequence[Line], channel: Channel, samples: int, tally: _Tally) -> None:
+    def _learn(self, lines: Sequence[Line], channel: Channel, totals: StepTotals, tally: _Tally) -> None:
         """Add a pack's gradient to what there is."""
         begun = time.perf_counter()
-        pack = packing.pack(self.detector, lines, samples)
+        pack = packing.pack(self.detector, lines, totals)
         made = time.perf_counter()
         iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
         with self.world.fabric.autocast():

@@ -4,8 +4,9 @@ Coordinates are weighed over the whole vocabulary: with a softmax over coordinat
 of boxes. Where a coordinate is needed as a number (L1, GIoU), it is the expectation under the model, given that the token
 is a coordinate.
 
-Every term is a sum whose parts carry their shares already: a token's or an object's share of its sample times the sample's
-share of the step. So sums over packs and ranks are means over the step, however its samples are laid out.
+Every term is a sum whose parts carry their shares already: one over the text tokens, or the objects, that the true answers
+of the step's images hold together. So sums over packs and ranks are means over the step, however its samples are laid out,
+and a token weighs the same on either channel and in every image.
 """
 
 from __future__ import annotations

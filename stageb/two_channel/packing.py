@@ -23,7 +23,7 @@ from stageb.engines.rows import Ids
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
 from stageb.two_channel.model import Detector
-from stageb.two_channel.types import Sample, Target
+from stageb.two_channel.types import Sample, StepTotals, Target
 
 AHEAD = 2  # packs' worth of lines that wait, so that there is choice; more would have the first pack wait longer
 
@@ -99,8 +99,8 @@ def fitted(lengths: Sequence[int], room: int) -> list[list[int]]:
     return found
 
 
-def pack(detector: Detector, lines: Sequence[Line], samples: int) -> Pack:
-    """``lines`` as one pack; the step has ``samples`` samples over all packs and ranks. Raises ``PictureError``."""
+def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
+    """``lines`` as one pack; ``totals`` are of the step, over all packs and ranks. Raises ``PictureError``."""
     eyes = detector.eyes
     lines = sorted(lines, key=lambda line: len(line.prompt))  # images of one size together: the vision tower batches them
     device = detector.model.get_input_embeddings().weight.device
@@ -114,7 +114,7 @@ def pack(detector: Detector, lines: Sequence[Line], samples: int) -> Pack:
         "packed": Envelope(Apart(None, edges, torch.tensor(edges, dtype=torch.int32, device=device))),
         "use_cache": False,
     }
-    keep, taught = _taught(lines, edges, samples)
+    keep, taught = _taught(lines, edges, totals)
     moved = Taught(*(getattr(taught, name).to(device) for name in Taught.__slots__))
     return Pack(inputs, eyes.inputs(names), keep.to(device), moved)
 
@@ -138,8 +138,9 @@ def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
     return torch.cat(parts, 1)[:, None]
 
 
-def _taught(lines: Sequence[Line], edges: Sequence[int], samples: int) -> tuple[Tensor, Taught]:
-    """What is looked at, and what is taught there; each line's shares sum to 1 / ``samples`` of a term."""
+def _taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, Taught]:
+    """What is looked at, and what is taught there. A token has the same share of its term, and an object of its terms,
+    whatever else its image shows, and on either channel; a false object weighs as a true one."""
     keep: list[int] = []
     tokens: list[int] = []
     text: list[float] = []
@@ -147,19 +148,18 @@ def _taught(lines: Sequence[Line], edges: Sequence[int], samples: int) -> tuple[
     slots: list[list[int]] = []
     bins: list[tuple[int, ...]] = []
     shares: list[float] = []
+    share, text_share = 1 / max(1, totals.objects), 1 / max(1, totals.text)
     for line, end in zip(lines, edges[1:], strict=True):
         target, begin, row = line.target, end - len(line.target.ids), len(keep)
         keep += range(begin - 1, end - 1)
         tokens += target.ids
-        share = 1 / (max(1, sum(target.taught)) * samples)
-        text += [share * one for one in target.taught]
+        text += [text_share * one for one in target.taught]
         blamed = set(target.against)
-        blame = 1 / (max(1, len(blamed)) * samples)
-        against += [blame * (place in blamed) for place in range(len(target.ids))]
+        against += [share / 4 * (place in blamed) for place in range(len(target.ids))]
         for slot in target.slots:
             slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
-            shares.append(1 / (len(target.slots) * samples))
+            shares.append(share)
     return torch.tensor(keep), Taught(
         tokens=torch.tensor(tokens),
         text=torch.tensor(text),

@@ -33,7 +33,7 @@ from stageb.two_channel.learner import Learner, StepFigures
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
-from stageb.two_channel.targets import of_truth
+from stageb.two_channel.targets import count_totals, of_truth
 from stageb.two_channel.types import Rollout, Sample, Target
 
 Example = tuple[Sample, Target]
@@ -80,6 +80,7 @@ class Ranks:
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader)
         self.samples = lru_cache(4)(self._samples)  # of steps that are learnt, prepared, or answered
+        self.truth = lru_cache(4)(self._truth)  # of the same
         self.learner = self._learner(folder)
         way = SplitRanks if config.topology.rollout else SharedRanks
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
@@ -131,10 +132,9 @@ class Ranks:
         views = self.config.augmentation
         return [make_view(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
 
-    def truth(self, step: int) -> Iterator[Example]:
+    def _truth(self, step: int) -> list[Example]:
         """Channel A: the truth."""
-        for sample in self.samples(step):
-            yield sample, of_truth(text.truth(sample), self.spelling)
+        return [(sample, of_truth(text.truth(sample), self.spelling)) for sample in self.samples(step)]
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
         """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
@@ -153,12 +153,13 @@ class Ranks:
 
     def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
         """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
-        channel, size = self.schedule.channel(step), self.schedule.size(step)
+        channel, rate = self.schedule.channel(step), self.schedule.learning_rate(step)
         self._next.submit(self._prepare, step + 1)
         figures = None
         if self.learner:
             with self.world.at(f"step {step}"):
-                figures = self.learner.step(self._drawn(targets), channel, size, self.schedule.learning_rate(step))
+                totals = count_totals(target for _, target in self.truth(step))
+                figures = self.learner.step(self._drawn(targets), channel, totals, rate)
         elif channel == "B":
             collections.deque(targets, maxlen=0)
         came = StepResult(figures, self._outcomes, self._gathered_times(figures))

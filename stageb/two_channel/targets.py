@@ -10,12 +10,12 @@ the truth goes on with those it missed, and the model learns that where it would
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts
 from stageb.two_channel.text import Spelling, boxes_in, written
-from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, Target
+from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, StepTotals, Target
 
 
 def of_truth(true: Sequence[Detection], spelling: Spelling) -> Target:
@@ -23,6 +23,12 @@ def of_truth(true: Sequence[Detection], spelling: Spelling) -> Target:
     made = written(true, spelling)
     slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
+
+
+def count_totals(truths: Iterable[Target]) -> StepTotals:
+    """What ``truths``, made by ``of_truth`` of all images of a step, hold."""
+    counts = [(len(each.slots), sum(each.taught)) for each in truths]
+    return StepTotals(sum(objects for objects, _ in counts), sum(text for _, text in counts))
 
 
 def of_rollout(

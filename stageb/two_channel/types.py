@@ -96,3 +96,11 @@ class Target:
     taught: tuple[bool, ...]  # per token: whether text cross-entropy is taken on it; never on a coordinate
     slots: tuple[CoordinateSlot, ...]  # every true object exactly once, matched or appended
     against: tuple[int, ...] = ()  # positions whose token is taught against: coordinates of false positives
+
+
+@dataclass(frozen=True, slots=True)
+class StepTotals:
+    """What the true answers of a step's images hold, and losses are divided by: known before anything is answered."""
+
+    objects: int
+    text: int  # their tokens, but for coordinates

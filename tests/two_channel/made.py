@@ -11,8 +11,9 @@ import torch
 from stageb.two_channel import data, model, shapes, text
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, SmallConfig, TwoChannelConfig
 from stageb.two_channel.model import Detector
-from stageb.two_channel.targets import of_rollout, of_truth
-from stageb.two_channel.types import Match, Sample, Target
+from stageb.two_channel.packing import Line
+from stageb.two_channel.targets import count_totals, of_rollout, of_truth
+from stageb.two_channel.types import Match, Sample, StepTotals, Target
 
 SMALL = SmallConfig(
     hidden_size=32,
@@ -72,6 +73,11 @@ def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
         matched = Match(((0, 0),), (1,), tuple(range(1, len(true))), (1,))
         targets.append((sample, of_rollout(answer, text.parse(answer, spelling), matched, true, spelling, "duplicates")))
     return targets
+
+
+def totals(*packs: list[Line]) -> StepTotals:
+    """Of a step that learns from ``packs``."""
+    return count_totals(line.target for lines in packs for line in lines)
 
 
 def config(**sections: Any) -> TwoChannelConfig:

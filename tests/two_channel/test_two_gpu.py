@@ -34,7 +34,7 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     found.model.to(device)
     lines = [packing.make_line(found, *target) for target in made.taught(root, found)]
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
-        pack = packing.pack(found, lines, len(lines))
+        pack = packing.pack(found, lines, made.totals(lines))
         passes = channel_a.passes(found.model, pack, found.first, 1)
     loss = losses(passes, pack.taught, found.first, made.EVERY_LOSS).total
     loss.backward()

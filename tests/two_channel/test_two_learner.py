@@ -21,13 +21,15 @@ from stageb.engines.rows import PICTURE
 from stageb.errors import InputError
 from stageb.job.world import World, pack, unpack
 from stageb.training.nonfinite import NonFiniteError
-from stageb.two_channel import channel_a, model, packing
+from stageb.two_channel import channel_a, model, packing, text
 from stageb.two_channel.adapters import adapt, weights
 from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, ScheduleConfig, TunerConfig
 from stageb.two_channel.learner import Learner, StepFigures, make_optimizers
 from stageb.two_channel.losses import losses
+from stageb.two_channel.matching import match_prefix
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
+from stageb.two_channel.targets import count_totals, of_rollout, of_truth
 
 Targets = list[Any]
 
@@ -49,13 +51,11 @@ def gradients(found: Detector) -> dict[str, Tensor]:
     return kept
 
 
-def gradient_of(
-    found: Detector, packs: list[list[Line]], samples: int, iterations: int = 1
-) -> tuple[float, dict[str, Tensor]]:
+def gradient_of(found: Detector, packs: list[list[Line]], iterations: int = 1) -> tuple[float, dict[str, Tensor]]:
     """The loss of packs, and its gradient."""
-    total = 0.0
+    total, totals = 0.0, made.totals(*packs)
     for lines in packs:
-        pack = packing.pack(found, lines, samples)
+        pack = packing.pack(found, lines, totals)
         passes = channel_a.passes(found.model, pack, found.first, iterations)
         loss = losses(passes, pack.taught, found.first, made.EVERY_LOSS).total
         loss.backward()
@@ -74,12 +74,34 @@ def test_packed_is_unpacked_in_loss_and_gradient_in_any_order(root: Path) -> Non
     found = made.detector(root)
     lines = [packing.make_line(found, *target) for target in made.taught(root, found)]
     assert any(line.target.against for line in lines) and len({len(line.prompt) for line in lines}) > 1
-    loss, apart = gradient_of(found, [[line] for line in lines], len(lines))
+    loss, apart = gradient_of(found, [[line] for line in lines])
     for order in (lines, lines[::-1], random.Random(1).sample(lines, len(lines))):
         for packs in ([order], [order[:2], order[2:]]):
-            packed, together = gradient_of(found, packs, len(lines))
+            packed, together = gradient_of(found, packs)
             assert packed == pytest.approx(loss, rel=1e-5)
             alike(together, apart)
+
+
+def test_objects_and_ends_weigh_the_same_in_every_image_and_on_both_channels(root: Path) -> None:
+    """Where a model said all there is, the end of its answer is the only text taught: no reason to weigh more."""
+    found = made.detector(root)
+    spelling = text.find_spelling(found.tokenizer)
+    truths = [(sample, text.truth(sample)) for sample in made.samples(root)]
+    assert len({len(true) for _, true in truths}) > 1
+    lines, corrected = [], []
+    for sample, true in truths:
+        target = of_truth(true, spelling)
+        lines.append(packing.make_line(found, sample, target))
+        parsed = text.parse(target.ids, spelling)
+        kept = of_rollout(target.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, spelling, "cut")
+        assert kept.ids == target.ids and sum(kept.taught) < sum(target.taught)
+        corrected.append(packing.make_line(found, sample, kept))
+    totals = made.totals(lines)
+    one, other = (packing.pack(found, each, totals).taught for each in (lines, corrected))
+    assert one.shares.unique().tolist() == other.shares.unique().tolist() == pytest.approx([1 / totals.objects])
+    ends = one.tokens == spelling.end
+    assert torch.equal(one.text[ends], other.text[ends]) and len(one.text[ends].unique()) == 1
+    assert float(one.text.sum()) == pytest.approx(1)
 
 
 def test_a_pass_is_the_models_own(root: Path) -> None:
@@ -87,7 +109,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     found = made.detector(root)
     target = made.taught(root, found)[0]
     line = packing.make_line(found, *target)
-    pack = packing.pack(found, [line], 1)
+    pack = packing.pack(found, [line], made.totals([line]))
     once, last = channel_a.passes(found.model, pack, found.first, 1)
     assert last is once
     logits = channel_a.forward(found.model, pack)
@@ -116,7 +138,7 @@ def _first_picture(line: Line) -> int:
 def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: Path) -> None:
     found = made.detector(root)
     lines = [packing.make_line(found, *target) for target in made.taught(root, found)[:3]]
-    pack = packing.pack(found, lines, 3)
+    pack = packing.pack(found, lines, made.totals(lines))
     seen: list[Tensor] = []
     found.model.model.language_model.register_forward_pre_hook(
         lambda _module, _args, given: seen.append(given["inputs_embeds"].detach()[0]), with_kwargs=True
@@ -132,7 +154,7 @@ def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: 
     told = losses((first, last), pack.taught, found.first, made.EVERY_LOSS)
     assert float(told.text) == float(losses((first, first), pack.taught, found.first, made.EVERY_LOSS).text)
 
-    loss, got = gradient_of(found, [lines], 3, iterations=2)
+    loss, got = gradient_of(found, [lines], iterations=2)
     context = seen[1][places]
     with channel_a.fed(found.model, places, context):  # by hand: the context is given, and a constant
         again = channel_a.forward(found.model, pack)
@@ -143,7 +165,7 @@ def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: 
 
 
 def steps(learner: Learner, targets: Targets, count: int = 3) -> list[StepFigures]:
-    return [learner.step(iter(targets), "A", len(targets), 1e-3) for _ in range(count)]
+    return [learner.step(iter(targets), "A", count_totals(target for _, target in targets), 1e-3) for _ in range(count)]
 
 
 def learner_of(root: Path, there: World, change: Callable[[Detector], None] = lambda _: None, **sections: Any) -> Learner:
@@ -262,7 +284,7 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: st
     logits = []
     for each in (learner.detector, other):
         lines = [packing.make_line(each, *target) for target in targets]
-        logits.append(channel_a.forward(each.model, packing.pack(each, lines, len(lines))))
+        logits.append(channel_a.forward(each.model, packing.pack(each, lines, made.totals(lines))))
     assert torch.allclose(*logits, atol=1e-4)
 
 
