@@ -1,16 +1,13 @@
-"""What a rule's condition says of a ticket, as a small tree that is true, false or unknown.
-
-Unknown is what a ticket does not tell: it has no such field, or no number where one is compared. It spreads as in Kleene's
-three-valued logic ("Introduction to metamathematics", 1952, section 64): a whole is unknown only if the part could turn it.
-"""
+"""What a rule's condition says of a ticket, as a small tree, which ``predicates.py`` makes a function of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from stageb.guidance.rules.reading import Reading, parse_number
+from stageb.guidance.rules import predicates
+from stageb.guidance.rules.predicates import Predicate
 
 Relation = Literal["is", "above", "below", "mentions", "equals", "differs", "over", "under"]
 
@@ -24,6 +21,12 @@ class Atom:
     values: tuple[
         str, ...
     ]  # one of which it has; the limit; words of which one is mentioned; the field that it is compared with
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that it names."""
+        both = self.relation in ("equals", "differs", "over", "under")
+        return () if self.relation == "mentions" else (self.name, *(self.values if both else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +58,14 @@ def negate(expression: Expression) -> Expression:
     return expression.part if isinstance(expression, Not) else Not(expression)
 
 
-def holds(expression: Expression, reading: Reading) -> bool | None:
-    """Whether it is true of a ticket; None where the ticket does not tell."""
+def compile_expression(expression: Expression) -> Predicate:
+    """Whether it is true of a ticket, as a function; None where the ticket does not tell."""
     if isinstance(expression, Not):
-        part = holds(expression.part, reading)
-        return None if part is None else not part
+        return predicates.deny(compile_expression(expression.part))
     if isinstance(expression, Atom):
-        return _compare(expression, reading)
-    parts = [holds(part, reading) for part in expression.parts]
-    decisive = isinstance(expression, Some)
-    return decisive if decisive in parts else None if None in parts else not decisive
+        return _compile_atom(expression)
+    join = predicates.every if isinstance(expression, All) else predicates.some
+    return join(*map(compile_expression, expression.parts))
 
 
 def atoms(expression: Expression) -> Iterator[Atom]:
@@ -78,23 +79,25 @@ def atoms(expression: Expression) -> Iterator[Atom]:
             yield from atoms(part)
 
 
-def _compare(atom: Atom, reading: Reading) -> bool | None:
+MAKERS: Mapping[Relation, Callable[..., Predicate]] = {
+    "is": predicates.is_one_of,
+    "above": predicates.is_above,
+    "below": predicates.is_below,
+    "over": predicates.is_over,
+    "under": predicates.is_under,
+    "equals": predicates.equals,
+}
+"""What makes a function of a comparison with the field's name and the values."""
+
+
+def simplify(atom: Atom) -> Expression:
+    """The same by the relations that ``MAKERS`` has, and ``mentions``."""
+    return Not(Atom("equals", atom.name, atom.values)) if atom.relation == "differs" else atom
+
+
+def _compile_atom(atom: Atom) -> Predicate:
     if atom.relation == "mentions":
-        beside = {word for pair in reading.pairs.items() for text in pair for word in text.casefold().split()}
-        return any(word in reading.words or word in beside for word in atom.values)
-    mine = reading.pairs.get(atom.name)
-    if mine is None:
-        return None
-    if atom.relation == "is":
-        return mine.casefold() in {value.casefold() for value in atom.values}
-    (other,) = atom.values
-    if atom.relation in ("equals", "differs", "over", "under"):
-        if other not in reading.pairs:
-            return None
-        other = reading.pairs[other]
-    if atom.relation in ("equals", "differs"):
-        return (mine == other) == (atom.relation == "equals")
-    left, right = parse_number(mine), parse_number(other)
-    if left is None or right is None:
-        return None
-    return left > right if atom.relation in ("above", "over") else left < right
+        return predicates.mentions(*atom.values)
+    if atom.relation == "differs":
+        return compile_expression(simplify(atom))
+    return MAKERS[atom.relation](atom.name, *atom.values)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stageb.guidance.prompts import Words
-from stageb.guidance.rules.expression import holds
+from stageb.guidance.rules.expression import atoms, compile_expression
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Verdict
+from stageb.guidance.types import HEADLINE_KEY, Guidance
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,6 @@ class CodedRule:
     code: RuleCode | OutOfReach
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """What rules say of a ticket."""
-
-    verdict: Verdict | None  # None: they cannot tell
-    rule: str = ""  # the key of the first rule that decides; the headline's where none speaks of the ticket
-
-
 def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> list[CodedRule]:
     """All rules of ``guidance``, those that are out of reach included; the headline only if it is not the neutral one."""
     return [
@@ -39,24 +32,26 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> list
     ]
 
 
-def rule_on(rules: Sequence[CodedRule], reading: Reading) -> Ruling:
-    """The verdict on a ticket: a pass where a pass rule holds, else a fail where a fail rule does, else a pass.
+def compile_rules(rules: Sequence[CodedRule]) -> Callable[[Reading], Ruling]:
+    """What gives the verdict on a ticket, as ``predicates.make_judge`` says."""
+    return make_judge(map(_compile_rule, rules), HEADLINE_KEY)
 
-    None where that hangs on a rule that is out of reach, or on what the ticket does not tell.
-    """
-    held: dict[Verdict, str] = {}
-    open_: set[Verdict] = set()  # verdicts of rules of which nobody knows whether they hold
-    for rule in rules:
-        if isinstance(rule.code, OutOfReach):
-            open_ |= {"pass", "fail"}
-            continue
-        is_held = holds(rule.code.expression, reading)
-        if is_held:
-            held.setdefault(rule.code.verdict, rule.key)
-        elif is_held is None:
-            open_.add(rule.code.verdict)
-    if "pass" in held:
-        return Ruling("pass", held["pass"])
-    if "fail" in held:
-        return Ruling(None) if "pass" in open_ else Ruling("fail", held["fail"])
-    return Ruling(None) if "fail" in open_ else Ruling("pass", HEADLINE_KEY)
+
+def explain_unknown(rules: Sequence[CodedRule], ruling: Ruling, reading: Reading) -> str:
+    """Why rules give no verdict on a ticket: those that it hangs on, and what it does not tell."""
+    return "; ".join(f"{rule.key}: {_why_unknown(rule.code, reading)}" for rule in rules if rule.key in ruling.unknown)
+
+
+def _why_unknown(code: RuleCode | OutOfReach, reading: Reading) -> str:
+    if isinstance(code, OutOfReach):
+        return f"cannot be read as code: {code.why}"
+    named = [name for atom in atoms(code.expression) for name in atom.fields]
+    missing = [name for name in dict.fromkeys(named) if name not in reading.pairs]
+    numbers = [name for name in dict.fromkeys(named) if name not in missing]
+    return f"the ticket does not tell {', '.join(missing)}" if missing else f"no number in {', '.join(numbers)}"
+
+
+def _compile_rule(rule: CodedRule) -> CompiledRule:
+    if isinstance(rule.code, OutOfReach):
+        return CompiledRule(rule.key, rule.text, ("pass", "fail"), unreadable)
+    return CompiledRule(rule.key, rule.text, (rule.code.verdict,), compile_expression(rule.code.expression))

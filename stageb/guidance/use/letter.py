@@ -7,7 +7,7 @@ from typing import Any
 
 from stageb.guidance.prompts import Words
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.judge import CodedRule, read_rules, rule_on
+from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Ticket
@@ -30,11 +30,12 @@ def compare_with_letter(judged: Judged, guidances: Mapping[str, Guidance], words
         for mission, of in tickets.items()
         if mission in guidances
     }
+    judges = {mission: compile_rules(rules) for mission, rules in coded.items()}
     counts: dict[str, dict[str, dict[str, int]]] = {mission: {} for mission in coded}
     for row, ticket in judged():
         if row["mission"] not in coded:
             continue
-        ruling = rule_on(coded[row["mission"]], reading(ticket))
+        ruling = judges[row["mission"]](reading(ticket))
         if ruling.verdict:
             none = {"decided": 0, "right": 0, "followed": 0}
             count = counts[row["mission"]].setdefault(ruling.rule, none)

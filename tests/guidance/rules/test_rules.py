@@ -12,8 +12,8 @@ from stageb.guidance.follower import respond
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt, words_of
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.check import check_proposal, find_unknown
-from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, holds
-from stageb.guidance.rules.judge import read_rules, rule_on
+from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, compile_expression
+from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.reading import parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary
@@ -195,12 +195,12 @@ def test_what_a_ticket_does_not_tell_is_unknown_and_spreads_only_where_it_matter
     bare = reading(ticket({"Type": "H"}))
     torque, type_h = Atom("above", "Torque Nm", ("40",)), Atom("is", "Type", ("H",))
     type_l = Atom("is", "Type", ("L",))
-    assert holds(torque, bare) is None
-    assert holds(Not(torque), bare) is None
-    assert holds(All((type_h, torque)), bare) is None
-    assert holds(All((type_l, torque)), bare) is False
-    assert holds(Some((type_h, torque)), bare) is True
-    assert holds(Some((type_l, torque)), bare) is None
+    assert compile_expression(torque)(bare) is None
+    assert compile_expression(Not(torque))(bare) is None
+    assert compile_expression(All((type_h, torque)))(bare) is None
+    assert compile_expression(All((type_l, torque)))(bare) is False
+    assert compile_expression(Some((type_h, torque)))(bare) is True
+    assert compile_expression(Some((type_l, torque)))(bare) is None
 
 
 RULES = st.lists(
@@ -229,16 +229,16 @@ def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(texts:
     vocabulary = Vocabulary.of(ticket(dict.fromkeys(fields, value)) for value in ("H", "L"))
     answer = parse_answer(respond(rollout_prompt(one, guidance, EN), Decode(temperature=0.0), 0), EN)
     assert answer is not None
-    ruling = rule_on(read_rules(guidance, vocabulary, EN), reading(one))
+    ruling = compile_rules(read_rules(guidance, vocabulary, EN))(reading(one))
     assert ruling.verdict == answer[0]
 
 
 def test_a_rule_out_of_reach_leaves_open_what_hangs_on_it() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
     rules = (Rule("G0", EN.neutral_headline), Rule("G1", "Fail if anything looks odd."), Rule("G2", "Pass if Type is H."))
-    read = read_rules(Guidance("m", 0, rules, 3), vocabulary, EN)
-    assert rule_on(read, reading(ticket({"Type": "H"}))).verdict == "pass"
-    assert rule_on(read, reading(ticket({"Type": "L"}))).verdict is None
+    judge = compile_rules(read_rules(Guidance("m", 0, rules, 3), vocabulary, EN))
+    assert judge(reading(ticket({"Type": "H"}))).verdict == "pass"
+    assert judge(reading(ticket({"Type": "L"}))).verdict is None
 
 
 def test_a_hostile_list_is_read_in_time() -> None:

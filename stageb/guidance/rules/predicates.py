@@ -1,0 +1,184 @@
+"""Rules as functions of a ticket's reading: true, false or None, where the ticket does not tell.
+
+None spreads as in Kleene's three-valued logic ("Introduction to metamathematics", 1952, section 64): a whole is unknown only
+if the part could turn it. ``export.py`` writes this file into the modules that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from stageb.guidance.rules.reading import Reading, parse_number
+
+Predicate = Callable[[Reading], "bool | None"]
+Verdict = Literal["pass", "fail"]
+Ordered = Callable[[float, float], bool]
+
+
+def is_one_of(name: str, *values: str) -> Predicate:
+    """The field has one of these values, in any case."""
+    known = frozenset(value.casefold() for value in values)
+
+    def holds(ticket: Reading) -> bool | None:
+        mine = ticket.pairs.get(name)
+        return None if mine is None else mine.casefold() in known
+
+    return holds
+
+
+def is_above(name: str, limit: str) -> Predicate:
+    """The field's number is above that of ``limit``."""
+    return _limited(name, limit, float.__gt__)
+
+
+def is_below(name: str, limit: str) -> Predicate:
+    """The field's number is below that of ``limit``."""
+    return _limited(name, limit, float.__lt__)
+
+
+def is_over(name: str, other: str) -> Predicate:
+    """The field's number is above another field's."""
+    return _compared(name, other, float.__gt__)
+
+
+def is_under(name: str, other: str) -> Predicate:
+    """The field's number is below another field's."""
+    return _compared(name, other, float.__lt__)
+
+
+def equals(name: str, other: str) -> Predicate:
+    """Two fields have the same value, as they are written."""
+
+    def holds(ticket: Reading) -> bool | None:
+        mine, its = ticket.pairs.get(name), ticket.pairs.get(other)
+        return None if mine is None or its is None else mine == its
+
+    return holds
+
+
+def mentions(*words: str) -> Predicate:
+    """The ticket has one of these words, which are in small letters: in free text, or in a field's name or value."""
+    wanted = frozenset(words)
+
+    def holds(ticket: Reading) -> bool | None:
+        if not wanted.isdisjoint(ticket.words):
+            return True
+        return any(not wanted.isdisjoint(text.casefold().split()) for pair in ticket.pairs.items() for text in pair)
+
+    return holds
+
+
+def every(*parts: Predicate) -> Predicate:
+    """All of the parts hold."""
+
+    def holds(ticket: Reading) -> bool | None:
+        known: bool | None = True
+        for part in parts:
+            found = part(ticket)
+            if found is False:
+                return False
+            known = known if found else None
+        return known
+
+    return holds
+
+
+def some(*parts: Predicate) -> Predicate:
+    """At least one of the parts holds."""
+
+    def holds(ticket: Reading) -> bool | None:
+        known: bool | None = False
+        for part in parts:
+            found = part(ticket)
+            if found:
+                return True
+            known = known if found is False else None
+        return known
+
+    return holds
+
+
+def deny(part: Predicate) -> Predicate:
+    """The part does not hold."""
+
+    def holds(ticket: Reading) -> bool | None:
+        found = part(ticket)
+        return None if found is None else not found
+
+    return holds
+
+
+def unreadable(ticket: Reading) -> bool | None:
+    """What a rule says that code cannot tell: nothing."""
+    return None
+
+
+@dataclass(frozen=True)
+class CompiledRule:
+    """A rule as code."""
+
+    key: str
+    text: str
+    verdicts: tuple[Verdict, ...]  # that it may give: one; both where the rule is unreadable
+    holds: Predicate
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What rules say of a ticket."""
+
+    verdict: Verdict | None  # None: they cannot tell
+    rule: str = ""  # the key of the first rule that decides; the headline's where none speaks of the ticket
+    unknown: tuple[str, ...] = ()  # without a verdict: the keys of the rules on which it hangs
+
+
+def make_judge(rules: Iterable[CompiledRule], headline: str) -> Callable[[Reading], Ruling]:
+    """What gives the verdict on a ticket: a pass where a pass rule holds, else a fail where a fail rule does, else a pass.
+
+    None where that hangs on a rule that is unreadable, or on what the ticket does not tell.
+    """
+    rules = tuple(rules)
+    sides = [[(rule.holds, rule.key) for rule in rules if verdict in rule.verdicts] for verdict in ("pass", "fail")]
+    by_key = {rule.key: (Ruling("pass", rule.key), Ruling("fail", rule.key)) for rule in rules}
+    by_headline = Ruling("pass", headline)
+
+    def judge(ticket: Reading) -> Ruling:
+        unknown: list[str] = []
+        for holds, key in sides[0]:
+            found = holds(ticket)
+            if found:
+                return by_key[key][0]
+            if found is None:
+                unknown.append(key)
+        passes = len(unknown)
+        for holds, key in sides[1]:
+            found = holds(ticket)
+            if found:
+                return Ruling(None, "", tuple(unknown[:passes])) if passes else by_key[key][1]
+            if found is None:
+                unknown.append(key)
+        return Ruling(None, "", tuple(unknown[passes:])) if len(unknown) > passes else by_headline
+
+    return judge
+
+
+def _limited(name: str, limit: str, is_so: Ordered) -> Predicate:
+    edge = parse_number(limit)
+
+    def holds(ticket: Reading) -> bool | None:
+        mine = ticket.pairs.get(name)
+        number = None if mine is None else parse_number(mine)
+        return None if number is None or edge is None else is_so(number, edge)
+
+    return holds
+
+
+def _compared(name: str, other: str, is_so: Ordered) -> Predicate:
+    def holds(ticket: Reading) -> bool | None:
+        mine, its = ticket.pairs.get(name), ticket.pairs.get(other)
+        left, right = (None if text is None else parse_number(text) for text in (mine, its))
+        return None if left is None or right is None else is_so(left, right)
+
+    return holds
