@@ -15,11 +15,12 @@ from stageb.cli.parsing import WordParser, parse_run
 from stageb.errors import InputError, shown
 from stageb.guidance.config import Language, LoopConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
-from stageb.guidance.govern import screens, shared
+from stageb.guidance.govern import code, screens, shared
 from stageb.guidance.govern.provenance import add_provenance
 from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
 from stageb.runs.run import is_finished
+from stageb.store import disk
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
@@ -75,8 +76,11 @@ def make_parser() -> argparse.ArgumentParser:
     exits = "Exits with 0 where all rules are equal, with 1 where some differ, with 2 where one cannot be read."
     command("diff", "What differs between two, rule by rule.", diff, "a", "b", more=f"{MARKS}\n\n{exits}")
     command("history", "Every step: what made it, its gate figures, its accuracy on val.", history, "source")
-    exports = command("export", "The prompt that rollouts read, for use in any other stack.", export, "source", more=EXPORTS)
-    exports.add_argument("--format", choices=("text", "chat"), default="text", help="text (default), or chat: JSON messages")
+    exports = command("export", "The prompt that rollouts read, or the rules as code.", export, "source", more=EXPORTS)
+    exports.add_argument("--format", choices=("text", "chat", *code.WRITERS), default="text", help=FORMATS)
+    exports.add_argument("--output", type=Path, metavar="FILE", help="write it there, not to standard output")
+    exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
+    exports.add_argument("--columns", metavar="NAME=VALUE,...", help="where a table's cells belong, as predict takes it")
     promotes = command("promote", "Copy guidance into a file that is kept for many runs.", promote, "source", more=PROMOTES)
     promotes.add_argument(
         "--to", required=True, metavar="FILE", help="that file, such as shared.json; made if it is not there"
@@ -109,7 +113,14 @@ OPERANDS = {
 MARKS = """\
 + a rule added, - removed, ~ changed, with the words that went and came [-so-]{+so+}; > one that got another number."""
 EXPORTS = f"""\
-It ends with {TICKET}, which stands for one line per image of the ticket to judge: "image_1: what is seen there"."""
+The prompt ends with {TICKET}, which stands for one line per image of the ticket to judge: "image_1: what is seen there".
+
+Rules as code need nothing of stageb: python is a module with judge(ticket), sql a query over a table with a column for
+each field, json the rules' expressions as a tree. Rules that cannot be read as code are named, and tickets that hang on them
+get no verdict. Exits with 0 where all rules are written as code, with 1 where some are not."""
+FORMATS = "text (default) or chat (JSON messages): the prompt; python, sql or json: the rules as code"
+TICKETS = """\
+for code: ticket files with the names and values that the rules speak of; by default those that the run learnt from"""
 PROMOTES = """\
 What would change is shown, and asked about, mission by mission; other missions stay as they are. The file can be given to
 runs as guidance.path. Beside it lies its history, FILE with .history.jsonl for its suffix: every version, when it came, and
@@ -141,14 +152,20 @@ def history(asked: Any) -> int:
 
 
 def export(asked: Any) -> int:
-    """Print the prompt of one mission."""
+    """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
     found = _read(asked.source, asked)
+    if asked.format in code.WRITERS:
+        text, unreadable = code.write(asked.format, code.code_missions(asked, found, _choose_words(asked)))
+        _write(text, asked.output)
+        for line in unreadable:
+            print(shown(line, 400), file=sys.stderr)
+        return 1 if unreadable else 0
     prompt = rollout_prompt(Ticket("", "", "pass", ()), _get_only(found, asked.source), _choose_words(asked))
     if asked.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
-        print(json.dumps(turns, ensure_ascii=False, indent=2))
+        _write(json.dumps(turns, ensure_ascii=False, indent=2) + "\n", asked.output)
     else:
-        print(f"{prompt.system}\n\n{TICKET}")
+        _write(f"{prompt.system}\n\n{TICKET}\n", asked.output)
     return 0
 
 
@@ -218,6 +235,15 @@ def _choose_words(asked: Any) -> Words:
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
     return words_of(config.prompt)
+
+
+def _write(text: str, path: Path | None) -> None:
+    """To a file as a whole, or to standard output. Raises ``JournalError`` where the disk refuses."""
+    if path is None:
+        sys.stdout.write(text)
+        return
+    with disk.reporting(path):
+        disk.replace(path, disk.encode(text))
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stageb.errors import InputError, StagebError
+from stageb.errors import InputError
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.files import tickets as ticket_files
 from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import from_json
 from stageb.guidance.files.reflection_file import REFLECTION, parse_row
+from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.report.attempts import Attempts, list_attempts
 from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
 from stageb.guidance.types import Ticket
 from stageb.runs.folder import RunFolder, RunRow
+
+NAMING = "stageb report RUN --tickets FILE ..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def read_run(
     state, shaping = files.commit["state"], files.commit["config"]
     why = ""
     if tickets is None:
-        tickets, why = _read_same_tickets(folder, config, str(shaping.get("tickets")), named)
+        tickets, why = read_same_tickets(folder, config, str(shaping.get("tickets")), NAMING, named)
     return RunReport(
         folder=folder,
         config=config,
@@ -113,31 +115,3 @@ def _read_mission(files: RunFolder, first: Mapping[str, Any]) -> MissionReport:
         attempts=list_attempts(reflections),
         judged=count_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), steps[final].guidance.step),
     )
-
-
-def _read_same_tickets(folder: Path, config: LoopConfig, digest: str, named: Sequence[str]) -> tuple[Sequence[Ticket], str]:
-    """The run's tickets, if its files still hold what the run read; otherwise none, and why.
-
-    A config that somebody else wrote names no files but those in or below the folder of the run, or the one that the user is
-    in; others the user names.
-    """
-    files = named or config.tickets
-    if not named and not all(_is_near(Path(path), folder) for path in files):
-        return [], "the run's ticket files lie elsewhere; name them: stageb report RUN --tickets FILE ..."
-    skips = config.on_bad_record == "skip"
-    use_images = skips and config.sampler.use_images  # texts need no images, but for lines that were set aside for theirs
-    try:
-        tickets, _ = ticket_files.read_tickets(files, config.on_bad_record, config.columns, use_images)
-    except StagebError:
-        return [], "the run's ticket files are not found from here; run this command where the run was started"
-    if not digest.startswith(ticket_files.fingerprint(tickets)):  # that of images stands behind it
-        return [], "the ticket files have changed since the run"
-    return tickets, ""
-
-
-def _is_near(path: Path, folder: Path) -> bool:
-    try:
-        real, places = path.resolve(), (Path.cwd(), folder.resolve())
-    except (OSError, RuntimeError, ValueError):
-        return False
-    return any(map(real.is_relative_to, places)) and (real.is_file() or not real.exists())

@@ -7,8 +7,7 @@ if the part could turn it. ``export.py`` writes this file into the modules that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from stageb.guidance.rules.reading import Reading, parse_number
 
@@ -115,8 +114,7 @@ def unreadable(ticket: Reading) -> bool | None:
     return None
 
 
-@dataclass(frozen=True)
-class CompiledRule:
+class CompiledRule(NamedTuple):
     """A rule as code."""
 
     key: str
@@ -125,8 +123,7 @@ class CompiledRule:
     holds: Predicate
 
 
-@dataclass(frozen=True)
-class Ruling:
+class Ruling(NamedTuple):
     """What rules say of a ticket."""
 
     verdict: Verdict | None  # None: they cannot tell

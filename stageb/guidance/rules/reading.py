@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from stageb.guidance.texts import one_line
 
@@ -29,8 +29,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):  # no dataclass, which only an imported module can make: what is exported may be run in other ways
     """A ticket as its words show it."""
 
     pairs: Mapping[str, str]  # name -> value; the last one where a name comes twice

@@ -6,7 +6,10 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +117,59 @@ def test_what_is_exported_is_what_rollouts_read(here: Path, asked: Asked) -> Non
     assert asked("export", "two.txt", "--mission", "c", "--language", "zh")[1].endswith(
         "G0. 除非有规则判为不通过，否则通过。\n\n{ticket}\n"
     )
+
+
+def near(here: Path) -> None:
+    """Have the copied run name the tickets beside it."""
+    config = here / "out/run/config.yaml"
+    config.write_text(re.sub(r"\S*/tickets\.jsonl", "tickets.jsonl", config.read_text()))
+
+
+def test_rules_are_exported_as_code_that_needs_nothing_of_this_package(here: Path, asked: Asked) -> None:
+    """By the tickets that the run learnt from; every ticket is judged as the rule says."""
+    code, _, err = asked("export", "out/run", "--format", "python")
+    assert (code, "lie elsewhere; name them: --tickets FILE ..." in err) == (2, True)
+    near(here)
+    code, out, err = asked("export", "out/run", "--format", "python", "--output", "rules.py")
+    assert (code, out, err) == (0, "", "")
+    script = (
+        "import json, sys; sys.path.insert(0, '.'); from rules import judge\n"
+        "for line in open('tickets.jsonl'): print(*judge(json.loads(line))[:2])\n"
+        "assert not [name for name in sys.modules if name.startswith('stageb')]\n"
+    )
+    told = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True).stdout
+    tickets, _ = read_tickets(["tickets.jsonl"], "error")
+    torn = [any("torn" in text for _, text in ticket.per_image) for ticket in tickets]
+    assert told.splitlines() == ["fail G1" if each else "pass G0" for each in torn]
+    assert any(torn)
+    tree = json.loads(asked("export", "out/run", "--format", "json")[1])
+    assert [rule["if"] for rule in tree["missions"]["valves"]["rules"]] == [{"field": "state", "is": ["torn"]}]
+    with sqlite3.connect(":memory:") as opened:
+        opened.execute("CREATE TABLE tickets (state)")
+        opened.executemany("INSERT INTO tickets VALUES (?)", [["torn"], ["new"], [None]])
+        found = list(opened.execute(asked("export", "out/run", "--format", "sql")[1]))
+    assert found == [("torn", "fail", "G1"), ("new", "pass", "G0"), (None, None, None)]
+
+
+def test_rules_that_are_not_written_as_code_are_named(here: Path, asked: Asked) -> None:
+    Path("mine.txt").write_text("[valves]\nFail if it looks odd.\nPass if state is new.\n")
+    code, out, err = asked("export", "mine.txt", "--format", "json")
+    assert (code, out) == (2, "")
+    assert "a file of guidance does not tell which names and values its rules speak of" in err
+    code, out, err = asked("export", "mine.txt", "--format", "json", "--tickets", "tickets.jsonl")
+    assert (code, err) == (1, "valves: G1 is not written as code: it compares no fields\n")
+    (valves,) = json.loads(out)["missions"].values()
+    assert [rule["key"] for rule in valves["rules"]] == ["G2"]
+    Path("table.csv").write_text("Station,state\nvalves,new\nvalves,torn\n")
+    columns = ["--columns", "mission=Station,group_id=null"]
+    assert asked("export", "mine.txt", "--format", "sql", "--tickets", "table.csv", *columns)[0] == 1
+    assert "did you mean columns.group_id" in asked("export", "out/run", "--format", "sql", "--columns", "groupid=x")[2]
+    assert asked("export", "mine.txt", "--format", "sql", "--tickets", "none.csv")[0] == 2
+    near(here)
+    Path("tickets.jsonl").rename("elsewhere.jsonl")
+    code, _, err = asked("export", "out/run", "--format", "sql")
+    assert (code, "run's ticket files are not found from here" in err) == (2, True)
+    assert asked("export", "out/run", "--format", "sql", "--tickets", "elsewhere.jsonl")[0] == 0
 
 
 def test_promoted_guidance_can_be_learnt_on_from_and_taken_back(here: Path, asked: Asked) -> None:

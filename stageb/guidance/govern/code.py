@@ -1,0 +1,59 @@
+"""``stageb guidance export`` of rules as code: by which tickets they are read, and what is told of those that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stageb.cli.draft import Draft
+from stageb.errors import InputError, shown
+from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.prompts import Words
+from stageb.guidance.rules import export
+from stageb.guidance.rules.export import CodedMission
+from stageb.guidance.types import Guidance
+from stageb.guidance.use.code import code_rules, find_tickets
+
+WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
+    "python": export.write_python,
+    "sql": export.write_sql,
+    "json": export.write_json,
+}
+
+
+def code_missions(asked: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
+    """The rules of each mission as code. Raises ``InputError`` where no tickets say what they name."""
+    columns = _parse_columns(asked.columns) if asked.columns else None
+    tickets, why = find_tickets(asked.source, asked.tickets, columns, "--tickets FILE ...")
+    if why:
+        raise InputError(shown(f"{asked.source}: {why}", 400))
+    rules = code_rules(guidance, tickets, words)
+    return [CodedMission(mission, each.step, rules[mission]) for mission, each in guidance.items()]
+
+
+def write(form: str, missions: Sequence[CodedMission]) -> tuple[str, list[str]]:
+    """The text in one of the ``WRITERS``' forms, and a line for each rule that is not in it as code."""
+    written = [export.limit_to_sql(mission) for mission in missions] if form == "sql" else missions
+    lines = [
+        f"{mission.name}: {key} is not written as code: {why}"
+        for mission in written
+        for key, why in mission.unreadable.items()
+    ]
+    return WRITERS[form](missions), lines
+
+
+@dataclass(frozen=True)
+class _TableKeys:
+    """What an option may say of ticket files."""
+
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
+
+
+def _parse_columns(text: str) -> ColumnsConfig:
+    """Raises ``InputError`` as ``predict`` does."""
+    draft = Draft(_TableKeys)
+    draft.add_option("columns", text)
+    draft.check()
+    keys: _TableKeys = draft.build()
+    return keys.columns

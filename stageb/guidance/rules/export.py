@@ -1,0 +1,289 @@
+"""Rules as code that needs nothing of this package: Python, SQL or JSON.
+
+Names and values come from tickets and texts from models, so none is trusted: each is written as a literal of the language
+that it is written in, never into a comment as it came.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from stageb.guidance.rules import plain_tickets, predicates, reading
+from stageb.guidance.rules.expression import MAKERS, All, Atom, Expression, Not, atoms, simplify
+from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.texts import one_line
+from stageb.guidance.types import HEADLINE_KEY
+from stageb.untrusted import clean_text
+
+VERSION = 1  # of the JSON
+NO_WORDS = OutOfReach("SQL sees columns, and no words of free text")
+NO_LIMIT = OutOfReach("its limit is no number that SQL can hold")
+
+
+@dataclass(frozen=True, slots=True)
+class CodedMission:
+    """One mission's rules."""
+
+    name: str
+    step: int  # of its guidance
+    rules: Sequence[CodedRule]
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """By key, why a rule is not written as code."""
+        return {rule.key: rule.code.why for rule in self.rules if isinstance(rule.code, OutOfReach)}
+
+
+def write_python(missions: Sequence[CodedMission]) -> str:
+    """A module of the standard library alone, with ``judge(ticket)``."""
+    sources = [inspect.getsource(module) for module in (clean_text, reading, predicates, plain_tickets)]
+    parts = [_split_imports(source) for source in (inspect.getsource(one_line), *sources)]
+    imports = _join_imports([node for nodes, _ in parts for node in nodes])
+    header = ["from __future__ import annotations", "", *imports, "", ""]
+    return "\n".join(
+        [
+            f'"""{_PYTHON_HEADER}"""',
+            "",
+            *header,
+            *(body for _, body in parts),
+            *_write_missions(missions),
+            _PYTHON_END,
+        ]
+    )
+
+
+def write_json(missions: Sequence[CodedMission]) -> str:
+    """The rules' expressions as a tree."""
+    content = {"version": VERSION, "missions": {mission.name: _to_json(mission) for mission in missions}}
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+
+
+def write_sql(missions: Sequence[CodedMission]) -> str:
+    """A query for each mission over a table ``tickets`` that has a column for each field."""
+    statements = [_write_query(limit_to_sql(mission), len(missions) > 1) for mission in missions]
+    return "\n".join(f"-- {line}".rstrip() for line in _SQL_HEADER.split("\n")) + "\n\n" + "\n".join(statements)
+
+
+def limit_to_sql(mission: CodedMission) -> CodedMission:
+    """The mission with what SQL cannot say marked as out of reach."""
+    rules = []
+    for rule in mission.rules:
+        named = list(atoms(rule.code.expression)) if isinstance(rule.code, RuleCode) else []
+        limits = [parse_number(atom.values[0]) for atom in named if atom.relation in ("above", "below")]
+        if any(atom.relation == "mentions" for atom in named):
+            rule = replace(rule, code=NO_WORDS)
+        elif any(limit is None or math.isinf(limit) for limit in limits):
+            rule = replace(rule, code=NO_LIMIT)
+        rules.append(rule)
+    return replace(mission, rules=rules)
+
+
+# Python ------------------------------------------------------------------------------------------------------------------
+
+_PYTHON_HEADER = """\
+Learnt rules as code: of the standard library alone, and safe to read (stageb guidance export --format python).
+
+    judge({"mission": "rack cabling", "per_image": {"image_1": "Seal: worn; Label: present"}})
+    judge({"Seal": "worn", "Label": "present"}, "rack cabling")
+
+give Ruling(verdict="fail", rule="G1", unknown=()). The verdict is None where the rules cannot tell: it hangs on a field that
+the ticket lacks, or on a rule that is not written as code (UNREADABLE says why); unknown names these rules.
+"""
+
+_PYTHON_END = '''
+def judge(ticket: Mapping[str, object], mission: str | None = None) -> Ruling:
+    """The verdict on a ticket, and the rule that gives it. A ticket is a line of a ticket file, or a row of a table by the
+    names of its columns. ``mission``: by default the ticket's own, or the only one. Raises ``KeyError`` where it has no
+    rules."""
+    if mission is None:
+        named = ticket.get("mission")
+        mission = named if isinstance(named, str) or len(RULES) != 1 else next(iter(RULES))
+    return _JUDGES[mission](read_ticket(ticket))  # type: ignore[index]
+
+
+_JUDGES = {name: make_judge(rules, HEADLINE) for name, rules in RULES.items()}
+'''
+
+
+def _split_imports(source: str) -> tuple[list[ast.Import | ast.ImportFrom], str]:
+    """The imports of a module, and what stands below them."""
+    head = [node for node in ast.parse(source).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    first = max((node.end_lineno or 0 for node in head), default=0)
+    return head, "\n".join(source.splitlines()[first:]).strip("\n") + "\n\n"
+
+
+def _join_imports(nodes: Sequence[ast.Import | ast.ImportFrom]) -> Iterator[str]:
+    """Those from the standard library, each module once."""
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    yield from (f"import {name}" for name in sorted(plain))
+    named: dict[str, set[str]] = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] not in ("stageb", "__future__"):
+            named.setdefault(node.module or "", set()).update(alias.name for alias in node.names)
+    yield from (f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(named.items()))
+
+
+def _write_missions(missions: Sequence[CodedMission]) -> Iterator[str]:
+    yield f"HEADLINE = {HEADLINE_KEY!r}  # stands for tickets that no rule speaks of"
+    yield "RULES: dict[str, tuple[CompiledRule, ...]] = {"
+    for mission in missions:
+        yield f"    {mission.name!r}: ("
+        for rule in mission.rules:
+            yield f"        CompiledRule({rule.key!r}, {rule.text!r}, {_write_python_code(rule.code)}),"
+        yield "    ),"
+    yield "}"
+    yield "UNREADABLE: dict[str, dict[str, str]] = {"
+    yield from (f"    {mission.name!r}: {mission.unreadable!r}," for mission in missions)
+    yield "}"
+
+
+def _write_python_code(code: RuleCode | OutOfReach) -> str:
+    if isinstance(code, OutOfReach):
+        return "('pass', 'fail'), unreadable"
+    return f"({code.verdict!r},), {_write_predicate(code.expression)}"
+
+
+def _write_predicate(expression: Expression) -> str:
+    if isinstance(expression, Not):
+        return f"deny({_write_predicate(expression.part)})"
+    if isinstance(expression, Atom):
+        simple = simplify(expression)
+        if not isinstance(simple, Atom):
+            return _write_predicate(simple)
+        given = simple.values if simple.relation == "mentions" else (simple.name, *simple.values)
+        made_by = "mentions" if simple.relation == "mentions" else MAKERS[simple.relation].__name__
+        return f"{made_by}({', '.join(map(repr, given))})"
+    join = "every" if isinstance(expression, All) else "some"
+    return f"{join}({', '.join(map(_write_predicate, expression.parts))})"
+
+
+# JSON --------------------------------------------------------------------------------------------------------------------
+
+
+def _to_json(mission: CodedMission) -> dict[str, Any]:
+    coded = [(rule, rule.code) for rule in mission.rules if isinstance(rule.code, RuleCode)]
+    gone = [(rule, rule.code) for rule in mission.rules if isinstance(rule.code, OutOfReach)]
+    return {
+        "step": mission.step,
+        "rules": [
+            {"key": rule.key, "text": rule.text, "verdict": code.verdict, "if": _to_tree(code.expression)}
+            for rule, code in coded
+        ],
+        "unreadable": [{"key": rule.key, "text": rule.text, "why": code.why} for rule, code in gone],
+    }
+
+
+def _to_tree(expression: Expression) -> Mapping[str, Any]:
+    if isinstance(expression, Not):
+        return {"not": _to_tree(expression.part)}
+    if isinstance(expression, Atom):
+        if expression.relation == "mentions":
+            return {"mentions": list(expression.values)}
+        if expression.relation == "is":
+            return {"field": expression.name, "is": list(expression.values)}
+        if expression.relation in ("above", "below"):
+            return {"field": expression.name, expression.relation: parse_number(expression.values[0])}
+        return {"field": expression.name, expression.relation: {"field": expression.values[0]}}
+    return {"all" if isinstance(expression, All) else "any": [_to_tree(part) for part in expression.parts]}
+
+
+# SQL ---------------------------------------------------------------------------------------------------------------------
+
+_SQL_HEADER = """\
+Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
+The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
+none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
+speaks of the ticket. Values are compared in any case; letters beyond ASCII as they stand, in small letters, in capitals, or
+with a capital at the beginning. A number is what a value begins with."""
+
+
+def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
+    sides: dict[str, list[tuple[str, str]]] = {"pass": [], "fail": []}  # by verdict: keys and conditions
+    for rule in mission.rules:
+        code = rule.code
+        for verdict, side in sides.items():
+            if isinstance(code, OutOfReach):
+                side.append((rule.key, "NULL"))
+            elif code.verdict == verdict:
+                side.append((rule.key, f"({_write_condition(code.expression)})"))
+    passes, fails = ("(" + (" OR ".join(test for _, test in side) or "1 = 0") + ")" for side in sides.values())
+    lines = [f"-- mission {json.dumps(mission.name)}, step {mission.step}"]
+    lines += [f"-- {rule.key}. {json.dumps(rule.text)}" for rule in mission.rules]
+    lines += [f"-- not written: {key}: {json.dumps(why)}" for key, why in mission.unreadable.items()]
+    return "\n".join(
+        [
+            *lines,
+            "SELECT t.*,",
+            "  CASE",
+            f"    WHEN {passes} THEN 'pass'",
+            f"    WHEN NOT {fails} THEN 'pass'",
+            f"    WHEN {passes} IS NULL THEN NULL",
+            f"    WHEN {fails} THEN 'fail'",
+            "  END AS verdict,",
+            "  CASE",
+            *(f"    WHEN {test} THEN {_quote(key)}" for key, test in sides["pass"] if test != "NULL"),
+            f"    WHEN NOT {fails} THEN {_quote(HEADLINE_KEY)}",
+            f"    WHEN {passes} IS NULL THEN NULL",
+            *(f"    WHEN {test} THEN {_quote(key)}" for key, test in sides["fail"] if test != "NULL"),
+            "  END AS rule",
+            "FROM tickets AS t" + (f" WHERE t.mission = {_quote(mission.name)};" if is_one_of_many else ";"),
+            "",
+        ]
+    )
+
+
+def _write_condition(expression: Expression) -> str:
+    if isinstance(expression, Not):
+        return f"NOT ({_write_condition(expression.part)})"
+    if isinstance(expression, Atom):
+        return _write_comparison(expression)
+    join = " AND " if isinstance(expression, All) else " OR "
+    return join.join(f"({_write_condition(part)})" for part in expression.parts)
+
+
+def _write_comparison(atom: Atom) -> str:
+    column, value = _write_text(atom.name), atom.values[0]
+    if atom.relation == "is":
+        spelled = dict.fromkeys(each for text in atom.values for each in _spellings(text))
+        return f"LOWER({column}) IN ({', '.join(map(_quote, spelled))})"
+    if atom.relation in ("equals", "differs"):
+        return f"{column} {'=' if atom.relation == 'equals' else '<>'} {_write_text(value)}"
+    sign = ">" if atom.relation in ("above", "over") else "<"
+    other = repr(parse_number(value)) if atom.relation in ("above", "below") else _write_number(value)
+    return f"{_write_number(atom.name)} {sign} {other}"
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """How LOWER, which in SQLite knows ASCII alone, may write a value."""
+    for spelled in (value, value.casefold(), value.lower(), value.upper(), value.capitalize()):
+        yield spelled.lower()
+        yield "".join(letter.lower() if letter.isascii() else letter for letter in spelled)
+
+
+def _write_text(field: str) -> str:
+    # With the table's name before it, since SQLite takes a quoted name that is no column for a text.
+    quoted = field.replace('"', '""')
+    return f"NULLIF(TRIM(CAST(t.\"{quoted}\" AS TEXT)), '')"
+
+
+def _write_number(field: str) -> str:
+    """The number that a column's text begins with; NULL where it begins with none, or may be one in powers of ten."""
+    text = _write_text(field)
+    digit = "BETWEEN '0' AND '9'"
+    begins = f"(SUBSTR({text}, 1, 1) {digit} OR (SUBSTR({text}, 1, 1) = '-' AND SUBSTR({text}, 2, 1) {digit}))"
+    plain = f"LOWER(SUBSTR(LTRIM({text}, '-.0123456789'), 1, 1)) <> 'e'"
+    return f"CASE WHEN {begins} AND {plain} THEN CAST({text} AS DOUBLE PRECISION) END"
+
+
+def _quote(text: str) -> str:
+    """A literal of SQL."""
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'"

@@ -1,0 +1,66 @@
+"""Rules read as code, by the names and values of the tickets that they were learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from stageb.cli.parsing import parse_run
+from stageb.errors import BadInputError, BadLine
+from stageb.guidance.config import ColumnsConfig, LoopConfig
+from stageb.guidance.files.guidance_file import split_step
+from stageb.guidance.files.run_tickets import read_same_tickets
+from stageb.guidance.files.tickets import read_entries
+from stageb.guidance.prompts import Words
+from stageb.guidance.rules.judge import CodedRule, read_rules
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.types import Guidance, Ticket
+from stageb.runs.folder import RunFolder
+from stageb.untrusted.json_lines import FaultError
+
+OF_A_FILE = "a file of guidance does not tell which names and values its rules speak of; name ticket files that do: {}"
+
+
+def find_tickets(
+    source: str, named: Sequence[str], columns: ColumnsConfig | None, naming: str
+) -> tuple[Sequence[Ticket], str]:
+    """Tickets with what the rules of ``source`` speak of: those of the files ``named``, or those that the run learnt from;
+    otherwise none, and why. ``columns`` are of tables (None: the run's, or the usual ones), ``naming`` is the option by
+    which a user names files.
+
+    Raises ``BadInputError`` where a file that is named cannot be used.
+    """
+    folder, _ = split_step(source)
+    config = parse_run(folder).config if (folder / "config.yaml").exists() else None
+    of_run = config if isinstance(config, LoopConfig) else None
+    if named:
+        return _read_named(named, columns or (of_run.columns if of_run else ColumnsConfig())), ""
+    if of_run is None:
+        return [], OF_A_FILE.format(naming)
+    digest = RunFolder(folder).commit["config"].get("tickets")
+    return read_same_tickets(folder, of_run, str(digest), naming)
+
+
+def code_rules(guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words) -> dict[str, list[CodedRule]]:
+    """The rules of each mission, read by what ``tickets`` of it hold."""
+    of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
+    for ticket in tickets:
+        of.get(ticket.mission, []).append(ticket)
+    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words) for mission, mine in of.items()}
+
+
+def _read_named(files: Sequence[str], columns: ColumnsConfig) -> list[Ticket]:
+    """The tickets of files that a user names; labels do not matter."""
+    tickets: list[Ticket] = []
+    bad: list[BadLine] = []
+    for file in files:
+        try:
+            for entry in read_entries(file, columns, labelled=False):
+                try:
+                    tickets.append(entry.ticket(False))
+                except FaultError as fault:
+                    bad.append(BadLine(file, entry.line, fault.what, fault.remedy))
+        except FaultError as fault:
+            bad.append(BadLine(file, fault.line, fault.what, fault.remedy))
+    if bad:
+        raise BadInputError("places in the ticket files", bad)
+    return tickets

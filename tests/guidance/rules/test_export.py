@@ -1,0 +1,191 @@
+"""Rules as Python, SQL and JSON: what is exported judges as the rules do, and is safe whatever they are made of."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stageb.guidance.prompts import WORDS
+from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules.export import CodedMission, limit_to_sql, write_json, write_python, write_sql
+from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
+from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.plain_tickets import read_ticket
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.types import Guidance, Rule, Ticket
+
+Fields = Mapping[str, str | None]
+
+
+def judge_by_python(missions: Sequence[CodedMission]) -> Any:
+    """``judge`` of the module that is exported."""
+    names: dict[str, Any] = {"__name__": "exported"}
+    exec(compile(write_python(missions), "exported.py", "exec", dont_inherit=True), names)
+    return names["judge"]
+
+
+def judge_by_sql(mission: CodedMission, rows: Sequence[Fields]) -> list[tuple[str | None, str | None]]:
+    """Verdict and rule of each row, by SQLite."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
+    with sqlite3.connect(":memory:") as opened:
+        opened.execute(f"CREATE TABLE tickets (mission, {', '.join(quoted)})")
+        opened.executemany(
+            f"INSERT INTO tickets VALUES ({', '.join('?' * (len(columns) + 1))})",
+            [[mission.name, *(row.get(name) for name in columns)] for row in rows],
+        )
+        return [found[-2:] for found in opened.execute(write_sql([mission]))]
+
+
+def coded(texts: Sequence[str], tickets: Sequence[Ticket]) -> CodedMission:
+    rules = tuple(Rule(f"G{n}", text) for n, text in enumerate([WORDS["en"].neutral_headline, *texts]))
+    read = read_rules(Guidance("m", 3, rules, len(rules)), Vocabulary.of(tickets), WORDS["en"])
+    return CodedMission("m", 3, read)
+
+
+def ticket(fields: Fields, note: str = "") -> Ticket:
+    pairs = "; ".join(f"{name}: {value}" for name, value in fields.items() if value)
+    return Ticket("m", "g", "pass", (("image_1", pairs + note),))
+
+
+ROWS: list[Fields] = [
+    {"Seal": "worn", "Torque Nm": "40 Nm", "Limit": "39", "État": "Élevé"},
+    {"Seal": "NEW", "Torque Nm": "12.5", "Limit": "12.5", "État": "bas"},
+    {"Seal": "new", "Torque Nm": None, "Limit": "-3", "État": "élevé"},
+    {"Seal": None, "Torque Nm": "1e5", "Limit": "7", "État": None},
+]
+TEXTS = [
+    "Fail if Seal is worn and Torque Nm is above Limit.",
+    "Pass if État is élevé unless Torque Nm is below 30 or Torque Nm is not below 41.",
+    "Fail unless Torque Nm equals Limit.",
+]
+
+
+def test_rows_are_judged_alike_by_python_sql_and_the_rules_themselves() -> None:
+    mission = coded(TEXTS, list(map(ticket, ROWS)))
+    by_rules, by_python = compile_rules(mission.rules), judge_by_python([mission])
+    by_sql = judge_by_sql(mission, ROWS)
+    for row, (verdict, rule) in zip(ROWS[:3], by_sql, strict=False):
+        ruling = by_rules(reading(ticket(row)))
+        assert (by_python(row).verdict, by_python(row).rule) == (ruling.verdict, ruling.rule) == (verdict, rule or "")
+        assert by_python({"per_image": {"1": ticket(row).per_image[0][1]}}, "m") == by_python(row)
+    assert by_sql == [("pass", "G2"), ("pass", "G0"), (None, None), (None, None)]  # SQL makes no number of 1e5
+
+
+def test_a_column_that_is_not_there_is_an_error_in_sql_and_no_text() -> None:
+    mission = coded(["Fail if Seal is seal."], [ticket({"Seal": "seal"})])
+    try:
+        judge_by_sql(mission, [{"Other": "x"}])
+    except sqlite3.OperationalError as error:
+        assert "no such column" in str(error)
+    else:
+        raise AssertionError
+
+
+def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
+    mission = coded(
+        ["Fail if Seal is not worn or new and Torque Nm is above 3.", "Fail if it looks odd."], list(map(ticket, ROWS))
+    )
+    content = json.loads(write_json([mission]))
+    tree = {"all": [{"not": {"field": "Seal", "is": ["worn", "new"]}}, {"field": "Torque Nm", "above": 3.0}]}
+    (rule,) = content["missions"]["m"]["rules"]
+    assert (content["version"], rule["verdict"], rule["if"]) == (1, "fail", tree)
+    (gone,) = content["missions"]["m"]["unreadable"]
+    assert (gone["key"], gone["text"]) == ("G2", "Fail if it looks odd.")
+
+
+def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -> None:
+    mission = coded(["Fail if a summary mentions rust.", "Pass if Seal is new."], [ticket({"Seal": "new"}, "; rust")])
+    assert limit_to_sql(mission).unreadable == {"G1": "SQL sees columns, and no words of free text"}
+    rows: list[Fields] = [{"Seal": "new"}, {"Seal": "worn"}]
+    assert judge_by_sql(limit_to_sql(mission), rows) == [("pass", "G2"), (None, None)]
+    judge = judge_by_python([mission])
+    assert judge({"Seal": "worn", "Remarks": "much rust, here"}).rule == "G1"
+
+
+def test_tickets_as_dicts_are_read_as_files_are() -> None:
+    """Headers, the order of images, cells with separators in them, columns called image_1."""
+    from stageb.guidance.config import ColumnsConfig
+    from stageb.guidance.files.tables import Table
+    from stageb.guidance.files.tickets import _make_ticket
+
+    lines = [
+        {"per_image": {"图片_10": "a: x", "image_2": "<DOMAIN=BBU>,<TASK=SUMMARY>\na: y; b: z"}},
+        {"per_image": {"1": "rust here. part is a valve"}},
+    ]
+    for line in lines:
+        whole = _make_ticket({"mission": "m", "group_id": "g", **line}, False)
+        assert read_ticket(line) == reading(whole)
+    text = 'mission,group_id,Seal,Remarks,image_1\nm,g,worn,"dusty, cleaned; Seal: new",Seal: old\nm,g,,seen  twice,\n'
+    table = Table(((n, row.encode()) for n, row in enumerate(text.splitlines(True), 1)), ColumnsConfig(), "t.csv", False)
+    for row, cells in zip(table.rows(), csv.DictReader(io.StringIO(text)), strict=True):
+        whole = _make_ticket(table.read_row(row), False)
+        assert read_ticket(cells) == reading(whole)
+
+
+HOSTILE = st.one_of(
+    st.text(min_size=1, max_size=20),
+    st.sampled_from(
+        [
+            "'", '"', "\\", "'''", '"""', "'); DROP TABLE tickets; --", '"); raise SystemExit #', "{__import__('os')}",
+            "\\'", "%s", "?1", ":a", "a\nb", "\u2028", "*/", "--", "\r", "]", "`", "$$", "\ud800", "#", "é\u202e",
+        ]
+    ),
+)  # fmt: skip
+
+
+def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -> st.SearchStrategy[Expression]:
+    atom = st.one_of(
+        st.builds(lambda name, several: Atom("is", name, tuple(several)), names, st.lists(values, min_size=1, max_size=2)),
+        st.builds(lambda relation, name, limit: Atom(relation, name, (str(limit),)),
+                  st.sampled_from(["above", "below"]), names, st.integers(-5, 5)),
+        st.builds(lambda relation, name, other: Atom(relation, name, (other,)),
+                  st.sampled_from(["equals", "differs", "over", "under"]), names, names),
+        st.builds(lambda word: Atom("mentions", "", (word,)), values),
+    )  # fmt: skip
+    parts = st.lists(st.one_of(atom, atom.map(Not)), min_size=1, max_size=3).map(tuple)
+    return st.one_of(atom, parts.map(All), parts.map(Some))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_hostile_names_values_and_texts_stay_literals(data: st.DataObject) -> None:
+    codes = st.builds(RuleCode, st.sampled_from(["pass", "fail"]), expressions(HOSTILE, HOSTILE))
+    rules = [
+        CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(st.one_of(codes, HOSTILE.map(OutOfReach)))) for n in range(1, 4)
+    ]
+    mission = CodedMission(data.draw(HOSTILE), 0, rules)
+    module: dict[str, Any] = {"__name__": "exported"}
+    exec(compile(write_python([mission]), "exported.py", "exec"), module)
+    assert [(rule.key, rule.text) for rule in module["RULES"][mission.name]] == [(rule.key, rule.text) for rule in rules]
+    assert module["UNREADABLE"] == {mission.name: mission.unreadable}
+    names = [name for rule in rules if isinstance(rule.code, RuleCode) for atom in atoms(rule.code.expression)
+             for name in atom.fields]  # fmt: skip
+    row = {"per_image": {"1": "; ".join(f"{name}: 1" for name in names) or "x"}}
+    mine = compile_rules(rules)(read_ticket(row))
+    its = module["judge"](row, mission.name)
+    assert (its.verdict, its.rule, its.unknown) == (mine.verdict, mine.rule, mine.unknown)
+    assert json.loads(write_json([mission]))["missions"][mission.name]["step"] == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_hostile_names_and_values_stay_literals_in_sql(data: st.DataObject) -> None:
+    printable = HOSTILE.map(lambda text: "".join(filter(str.isprintable, text)).strip()).filter(bool)
+    names = st.sampled_from(data.draw(st.lists(printable, min_size=2, max_size=3, unique_by=str.casefold)))
+    codes = st.builds(RuleCode, st.sampled_from(["pass", "fail"]), expressions(names, printable))
+    rules = [CodedRule(f"G{n}", data.draw(HOSTILE), data.draw(codes)) for n in range(1, 4)]
+    mission = limit_to_sql(CodedMission("m", 0, rules))
+    named = {name.casefold(): name for rule in rules if isinstance(rule.code, RuleCode)
+             for atom in atoms(rule.code.expression) for name in atom.fields}  # fmt: skip
+    cells = st.sampled_from(["1", "-2", "x y", "Fail", None])
+    row = {name: data.draw(cells) for name in named.values() if name.casefold() != "mission"}
+    judge_by_sql(mission, [row or {"other": "x"}])
