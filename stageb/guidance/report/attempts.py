@@ -43,13 +43,6 @@ class Attempt:
         """Whether it comes from a search for rules that can go: then it need not be better."""
         return self.name.startswith("P")
 
-    @property
-    def label(self) -> str:
-        """The outcome, for people."""
-        if not self.is_removal:
-            return self.outcome
-        return "let go" if self.outcome == ACCEPTED else "stays" if self.test is None else f"stays ({self.outcome})"
-
 
 @dataclass(frozen=True, slots=True)
 class Attempts:

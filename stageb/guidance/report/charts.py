@@ -25,7 +25,7 @@ LETTER = 11  # units
 ROOM = 14.0  # for a mission and its split, in letters as wide as they are high
 POINTS = 500  # that one chart draws, at the most
 BINS = 10  # of agreement, at the most
-SPLIT_STYLES = {"val": ("o", "-", -0.07), "test": ("s", "--", 0.07), "train": ("^", ":", 0.0)}
+SPLIT_STYLES = {"val": ("o", -0.07), "test": ("s", 0.07), "train": ("^", 0.0)}
 INK, SOFT, PAPER = (COLOURS[name] for name in ("ink", "soft", "paper"))
 
 
@@ -47,20 +47,22 @@ class Pair:
     split: str
     before: Point | None
     after: Point
+    always: float  # accuracy of the best constant answer
 
 
 def draw_pairs(rows: Sequence[Pair], name: str) -> str:
-    """Accuracy before and after, a line for each mission and split."""
+    """Accuracy before and after, and of the best constant answer, in a row for each mission and split."""
     several = len({row.split for row in rows}) > 1
     labels = [_make_label(row, several) for row in rows]
     left = 12 + max(map(_measure_width, labels)) * LETTER
-    height = (26 if len(rows) <= 12 else 19) * len(rows) + 48
-    figure, axes = _make_figure(height, left, top=24, bottom=24)
+    height = (26 if len(rows) <= 12 else 19) * len(rows) + 62
+    figure, axes = _make_figure(height, left, top=38, bottom=24)
     for place, row in enumerate(rows):
         colour = COLOURS[row.split]
+        axes.axhline(place, color=COLOURS["grid"], linewidth=0.8)
         axes.plot([row.after.low, row.after.high], [place, place], color=colour, linewidth=5, alpha=0.35)
+        axes.plot(row.always, place, "|", color=INK, markersize=14, markeredgewidth=1.5)
         if row.before:
-            axes.plot([row.before.accuracy, row.after.accuracy], [place, place], color=SOFT, linewidth=1)
             axes.plot(row.before.accuracy, place, "o", color=SOFT, markerfacecolor=PAPER, markersize=7)
         axes.plot(row.after.accuracy, place, SPLIT_STYLES[row.split][0], color=colour, markersize=7)
         at: dict[str, Any] = {
@@ -80,35 +82,38 @@ def draw_pairs(rows: Sequence[Pair], name: str) -> str:
     if started:
         axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
     axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, with 95 % interval")
+    axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=1.5, label="always the same answer")
     _add_legend(axes, 2)
     told = (
         f"{escape_unseen(row.mission)}, {row.split}: "
         + (f"{row.before.accuracy:.1%} before, " if row.before else "")
-        + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%})"
+        + f"{row.after.accuracy:.1%} after ({row.after.low:.0%} to {row.after.high:.0%}), {row.always:.1%} by always "
+        + "answering the same"
         for row in rows
     )
     return render_svg(figure, name, "Accuracy by mission and split", "; ".join(told))
 
 
-def draw_epochs(lines: dict[str, list[Point]], name: str) -> str:
-    """Accuracy with intervals over epochs, a line for each split."""
+def draw_epochs(lines: dict[str, list[Point]], always: float, name: str) -> str:
+    """Accuracy with intervals by epoch and split, above or below what the best constant answer scores."""
     figure, axes = _make_figure(210)
     for split, points in lines.items():
-        marker, line, shift = SPLIT_STYLES[split]
+        marker, shift = SPLIT_STYLES[split]
         heights = [point.accuracy for point in points]
         off = [[point.accuracy - point.low for point in points], [point.high - point.accuracy for point in points]]
         places = [point.epoch + shift for point in points]
-        style: dict[str, Any] = {"marker": marker, "linestyle": line, "color": COLOURS[split], "markersize": 5.5}
-        axes.errorbar(places, heights, yerr=off, capsize=2.5, linewidth=1.4, label=split, **style)
+        style: dict[str, Any] = {"fmt": marker, "color": COLOURS[split], "markersize": 5.5}
+        axes.errorbar(places, heights, yerr=off, capsize=2.5, elinewidth=1.4, label=split, **style)
+    axes.axhline(always, color=INK, linewidth=1, linestyle=(0, (1, 2)), label="always the same")
     known = [point for points in lines.values() for point in points]
     last = max(point.epoch for point in known)
     axes.set_xlim(-0.4, max(1, last) + 0.4)
-    axes.set_ylim(max(0.0, min(point.low for point in known) // 0.1 / 10 - 0.02), 1.02)
+    axes.set_ylim(max(0.0, min(always, *(point.low for point in known)) // 0.1 / 10 - 0.02), 1.02)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(_format_percent))
     _tick_whole_numbers(axes)
     axes.set_xlabel("epoch (0: before learning)", fontsize=LETTER)
-    _add_legend(axes, 3)
+    _add_legend(axes, 4)
     told = (f"{split}: " + ", ".join(f"epoch {p.epoch} {p.accuracy:.1%}" for p in points) for split, points in lines.items())
     return render_svg(figure, name, "Accuracy by epoch and split", "; ".join(told))
 
@@ -119,10 +124,10 @@ def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: s
     shown = keep_furthest([each for each in attempts.tried if each.gain is not None], POINTS)
     edits = [each for each in shown if not each.is_removal]
     kinds: list[tuple[str, str, str, list[Attempt]]] = [
-        ("raced", ".", "seen", [each for each in edits if not each.test]),
-        ("refused", "X", "refused", [each for each in edits if each.test and each.outcome != "accepted"]),
+        ("not tested", ".", "seen", [each for each in edits if not each.test]),
+        ("not proven", "X", "refused", [each for each in edits if each.test and each.outcome != "accepted"]),
         ("accepted", "o", "accepted", [each for each in edits if each.outcome == "accepted"]),
-        ("rule let go", "v", "ink", [each for each in shown if each.is_removal and each.outcome == "accepted"]),
+        ("rule removed", "v", "ink", [each for each in shown if each.is_removal and each.outcome == "accepted"]),
     ]
     gains = any(some for *_, some in kinds)
     height = 300 if gains else 118
@@ -130,15 +135,15 @@ def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: s
     below = _add_axes(figure, (46, 40, WIDTH - 62, 56))
     if gains:
         _draw_gains(_add_axes(figure, (46, 116, WIDTH - 62, 148)), kinds, attempts.reflections)
-        figure.text(4 / WIDTH, 287 / height, "gain per ticket", fontsize=LETTER, color=INK)
+        figure.text(4 / WIDTH, 287 / height, "gain in accuracy", fontsize=LETTER, color=INK)
     counts = [count for _, count in rules]
     below.step([place for place, _ in rules], counts, where="post", color=INK, linewidth=1.5)
-    below.set_ylim(-0.3, max(counts) * 1.15 + 0.7)
-    below.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    below.set_xlim(0, attempts.reflections + 1)
+    below.set_ylim(-0.3, max(counts) * 1.15 + 1)
+    below.yaxis.set_major_locator(MaxNLocator(3, integer=True, min_n_ticks=1))
+    below.set_xlim(0.5, attempts.reflections + 0.5)
     _tick_whole_numbers(below)
     below.set_xlabel("reflection", fontsize=LETTER)
-    figure.text(4 / WIDTH, 101 / height, "rules beside G0", fontsize=LETTER, color=INK)
+    figure.text(4 / WIDTH, 101 / height, "rules", fontsize=LETTER, color=INK)
     told = ", ".join(f"{count} {outcome}" for outcome, count in attempts.outcomes) or "none"
     return render_svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
 
@@ -156,7 +161,7 @@ def _draw_gains(axes: Axes, kinds: Sequence[tuple[str, str, str, list[Attempt]]]
     axes.yaxis.set_major_formatter(FuncFormatter(_format_signed))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.tick_params(labelbottom=False)
-    axes.set_xlim(0, reflections + 1)
+    axes.set_xlim(0.5, reflections + 0.5)
     _tick_whole_numbers(axes)
     _add_legend(axes, 4)
 
@@ -173,30 +178,12 @@ def draw_agreement(levels: Sequence[AgreementLevel], name: str) -> str:
     axes.set_xticks(places, [label for label, _ in bars])
     axes.set_xlim(-0.6, max(2, len(bars)) - 0.4)
     axes.grid(axis="x", visible=False)
-    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True, min_n_ticks=1))
     axes.set_xlabel("answers that agree with the verdict", fontsize=LETTER)
+    figure.text(4 / WIDTH, 176 / 190, "tickets", fontsize=LETTER, color=INK)
     _add_legend(axes, 2)
     told = (f"{label} agree: {each.right} right, {each.wrong} wrong" for label, each in bars)
     return render_svg(figure, name, "Tickets by agreement", "; ".join(told))
-
-
-def draw_clock(seconds: Sequence[float], name: str) -> str:
-    """The time that passed, commit by commit."""
-    passed, unit = [0.0], 60.0 if sum(seconds) >= 180 else 1.0
-    for each in seconds:
-        passed.append(passed[-1] + each / unit)
-    stride = max(1, len(passed) // POINTS)
-    kept = sorted({*range(0, len(passed), stride), len(passed) - 1})
-    figure, axes = _make_figure(170)
-    axes.plot(kept, [passed[i] for i in kept], color=INK, linewidth=1.5)
-    axes.set_xlim(0, len(seconds))
-    axes.set_ylim(0, max(passed[-1] * 1.05, 1e-3))
-    _tick_whole_numbers(axes)
-    axes.yaxis.set_major_locator(MaxNLocator(4))
-    axes.set_xlabel("commit", fontsize=LETTER)
-    named = "minutes" if unit == 60 else "seconds"
-    figure.text(4 / WIDTH, 156 / 170, named, fontsize=LETTER, color=INK)
-    return render_svg(figure, name, "Time by commit", f"{passed[-1]:.1f} {named} in {len(seconds)} commits")
 
 
 def _make_figure(height: float, left: float = 46, top: float = 28, bottom: float = 38) -> tuple[Figure, Axes]:
@@ -228,7 +215,7 @@ def _add_legend(axes: Axes, columns: int) -> None:
 
 
 def _tick_whole_numbers(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
 
 
 def _format_percent(value: float, _: object = None) -> str:

@@ -19,15 +19,18 @@ from jinja2 import TemplateError as TemplateError  # of rows that lack what a te
 
 import stageb
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
-from stageb.guidance.report import charts
-from stageb.guidance.report.attempts import keep_furthest
+from stageb.guidance.costs import EQUAL, prices_of
+from stageb.guidance.prompts import words_of
+from stageb.guidance.report import charts, sentences
+from stageb.guidance.report.attempts import Attempt, keep_furthest
 from stageb.guidance.report.charts import Pair, Point
 from stageb.guidance.report.history import Lineage, trace_rules
 from stageb.guidance.report.read import MissionReport, RunReport
+from stageb.guidance.report.sentences import Outcome
 from stageb.guidance.report.svg import use_settings
 from stageb.guidance.report.words import escape_unseen, format_percent, format_span, shorten
 from stageb.guidance.splits import SPLITS
+from stageb.guidance.use.letter import is_misread
 from stageb.runs.folder import RunRow
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -69,7 +72,8 @@ class Section:
     pairs: list[tuple[RunRow | None, RunRow]]  # of metrics.jsonl: before and after, by split
     rules: list[Lineage]
     charts: Mapping[str, str]
-    outcome: str  # the judgement that counts most, in a sentence; empty before any split is judged to its end
+    outcome: Outcome | None  # what the guidance comes to; None before any split is judged to its end
+    letter: Mapping[str, Mapping[str, Any]]  # by rule: what its letter decides, and how often the model judged so
 
     @property
     def accepted_edits(self) -> int:
@@ -108,7 +112,8 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Sectio
         with use_settings():
             drawn = dict(_draw_charts(number, mission, run.is_audit))
     pairs = _pair_metrics(mission, run)
-    return Section(number, mission, pairs, rules, drawn, _describe_outcome(pairs, run.config))
+    letter = {row["rule"]: row for row in mission.letter["rules"]} if mission.letter else {}
+    return Section(number, mission, pairs, rules, drawn, _describe_outcome(pairs, len(rules) - 1, run.config), letter)
 
 
 def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[tuple[str, str]]:
@@ -118,25 +123,24 @@ def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[t
     }
     lines = {split: points for split, points in lines.items() if points}
     if lines and not audit:
-        yield "epochs", charts.draw_epochs(lines, f"m{number}-epochs")
+        yield "epochs", charts.draw_epochs(lines, _find_held_out(mission.metrics)["always"]["acc"], f"m{number}-epochs")
     if mission.attempts.tried:
         counts = [(step.place, len(step.guidance.rules) - 1) for step in mission.steps]
         ends = [*counts, (mission.attempts.reflections + 1, counts[-1][1])]
         yield "edits", charts.draw_time_line(mission.attempts, ends, f"m{number}-edits")
-    if mission.judged.levels:
+    if len(mission.judged.levels) > 1:
         yield "agreement", charts.draw_agreement(mission.judged.levels, f"m{number}-agreement")
 
 
-def _describe_outcome(pairs: Sequence[tuple[RunRow | None, RunRow]], config: LoopConfig) -> str:
-    """What the guidance comes to on test, or else on the last split that was judged, in a sentence for everybody."""
-    rows = [after for _, after in pairs if "classes" in after]
-    if not rows:
-        return ""
-    row = next((row for row in rows if row["split"] == "test"), rows[-1])
-    prices = prices_of(config.gating)
-    warning = warn_of_constant(row, prices)
-    tickets = f"{row['n']:,} {'sealed test' if row['split'] == 'test' else row['split']} tickets"
-    return f"On {tickets}: {describe_classes(row, prices)}.{f' {warning}.' if warning else ''}"
+def _describe_outcome(pairs: Sequence[tuple[RunRow | None, RunRow]], rules: int, config: LoopConfig) -> Outcome | None:
+    """What the guidance comes to on test, or else on the last split that was judged."""
+    rows = [after for _, after in pairs if after["n"]]
+    return sentences.describe_outcome(_find_held_out(rows), prices_of(config.gating), rules) if rows else None
+
+
+def _find_held_out(rows: Sequence[RunRow]) -> RunRow:
+    """The last row of test; of the split judged last where there is none."""
+    return next((row for row in reversed(rows) if row["split"] == "test"), rows[-1])
 
 
 def _draw_overview(run: RunReport, sections: list[Section]) -> dict[str, str]:
@@ -147,11 +151,11 @@ def _draw_overview(run: RunReport, sections: list[Section]) -> dict[str, str]:
             mine = [(before, after) for before, after in section.pairs if after["split"] in splits] or section.pairs[-1:]
             for before, after in mine:
                 start = next(iter(_make_points([before] if before else [])), None)
-                rows += [Pair(section.mission.name, after["split"], start, point) for point in _make_points([after])]
-        drawn = {"pairs": charts.draw_pairs(rows, "pairs")} if rows else {}
-        if sum(run.seconds) > 0:
-            drawn["clock"] = charts.draw_clock(run.seconds, "clock")
-    return drawn
+                rows += [
+                    Pair(section.mission.name, after["split"], start, point, after["always"]["acc"])
+                    for point in _make_points([after])
+                ]
+        return {"pairs": charts.draw_pairs(rows, "pairs")} if rows else {}
 
 
 def _make_points(rows: Iterable[RunRow]) -> list[Point]:
@@ -188,6 +192,12 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
     def words(name: str) -> str:
         return name.replace("_", " ")
 
+    def explain_rationale(text: str) -> str:
+        return sentences.explain_rationale(text, words_of(run.config.prompt))
+
+    def describe_attempt(attempt: Attempt) -> str:
+        return sentences.describe_attempt(attempt, prices_of(run.config.gating) != EQUAL)
+
     environment.filters |= {
         "percent": format_percent,
         "plain": escape_unseen,
@@ -196,8 +206,16 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "words": words,
         "span": format_span,
         "furthest": keep_furthest,
+        "reflection": sentences.name_reflection,
+        "outcome": sentences.name_outcome,
+        "attempt": describe_attempt,
+        "rationale": explain_rationale,
+        "refusals": sentences.explain_refusals,
+        "idle": sentences.explain_idle,
+        "fields": sentences.split_fields,
+        "is_misread": is_misread,
     }
-    environment.globals |= {"ticket": ticket, "candidate_text": show_candidate}
+    environment.globals |= {"ticket": ticket, "candidate_text": show_candidate, "outcomes": sentences.OUTCOMES}
     return environment
 
 

@@ -18,10 +18,12 @@ from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import from_json
 from stageb.guidance.files.reflection_file import REFLECTION, parse_row
 from stageb.guidance.files.run_tickets import read_same_tickets
+from stageb.guidance.prompts import words_of
 from stageb.guidance.report.attempts import Attempts, list_attempts
 from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
 from stageb.guidance.types import Ticket
+from stageb.guidance.use.letter import compare_with_letter
 from stageb.runs.folder import RunFolder, RunRow
 
 NAMING = "stageb report RUN --tickets FILE ..."
@@ -39,6 +41,7 @@ class MissionReport:
     is_chosen: bool  # whether val has chosen
     attempts: Attempts  # edits, accepted and not
     judged: TicketVerdicts  # how tickets were judged
+    letter: Mapping[str, Any]  # what ``compare_with_letter`` says of the last val and test; empty where that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ def read_run(
     why = ""
     if tickets is None:
         tickets, why = read_same_tickets(folder, config, str(shaping.get("tickets")), NAMING, named)
+    known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
     return RunReport(
         folder=folder,
         config=config,
@@ -88,13 +92,15 @@ def read_run(
         spent=state["spent"],
         seconds=tuple(row["seconds"] for row in files.read_notes("timings.jsonl")),
         machine=files.read_machine(),
-        missions=tuple(_read_mission(files, first) for first in shaping["first_guidance"]),
-        tickets={(ticket.mission, ticket.key): ticket for ticket in tickets},
+        missions=tuple(_read_mission(files, first, known, config) for first in shaping["first_guidance"]),
+        tickets=known,
         no_tickets=why,
     )
 
 
-def _read_mission(files: RunFolder, first: Mapping[str, Any]) -> MissionReport:
+def _read_mission(
+    files: RunFolder, first: Mapping[str, Any], tickets: Mapping[tuple[str, str], Ticket], config: LoopConfig
+) -> MissionReport:
     [(name, start)] = from_json(first, "commit.json").items()
     place = folder_of(name)
 
@@ -105,6 +111,17 @@ def _read_mission(files: RunFolder, first: Mapping[str, Any]) -> MissionReport:
     steps = replay(start, reflections)
     chosen = next((row["guidance_step"] for row in rows("choice.jsonl") if row["chosen"]), None)
     final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
+    final_guidance = steps[final].guidance
+    judged = count_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), final_guidance.step)
+    held_out = {(count.split, count.epoch) for count in judged.held_out if count.steps == {final_guidance.step}}
+
+    def judged_tickets() -> Iterator[tuple[RunRow, Ticket]]:
+        for row in rows("selections.jsonl"):
+            ticket = tickets.get((name, row["ticket_key"]))
+            if ticket and (row["split"], row["epoch"]) in held_out:
+                yield row, ticket
+
+    letter = compare_with_letter(judged_tickets, {name: final_guidance}, words_of(config.prompt))
     return MissionReport(
         name=name,
         folder=place,
@@ -113,5 +130,6 @@ def _read_mission(files: RunFolder, first: Mapping[str, Any]) -> MissionReport:
         final=final,
         is_chosen=chosen is not None,
         attempts=list_attempts(reflections),
-        judged=count_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), steps[final].guidance.step),
+        judged=judged,
+        letter=letter.get(name, {}),
     )

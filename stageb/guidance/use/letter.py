@@ -55,12 +55,17 @@ def warn_of_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
         f"rightly; the model judged {followed:.1%} of these as the rules say"
     ]
     for rule in of["rules"]:
-        if rule.get("decided") and rule["followed"] < LOUD * rule["decided"]:
+        if is_misread(rule):
             other = rule["decided"] - rule["followed"]
             lines.append(
                 f"  {rule['rule']}: the model judged {other:,} of its {rule['decided']:,} tickets otherwise: {rule['text']}"
             )
     return lines
+
+
+def is_misread(rule: Mapping[str, Any]) -> bool:
+    """Whether the model judged many of the tickets that a rule of ``compare_with_letter`` decides otherwise than it says."""
+    return bool(rule.get("decided") and rule["followed"] < LOUD * rule["decided"])
 
 
 def _describe(rules: list[CodedRule], counts: Mapping[str, Mapping[str, int]], tickets: int) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def test_it_looks_well(browser: Browser, root: Path, width: int, dark: bool) -> 
     browser.open(report, width, dark)
     found: dict[str, Any] = browser.evaluate(FAULTS)
     assert found["faults"] == []
-    assert found["charts"] == 2 + 3 * len(MISSIONS)
+    assert found["charts"] == 1 + 3 * len(MISSIONS)
     assert found["scripts"] == 0
     assert found["load"] < LOADED_MS
     assert found["scheme"] == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")

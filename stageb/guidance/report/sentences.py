@@ -1,0 +1,157 @@
+"""What a run's figures say, in sentences for people who know no statistics."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stageb.guidance.costs import Prices, warn_of_constant
+from stageb.guidance.files.reflection_file import ACCEPTED
+from stageb.guidance.prompts import Words
+from stageb.guidance.report.attempts import UNTESTED, Attempt
+from stageb.guidance.report.words import format_percent
+
+OUTCOMES = {
+    ACCEPTED: "accepted",
+    UNTESTED: "applied untested",
+    "unproven": "not proven",
+    "futile": "given up",
+    "unpromising": "unpromising",
+    "dropped": "not tested",
+    "turns no evidence": "no effect",
+}
+REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
+    (
+        r".*(no ticket (has|mentions)|is no number in any|is neither a number)",
+        "named what no ticket has",
+    ),
+    (r"text copied", "copied a ticket instead of saying what tickets have in common"),
+    (r"no change", "would have changed nothing"),
+    (r"no evidence|evidence:", "did not say which of the tickets shown they would mend"),
+    (r"more operations", "held more edits than were asked for"),
+    (r"thinking never closed", "came to no end of thinking: raise reflection.max_new_tokens"),
+    (r"text without a verdict", "said neither pass nor fail"),
+    (r"no rule|never removed|an earlier operation|merge needs", "named a rule that is not there or may not be touched"),
+    (r"text of \d+", "were longer than a rule may be"),
+    (
+        r"not one|not an|no operations|longer than|op is|\w+ takes no|\w+ without|\w+ is not",
+        "were not in the form asked for",
+    ),
+)
+OTHERWISE = "could not be used for other reasons"
+IDLE = {"all right with high agreement": "the model was right and sure about all tickets that it could learn from"}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What guidance comes to on labelled tickets."""
+
+    lead: str  # one sentence
+    more: str  # further ones
+    warning: str  # where looking at no ticket would do as well; empty elsewhere
+
+
+def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outcome:
+    """What guidance of so many ``rules`` beside the headline comes to, by a row of metrics.jsonl with one ticket or more."""
+    fails, passes, always = row["classes"]["fail"], row["classes"]["pass"], row["always"]
+    caught, alarms = round((fails["recall"] or 0) * fails["n"]), passes["n"] - round((passes["recall"] or 0) * passes["n"])
+    n = fails["n"] + passes["n"]
+    which = f"{n:,} test tickets that learning never saw" if row["split"] == "test" else f"{n:,} {row['split']} tickets"
+    who, catch, let = ("the rules", "catch", "raise") if rules else ("the model without rules", "catches", "raises")
+    what = f"{caught:,} of {count_of(fails['n'], 'failure')}" if fails["n"] else "no failure, since there is none,"
+    constant = "catch none" if always["verdict"] == "pass" else f"catch all and raise {count_of(passes['n'], 'false alarm')}"
+    lead = (
+        f"On {which}, {who} {catch} {what} and {let} {count_of(alarms, 'false alarm')}; "
+        f"always {always['verdict']}ing would {constant}."
+    )
+    more = f"{format_percent(row['acc'])} of the verdicts are right; always {always['verdict']}ing would be right for "
+    more += f"{format_percent(always['acc'])}."
+    if prices["fail"] != prices["pass"]:
+        more += (
+            f" At a price of {prices['fail']:g} for a missed failure and {prices['pass']:g} for a false alarm, a ticket "
+            f"costs {row['cost']:.3f} on average; with always {always['verdict']}ing {always['cost']:.3f}."
+        )
+    warning = warn_of_constant(row, prices)
+    return Outcome(lead, more, f"{warning}." if warning else "")
+
+
+def count_of(n: int, what: str) -> str:
+    """``1 failure``, ``2,000 failures``, ``no failure``."""
+    return f"{n:,} {what}{'s' * (n != 1)}" if n else f"no {what}"
+
+
+def name_outcome(attempt: Attempt) -> str:
+    """The outcome of an edit, in a word or two."""
+    if attempt.is_removal:
+        return "rule removed" if attempt.outcome == ACCEPTED else "rule stays"
+    return OUTCOMES[attempt.outcome]
+
+
+def name_reflection(name: str) -> str:
+    """``R3``: reflection 3; ``P2``: the search for idle rules at step 2."""
+    found = re.fullmatch(r"([RP])(\d+)", name)
+    if not found:
+        return name
+    return f"reflection {found[2]}" if found[1] == "R" else f"search for idle rules at step {found[2]}"
+
+
+def describe_attempt(attempt: Attempt, is_weighed: bool) -> str:
+    """How far an edit came, and by which figures. ``is_weighed``: gains are weighed by unequal prices."""
+    said = ""
+    if attempt.race:
+        race = attempt.race
+        said = f"On {race.tickets:,} tickets set apart to compare edits: {_describe_gain(race.won, race.lost)}."
+    if attempt.test and attempt.test["tickets"]:
+        test = attempt.test
+        points = f"{test['mean_gain'] * 100:+.1f} points{', weighed by the prices' if is_weighed else ' of accuracy'}"
+        many = "groups of equal tickets " if test["groups"] != test["tickets"] else ""
+        counts = f"{_describe_gain(test['won'], test['lost'], many)}, {points}" if "won" in test else points
+        said += f" On {test['tickets']:,} other tickets that it was not made from: {counts}."
+    return f"{said} {_describe_end(attempt)}".strip()
+
+
+def _describe_gain(won: float, lost: float, many: str = "") -> str:
+    return f"{round(won):,} {many}judged better, {round(lost):,} worse"
+
+
+def _describe_end(attempt: Attempt) -> str:
+    if attempt.is_removal:
+        return "Nothing was lost without it." if attempt.outcome == ACCEPTED else "So the rule stays."
+    if attempt.outcome == "turns no evidence" and attempt.turned:
+        return f"It mended none of the {count_of(attempt.turned[1], 'ticket')} that it was made for."
+    return {
+        ACCEPTED: "That is a proof." if attempt.test else "",
+        "unproven": "The tickets ended before that was a proof.",
+        "futile": "There was little hope left of a proof.",
+        "unpromising": "That promises too little for a test.",
+        "dropped": "It promised too little, or less than another edit.",
+    }.get(attempt.outcome, "")
+
+
+def explain_rationale(text: str, words: Words) -> str:
+    """A reason that the model gave, counts that it copied (``16 to 0: label is missing``) told in words."""
+    before, middle, after = re.split(r"\{wrong\}|\{right\}", words.clue.partition("{text}")[0])
+    pattern = rf"{re.escape(before)}(\d+){re.escape(middle)}(\d+)(?={re.escape(after.rstrip())})"
+    return re.sub(pattern, r"\1 tickets for it, \2 against", text)
+
+
+def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Why proposals could not be used, in words, the most frequent first; what a parser says of them stands in files."""
+    counts: Counter[str] = Counter()
+    for why, count in refused.items():
+        counts[next((words for pattern, words in REFUSALS if re.match(pattern, why)), OTHERWISE)] += count
+    return counts.most_common()
+
+
+def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Why reflections had nothing to try, in words."""
+    return [(IDLE.get(why, why), count) for why, count in idle.items()]
+
+
+def split_fields(summary: str) -> list[tuple[str, str]]:
+    """The names and values of a summary that holds nothing else, as a table's row does; none of another text."""
+    pairs = [piece.partition(": ") for piece in summary.split("; ")]
+    return [(name, value) for name, _, value in pairs] if all(mark and name for name, mark, _ in pairs) else []

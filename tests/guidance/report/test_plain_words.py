@@ -1,0 +1,128 @@
+"""The page speaks to people who know no statistics: results first, costs last, nothing in codes, loud where it matters."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from guidance.report.runs import fit, page
+from programs import small
+
+from stageb.guidance.files.reflection_file import RaceEntry
+from stageb.guidance.prompts import WORDS
+from stageb.guidance.report.attempts import Attempt
+from stageb.guidance.report.sentences import describe_attempt, explain_rationale, explain_refusals, split_fields
+
+TORN = {
+    "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
+}
+
+
+def plain(root: Path) -> str:
+    """The page without its style and tags."""
+    body = page(root).partition("<body>")[2]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
+
+
+@pytest.fixture(scope="module")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one mission that finds its rule."""
+    root = tmp_path_factory.mktemp("learnt")
+    assert fit(root, small.write(root / "t.jsonl", "valves"), reflection__num_proposals=8).code == 0
+    return root
+
+
+def test_results_and_rules_come_first_and_costs_last(learnt: Path) -> None:
+    text = plain(learnt)
+    parts = ["Results", "the rules catch", "G1", "Accuracy", "Edits, accepted and refused", "The worst tickets", "Costs"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "always passing would catch none." in text
+    assert "tokens read and made" in text[places[-1] :]
+
+
+def test_nothing_is_said_in_codes(learnt: Path) -> None:
+    text = plain(learnt)
+    for code in (
+        r"\d+ to \d+:",
+        r"\+[\d.]+ −[\d.]+ on \d+",
+        r"\blevel 0",
+        "log wealth",
+        r"\bR\d\b",
+        r"\bP\d\b",
+        "JSON",
+        "dropped",
+    ):
+        assert not re.search(code, text), code
+    assert "from reflection 1" in text
+    assert "points of accuracy. That is a proof." in text
+    assert "Rows: what the label says. Columns: what was answered." in text
+    assert "judged fail" in text
+    assert "labelled fail" in text
+
+
+def test_axes_of_counts_have_whole_numbers_and_no_line_joins_two_accuracies(learnt: Path) -> None:
+    drawn = re.findall(r"<svg.*?</svg>", page(learnt), re.DOTALL)
+    assert not [
+        text
+        for chart in drawn
+        for text in re.findall(r"<text[^>]*>([^<]*)</text>", chart)
+        if re.fullmatch(r"\d+\.\d+", text)
+    ]
+    [epochs] = [chart for chart in drawn if "Accuracy by epoch" in chart]
+    sloping = re.findall(r'd="M ([\d.]+) ([\d.]+) L ([\d.]+) ([\d.]+)', epochs)
+    assert sloping
+    assert [line for line in sloping if line[0] != line[2] and line[1] != line[3]] == []
+
+
+@pytest.mark.parametrize("model", ["programs.models:idle", None])
+def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, model: str | None) -> None:
+    """The first model passes everything, whatever the rules; the other one keeps to their letter."""
+    (tmp_path / "rules.json").write_text(json.dumps(TORN))
+    tickets = small.write(tmp_path / "t.jsonl", "valves")
+    keys = {"model__model_name_or_path": model} if model else {}
+    assert fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), jump_reflection=True, **keys).code == 0
+    text = plain(tmp_path)
+    torn = sum(row["label"] == "fail" for row in small.rows())
+    decided = int(
+        re.search(
+            r"it decides (\d+) of the val and test tickets, (\d+) of them rightly",
+            text.partition("G1 ")[2].partition("G1 ")[2],
+        )[1]
+    )
+    assert 0 < decided < torn
+    loud = f"THE MODEL DOES NOT APPLY THIS RULE AS WRITTEN: it judged {decided} of these {decided} tickets otherwise."
+    assert (loud in text) == (model is not None)
+
+
+def test_the_worst_tickets_open_to_their_values(tmp_path: Path) -> None:
+    tickets = small.write(tmp_path / "t.jsonl", "valves", groups=40)
+    assert fit(tmp_path, tickets, model__model_name_or_path="programs.models:idle", jump_reflection=True).code == 0
+    opened = page(tmp_path).partition('<details class="ticket">')[2].partition("</details>")[0]
+    assert re.search(r"<dt><bdi[^>]*>state</bdi></dt><dd><bdi[^>]*>torn</bdi></dd>", opened)
+
+
+def test_reasons_and_refusals_are_told_in_words() -> None:
+    assert explain_rationale("16 to 0: seal is torn; 3 to 12: worn", WORDS["en"]) == (
+        "16 tickets for it, 0 against: seal is torn; 3 tickets for it, 12 against: worn"
+    )
+    assert explain_rationale("between 10 to 20 bar", WORDS["en"]) == "between 10 to 20 bar"
+    told = explain_refusals(
+        {"not one JSON object: Expecting ',' delimiter: line 1 column 9": 2, "op is none of add": 3, "odd": 1}
+    )
+    assert told == [("were not in the form asked for", 5), ("could not be used for other reasons", 1)]
+
+
+def test_edits_are_told_in_words() -> None:
+    raced = Attempt(2, "R2", "dropped", (), (), 1, (3, 3), RaceEntry(72, 20.9, 0.0001), None, 0)
+    assert describe_attempt(raced, False) == (
+        "On 72 tickets set apart to compare edits: 21 judged better, 0 worse. "
+        "It promised too little, or less than another edit."
+    )
+
+
+def test_fields_are_told_from_free_text() -> None:
+    assert split_fields("Seal: worn; Time: 10:30") == [("Seal", "worn"), ("Time", "10:30")]
+    assert split_fields("dusty; Seal: worn") == []
