@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
+from peft.tuners.trainable_tokens import TrainableTokensLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 
@@ -47,6 +48,13 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
         raise ConfigError(
             "tuner.target_modules", config.target_modules, f"all-linear, or layers of the model: {error}"
         ) from error
+
+
+def embeddings(model: Any) -> Iterator[Tensor]:
+    """The coordinate tokens' embeddings that are trained beside adapters; none where there are no adapters."""
+    for layer in model.modules():
+        if isinstance(layer, TrainableTokensLayer):
+            yield from layer.trainable_tokens_delta.values()
 
 
 def weights(model: Any) -> Iterator[tuple[str, Tensor]]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,11 +23,12 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from stageb import seeds
 from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.training.muon import Muon
 from stageb.training.nonfinite import SkippedSteps
-from stageb.two_channel import channel_a, packing
+from stageb.two_channel import adapters, channel_a, packing
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
 from stageb.two_channel.model import Detector
@@ -75,24 +78,33 @@ class Learner:
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
         self._device = self._weights[0].device
+        self._head = detector.head(world.fabric.autocast)
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
-        self, targets: Iterable[tuple[Sample, Target]], channel: Channel, totals: StepTotals, learning_rate: float
+        self,
+        step: int,
+        targets: Iterable[tuple[Sample, Target]],
+        channel: Channel,
+        totals: StepTotals,
+        learning_rate: float,
     ) -> StepFigures:
-        """One step on ``targets``, the same on all learning ranks; ``totals`` are of their images.
+        """A step on ``targets``, the same on all learning ranks; ``totals`` are of their images.
 
         Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
         """
         for group in self._groups:
             group["lr"] = learning_rate
+        if self.config.tuner.dropout:  # drawn from torch's own stream, which a run that goes on would find elsewhere
+            torch.manual_seed(seeds.stream(self.config.seed, "two_channel", "dropout", step, self.world.rank) >> 1)
         tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
         self.detector.model.train()
         mark = time.perf_counter()
-        for lines in self._mine(targets, tally):
-            tally.pack_s += time.perf_counter() - mark
-            self._learn(lines, channel, totals, tally)
-            mark = time.perf_counter()
+        with deterministic(self._device):
+            for lines in self._mine(targets, tally):
+                tally.pack_s += time.perf_counter() - mark
+                self._learn(lines, channel, totals, tally)
+                mark = time.perf_counter()
         self.detector.model.eval()
         return self._finish(tally)
 
@@ -151,8 +163,8 @@ class Learner:
         made = time.perf_counter()
         iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
         with self.world.fabric.autocast():
-            passes = channel_a.passes(self.detector.model, pack, self.detector.first, iterations)
-        found = losses(passes, pack.taught, self.detector.first, self.config.losses)
+            passes = channel_a.passes(self.detector.model, pack, self._head, iterations)
+        found = losses(passes, pack.taught, self._head, self.config.losses)
         self.world.fabric.backward(found.total)
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
         tally.pack_s += made - begun
@@ -207,6 +219,23 @@ class _Tally:
     forward_s: float = 0.0
 
 
+@contextmanager
+def deterministic(device: torch.device) -> Iterator[None]:
+    """Within, equal passes on a GPU leave equal bytes: flash attention would else sum the gradients of a text of more than a
+    block in any order. Operations that have no such form are left as they are."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # which nothing here reads
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*[Dd]eterministic")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def compile_layers(model: nn.Module) -> None:
     """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are."""
     for layer in model.modules():
@@ -216,8 +245,9 @@ def compile_layers(model: nn.Module) -> None:
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:
     """What takes the steps of the weights of ``model`` that are trained: matrices decay; vectors and embeddings do not, and
-    are never Muon's."""
+    are never Muon's, nor are the embeddings that are trained beside adapters."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
+    embeddings |= set(map(id, adapters.embeddings(model)))
     trained = [each for each in model.parameters() if each.requires_grad]
     decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
     others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]

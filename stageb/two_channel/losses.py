@@ -1,4 +1,4 @@
-"""The losses: functions of logits and of what is taught.
+"""The losses: functions of hidden states, of the layer that makes logits of them, and of what is taught.
 
 Coordinates are weighed over the whole vocabulary: with a softmax over coordinate tokens alone, nothing would keep text out
 of boxes. Where a coordinate is needed as a number (L1, GIoU), it is the expectation under the model, given that the token
@@ -7,15 +7,20 @@ is a coordinate.
 Every term is a sum whose parts carry their shares already: one over the text tokens, or the objects, that the true answers
 of the step's images hold together. So sums over packs and ranks are means over the step, however its samples are laid out,
 and a token weighs the same on either channel and in every image.
+
+Logits are made of a bounded number of rows at a time, and again on the way back (Chen et al. 2016), so that memory does not
+grow with the vocabulary: of 150,000 words and a pack's 5,000 rows they would take 3 GB in single precision, several times.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.types import BINS
@@ -24,15 +29,36 @@ _TINY = 1e-9  # an area that stands in for none
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """The layer that makes logits of hidden states."""
+
+    logits: Callable[[Tensor], Tensor]  # hidden states (rows, width) to (rows, vocabulary)
+    first: int  # the id of the coordinate token of bin 0
+    rows: int  # whose logits may be there at a time
+
+
+@dataclass(frozen=True, slots=True)
 class Taught:
-    """What is taught of a pack. A *row* is one of its logits that are looked at: of the token it should bring."""
+    """What is taught of a pack. A *row* is one of its hidden states that are looked at: of the token it should bring."""
 
     tokens: Tensor  # int64 (rows,): that token
-    text: Tensor  # float (rows,): its share in the text's cross-entropy
+    words: Tensor  # int64 (words,): rows of taught text
     slots: Tensor  # int64 (objects, 4): rows of an object's coordinates
     bins: Tensor  # int64 (objects, 4): the true ones
-    shares: Tensor  # float (objects,): of an object
-    against: Tensor  # float (rows,): share of the token in what is taught against
+    against: Tensor  # int64 (coordinates,): rows whose token is taught against
+    word_share: float  # of a word in its term
+    object_share: float  # of an object in its terms
+
+    def to(self, device: torch.device) -> Taught:
+        """The same, on ``device``."""
+        return replace(
+            self,
+            tokens=self.tokens.to(device),
+            words=self.words.to(device),
+            slots=self.slots.to(device),
+            bins=self.bins.to(device),
+            against=self.against.to(device),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +77,46 @@ class DetectionLosses:
 NAMES = tuple(field.name for field in fields(DetectionLosses))
 
 
-def losses(passes: tuple[Tensor, Tensor], taught: Taught, first: int, weights: LossConfig) -> DetectionLosses:
-    """The losses of a pack whose ``passes`` came to logits (rows, vocabulary): cross-entropies are taken on the first
-    pass's, expected coordinates on the last's. ``first`` is the id of the coordinate token of bin 0."""
-    logits, last = (each.float() for each in passes)
-    text = (cross_entropy(logits, taught.tokens, reduction="none") * taught.text).sum()
-    chances = logits[taught.slots].log_softmax(-1)[..., first : first + BINS]  # (objects, 4, bins), of the whole vocabulary
-    coordinates = _shared(soft_cross_entropy(chances, taught.bins, weights.soft_width).mean(-1), taught)
-    boxes = in_order(expected(last[taught.slots][..., first : first + BINS]))
-    true = taught.bins.float() / (BINS - 1)
+def losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: LossConfig) -> DetectionLosses:
+    """The losses of a pack whose ``passes`` came to hidden states (rows, width): cross-entropies are taken on the first
+    pass's, expected coordinates on the last's."""
+
+    def text(states: Tensor, tokens: Tensor) -> Tensor:
+        return cross_entropy(head.logits(states).float(), tokens, reduction="none")
+
+    def coordinates(states: Tensor, bins: Tensor) -> Tensor:
+        """(rows, 3): cross-entropy, probability of all coordinate tokens together, expected coordinate."""
+        logits = head.logits(states).float()
+        among = logits[:, head.first : head.first + BINS]
+        chances = among - logits.logsumexp(-1, keepdim=True)  # log-probabilities, of the whole vocabulary
+        mass = chances.detach().exp().sum(-1)
+        return torch.stack([soft_cross_entropy(chances, bins, weights.soft_width), mass, expected(among)], -1)
+
+    def against(states: Tensor, tokens: Tensor) -> Tensor:
+        """-log(1 - p): by what all other tokens hold, which stays finite where the model is sure."""
+        logits = head.logits(states).float()
+        return logits.logsumexp(-1) - logits.scatter(-1, tokens[:, None], -torch.inf).logsumexp(-1)
+
+    states, last = passes
+    places, bins = taught.slots.flatten(), taught.bins.flatten()
+    entropies, masses, numbers = _by_rows(coordinates, head.rows, states[places], bins).unbind(-1)
+    if last is not states:
+        numbers = _by_rows(coordinates, head.rows, last[places], bins)[:, 2]
+    boxes, true = in_order(numbers.view(-1, 4)), taught.bins.float() / (BINS - 1)
+    words, blamed = (
+        _by_rows(function, head.rows, states[rows], taught.tokens[rows]).sum()
+        for function, rows in ((text, taught.words), (against, taught.against))
+    )
+    coordinate_share = taught.object_share / 4
     terms = {
-        "text": text,
-        "coordinates": coordinates,
-        "l1": _shared((boxes - true).abs().mean(-1), taught),
-        "giou": _shared(1 - giou(boxes, true), taught),
-        "against": _against(logits, taught),
+        "text": words * taught.word_share,
+        "coordinates": entropies.sum() * coordinate_share,
+        "l1": (boxes - true).abs().sum() * coordinate_share,
+        "giou": (1 - giou(boxes, true)).sum() * taught.object_share,
+        "against": blamed * coordinate_share,
     }
     total = torch.stack([getattr(weights, name) * term for name, term in terms.items() if getattr(weights, name)]).sum()
-    return DetectionLosses(total, **terms, mass=_shared(chances.detach().exp().sum(-1).mean(-1), taught))
+    return DetectionLosses(total, **terms, mass=masses.detach().sum() * coordinate_share)
 
 
 def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tensor:
@@ -107,12 +155,10 @@ def _area(sides: Tensor) -> Tensor:
     return sides[..., 0] * sides[..., 1]
 
 
-def _against(logits: Tensor, taught: Taught) -> Tensor:
-    """-log(1 - p) of the tokens taught against: by what all others hold, which stays finite where the model is sure."""
-    rows = taught.against.nonzero()[:, 0]
-    others = logits[rows].scatter(-1, taught.tokens[rows, None], -torch.inf)
-    return ((logits[rows].logsumexp(-1) - others.logsumexp(-1)) * taught.against[rows]).sum()
-
-
-def _shared(term: Tensor, taught: Taught) -> Tensor:
-    return (term * taught.shares).sum()
+def _by_rows(function: Callable[[Tensor, Tensor], Tensor], most: int, states: Tensor, others: Tensor) -> Tensor:
+    """What ``function`` makes of each row of ``states`` and ``others``, at most so many at a time; where they are more,
+    what it holds on the way is made again on the way back."""
+    if len(states) <= most:
+        return function(states, others)
+    parts = zip(torch.split(states, most), torch.split(others, most), strict=True)
+    return torch.cat([checkpoint(function, *part, use_reentrant=False) for part in parts])

@@ -11,7 +11,8 @@ taught is what rollouts are asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ from stageb.engines.vision import image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
 from stageb.two_channel.augmentation import Views
-from stageb.two_channel.config import ModelConfig, SmallConfig
+from stageb.two_channel.config import ModelConfig, SmallConfig, TunerConfig
+from stageb.two_channel.losses import Head
 from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
 
@@ -60,6 +62,7 @@ FIRMNESS = 1.0  # how far the vision tower's positions reach
 REACH = 0.1  # the same of coordinates' embeddings
 TEXT_ADDS = ("o_proj.weight", "down_proj.weight")  # the matrices whose outcome a layer adds to what goes past it
 VISION_ADDS = ("attn.proj.weight", "fc2.weight")
+LOGITS = 1 << 25  # that learning holds at a time, in single precision: 128 MiB
 CONTRAST = 5.0  # how much stronger pixels are made than other inputs of a layer
 
 
@@ -78,6 +81,16 @@ class Detector:
         """The id of the coordinate token of bin 0; the others follow."""
         return int(self.tokenizer.convert_tokens_to_ids(COORDINATES[0]))
 
+    def head(self, precision: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Head:
+        """What makes logits of hidden states, within ``precision``."""
+
+        def logits(states: Tensor) -> Tensor:
+            with precision():
+                made: Tensor = self.model.get_output_embeddings()(states)
+            return made
+
+        return Head(logits, self.first, max(1, LOGITS // self.model.get_input_embeddings().weight.shape[0]))
+
     def prompt(self, image: str) -> Prompt:
         """What the engine is asked about a picture."""
         return Prompt("", self.words, (image,))
@@ -91,6 +104,12 @@ class Detector:
 def answering(fabric: FabricConfig, device: str) -> torch.dtype:
     """What a detector that only answers is loaded in: as learning computes on a GPU, where that is bf16-mixed."""
     halved = fabric.precision == "bf16-mixed" and device.startswith("cuda")
+    return torch.bfloat16 if halved else torch.float32
+
+
+def learning(fabric: FabricConfig, tuner: TunerConfig) -> torch.dtype:
+    """What a detector that learns is loaded in: where most weights are frozen, those as learning computes."""
+    halved = fabric.precision == "bf16-mixed" and tuner.kind == "lora"
     return torch.bfloat16 if halved else torch.float32
 
 

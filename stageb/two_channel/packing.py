@@ -46,7 +46,7 @@ class Pack:
 
     inputs: dict[str, Any]  # of the model's forward pass
     images: dict[str, Tensor]  # of its vision tower's
-    keep: Tensor  # int64 (rows,): the places whose logits are looked at, each before the token that it should bring
+    keep: Tensor  # int64 (rows,): the places whose hidden states are looked at, each before the token that it should bring
     taught: Taught
 
 
@@ -115,8 +115,7 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
         "use_cache": False,
     }
     keep, taught = _taught(lines, edges, totals)
-    moved = Taught(*(getattr(taught, name).to(device) for name in Taught.__slots__))
-    return Pack(inputs, eyes.inputs(names), keep.to(device), moved)
+    return Pack(inputs, eyes.inputs(names), keep.to(device), taught.to(device))
 
 
 class Apart(Reading):
@@ -139,32 +138,29 @@ def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
 
 
 def _taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, Taught]:
-    """What is looked at, and what is taught there. A token has the same share of its term, and an object of its terms,
+    """What is looked at, and what is taught there. A word has the same share of its term, and an object of its terms,
     whatever else its image shows, and on either channel; a false object weighs as a true one."""
     keep: list[int] = []
     tokens: list[int] = []
-    text: list[float] = []
-    against: list[float] = []
+    words: list[int] = []
+    against: list[int] = []
     slots: list[list[int]] = []
     bins: list[tuple[int, ...]] = []
-    shares: list[float] = []
-    share, text_share = 1 / max(1, totals.objects), 1 / max(1, totals.text)
     for line, end in zip(lines, edges[1:], strict=True):
         target, begin, row = line.target, end - len(line.target.ids), len(keep)
         keep += range(begin - 1, end - 1)
         tokens += target.ids
-        text += [text_share * one for one in target.taught]
-        blamed = set(target.against)
-        against += [share / 4 * (place in blamed) for place in range(len(target.ids))]
+        words += [row + place for place, one in enumerate(target.taught) if one]
+        against += [row + place for place in target.against]
         for slot in target.slots:
             slots.append([row + place for place in slot.positions])
             bins.append(slot.bins)
-            shares.append(share)
     return torch.tensor(keep), Taught(
         tokens=torch.tensor(tokens),
-        text=torch.tensor(text),
+        words=torch.tensor(words, dtype=torch.int64),
         slots=torch.tensor(slots, dtype=torch.int64).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
-        shares=torch.tensor(shares),
-        against=torch.tensor(against),
+        against=torch.tensor(against, dtype=torch.int64),
+        word_share=1 / max(1, totals.text),
+        object_share=1 / max(1, totals.objects),
     )

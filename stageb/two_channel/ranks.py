@@ -105,7 +105,8 @@ class Ranks:
 
         if world.rank >= ranks:
             return None
-        detector = model.load(folder, self.config.model, self.config.data.prompt, world.device)
+        dtype = model.learning(self.config.fabric, self.config.tuner)
+        detector = model.load(folder, self.config.model, self.config.data.prompt, world.device, dtype)
         detector.eyes.share(self.reader.eyes)
         if self.config.tuner.kind == "lora":
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
@@ -159,7 +160,7 @@ class Ranks:
         if self.learner:
             with self.world.at(f"step {step}"):
                 totals = count_totals(target for _, target in self.truth(step))
-                figures = self.learner.step(self._drawn(targets), channel, totals, rate)
+                figures = self.learner.step(step, self._drawn(targets), channel, totals, rate)
         elif channel == "B":
             collections.deque(targets, maxlen=0)
         came = StepResult(figures, self._outcomes, self._gathered_times(figures))

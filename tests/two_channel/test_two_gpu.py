@@ -7,16 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 from conformance import content, differing
+from lightning.fabric import Fabric
 from programs import detectors, forks
 from torch import Tensor
 from two_channel import made
 
 from stageb.engines.protocol import Decode
-from stageb.two_channel import channel_a, model, packing
-from stageb.two_channel.config import ModelConfig
+from stageb.job.world import World
+from stageb.two_channel import channel_a, model, packing, text
+from stageb.two_channel.config import ModelConfig, PackingConfig
+from stageb.two_channel.learner import Learner
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.rollout import Writer
+from stageb.two_channel.targets import count_totals, of_truth
+from stageb.two_channel.types import Detection
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 GPUS = torch.cuda.device_count()
@@ -33,10 +38,11 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     found: Detector = made.detector(root)
     found.model.to(device)
     lines = [packing.make_line(found, *target) for target in made.taught(root, found)]
+    head = found.head(lambda: torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"))
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
         pack = packing.pack(found, lines, made.totals(lines))
-        passes = channel_a.passes(found.model, pack, found.first, 1)
-    loss = losses(passes, pack.taught, found.first, made.EVERY_LOSS).total
+        passes = channel_a.passes(found.model, pack, head, 1)
+    loss = losses(passes, pack.taught, head, made.EVERY_LOSS).total
     loss.backward()
     named = found.model.named_parameters()
     return loss.item(), {name: each.grad.float().cpu() for name, each in named if each.grad is not None}
@@ -51,6 +57,27 @@ def test_a_gpu_in_half_precision_learns_what_a_cpu_does(root: Path) -> None:
     for tower in ("visual", "language_model"):
         sizes = [sum(float(each.square().sum()) for name, each in some.items() if tower in name) for some in (wanted, found)]
         assert sizes[1] == pytest.approx(sizes[0], rel=0.1)
+
+
+def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
+    """Attention over 600 tokens sums gradients from several blocks, whose order must not be left to chance."""
+
+    def learnt() -> dict[str, Tensor]:
+        found = made.detector(root, ModelConfig())
+        found.model.to("cuda")
+        spelling = text.find_spelling(found.tokenizer)
+        crowd = [Detection("red circle", (at, 2 * at, at + 300, 2 * at + 300)) for at in range(60)]
+        targets = [(sample, of_truth(crowd, spelling)) for sample in made.samples(root)]
+        config = made.config(packing=PackingConfig(8192, 2048))
+        assert all(len(packing.make_line(found, *target)) >= 600 for target in targets)
+        learner = Learner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
+        for step in range(4):
+            learner.step(step, iter(targets), "A", count_totals(target for _, target in targets), 1e-3)
+        return {name: each.cpu() for name, each in found.model.state_dict().items()}
+
+    once = learnt()
+    for _ in range(3):
+        assert all(torch.equal(each, once[name]) for name, each in learnt().items())
 
 
 def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:

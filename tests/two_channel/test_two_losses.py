@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from transformers.loss.loss_for_object_detection import generalized_box_iou
 
 from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
-from stageb.two_channel.losses import Taught, expected, giou, in_order, losses, soft_cross_entropy
+from stageb.two_channel.losses import NAMES, Head, Taught, expected, giou, in_order, losses, soft_cross_entropy
 from stageb.two_channel.packing import AHEAD, Line, fits, packs
 from stageb.two_channel.types import BINS, Target
 
 FIRST = 10  # id of the coordinate token of bin 0
 VOCABULARY = FIRST + BINS + 5
+HEAD = Head(lambda logits: logits, FIRST, rows=1 << 20)
 
 
-def taught(tokens: list[int], bins: list[tuple[int, ...]], text: list[float], against: list[float]) -> Taught:
+def taught(tokens: list[int], bins: list[tuple[int, ...]], words: Sequence[int] = (), against: Sequence[int] = ()) -> Taught:
     """Rows of one sample; the boxes' coordinates are the last rows."""
     begin = len(tokens) - 4 * len(bins)
     return Taught(
         tokens=torch.tensor(tokens),
-        text=torch.tensor(text),
+        words=torch.tensor(words, dtype=torch.int64),
         slots=torch.arange(begin, len(tokens)).reshape(-1, 4),
         bins=torch.tensor(bins, dtype=torch.int64).reshape(-1, 4),
-        shares=torch.full((len(bins),), 1 / max(1, len(bins))),
-        against=torch.tensor(against),
+        against=torch.tensor(against, dtype=torch.int64),
+        word_share=1 / max(1, len(words)),
+        object_share=1 / max(1, len(bins)),
     )
 
 
@@ -43,7 +48,7 @@ def test_each_term_is_what_its_words_say() -> None:
     bins = (100, 200, 300, 400)
     rows = [3, 4, *(FIRST + each for each in bins)]
     made = logits(6).detach()
-    found = losses((made, made), taught(rows, [bins], [0.5, 0.5, 0, 0, 0, 0], [0, 1.0, 0, 0, 0, 0]), FIRST, LossConfig())
+    found = losses((made, made), taught(rows, [bins], [0, 1], [1] * 4), HEAD, LossConfig())
     chances = made.detach().log_softmax(-1)
     assert float(found.text) == pytest.approx(-float(chances[0, 3] + chances[1, 4]) / 2, rel=1e-5)
     assert float(found.coordinates) == pytest.approx(-sum(float(chances[2 + i, FIRST + b]) for i, b in enumerate(bins)) / 4)
@@ -66,7 +71,7 @@ def test_text_that_leaks_into_boxes_costs_and_expectations_do_not_see_it() -> No
     leaking = plain.clone()
     leaking[:, 0] = 8.0
     one, other = (
-        losses((each, each), taught([FIRST] * 4, [bins], [0.0] * 4, [0.0] * 4), FIRST, LossConfig(soft_width=3.0, l1=1.0))
+        losses((each, each), taught([FIRST] * 4, [bins]), HEAD, LossConfig(soft_width=3.0, l1=1.0))
         for each in (plain, leaking)
     )
     assert float(other.coordinates) > float(one.coordinates) + 1 and float(other.mass) < 0.5 < float(one.mass)
@@ -77,10 +82,49 @@ def test_what_the_model_is_sure_of_can_still_be_taught_against() -> None:
     made = torch.zeros(1, VOCABULARY)
     made[0, 7] = 60.0
     made.requires_grad_()
-    found = losses((made, made), taught([7], [], [0.0], [1.0]), FIRST, LossConfig())
+    found = losses((made, made), taught([7], [], against=[0] * 4), HEAD, LossConfig())
     found.total.backward()
     assert math.isfinite(float(found.against)) and float(found.against) > 40
     assert made.grad is not None and float(made.grad[0, 7]) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_few_rows_at_a_time_come_to_the_same_losses_and_gradients() -> None:
+    told = taught([3, 4, 5, *[FIRST] * 8], [(100, 200, 300, 400), (1, 2, 30, 40)], [0, 1], [1, 2])
+    found = []
+    for rows in (1 << 20, 4, 3, 1):
+        made = logits(11).requires_grad_()
+        each = losses((made, made), told, replace(HEAD, rows=rows), LossConfig(soft_width=2.0, l1=1.0, giou=1.0))
+        each.total.backward()
+        assert made.grad is not None
+        found.append((torch.stack([getattr(each, name).detach() for name in NAMES]), made.grad))
+    for terms, gradient in found[1:]:
+        assert torch.allclose(terms, found[0][0], rtol=1e-6)
+        assert torch.allclose(gradient, found[0][1], atol=1e-7)
+
+
+def test_memory_does_not_grow_with_what_the_logits_would_take() -> None:
+    rows, width, words = 512, 8, 20_000
+    weight = torch.randn(words, width, requires_grad=True)
+    states = torch.randn(rows, width, requires_grad=True)
+    told = taught([1] * rows, [(1, 2, 30, 40)] * (rows // 8), list(range(rows // 2)))
+
+    def logits_of(states: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return states @ weight.T
+
+    whole = 4 * rows * words  # bytes of all logits in single precision
+    peak = peak_bytes(lambda: losses((states, states), told, Head(logits_of, FIRST, 16), LossConfig()).total.backward())
+    assert peak < whole / 3
+    everything = Head(logits_of, FIRST, rows)
+    assert peak_bytes(lambda: losses((states, states), told, everything, LossConfig()).total.backward()) > whole
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most memory that ``work`` holds of what it allocates."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        work()
+    events = [each for each in seen.profiler.kineto_results.events() if each.name() == "[memory]"]  # type: ignore[union-attr]
+    return max(accumulate(each.nbytes() for each in sorted(events, key=lambda each: each.start_ns())))
 
 
 @given(st.integers(0, BINS - 1), st.floats(0.5, 100))
