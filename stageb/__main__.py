@@ -17,8 +17,9 @@ from pathlib import Path
 from stageb import __version__
 from stageb.cli import registry
 from stageb.cli.parsing import parse, parse_run, parse_tool
-from stageb.errors import InputError, StagebError, shown
+from stageb.errors import ConfigError, InputError, StagebError, shown
 from stageb.job import lifetime
+from stageb.store import disk
 
 
 def script(arguments: Sequence[str]) -> int:
@@ -66,6 +67,10 @@ def run(arguments: Sequence[str]) -> int:
 def fit(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, run it."""
     asked = parse(arguments)
+    try:
+        disk.check_place(asked.config.output.folder, "another folder")
+    except InputError as error:
+        raise ConfigError("output.root", asked.config.output.root, str(error)) from None
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
     return registry.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
 

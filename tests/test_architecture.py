@@ -158,6 +158,7 @@ LIGHT = {
     "stageb/snake/__init__",
     "stageb/snake/config",
     "stageb/untrusted/strict_yaml",
+    "stageb/store/disk",
     "stageb/store/trust",
     "stageb/two_channel/__init__",
     "stageb/two_channel/config",

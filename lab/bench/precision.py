@@ -25,8 +25,9 @@ from lab.bench.rows import write
 from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, prompts_of, requests_of
 from stageb.config import require
 from stageb.engines.chat import Chat
+from stageb.engines.checkpoint import find_checkpoint
 from stageb.engines.protocol import Completion, Prompt, Question, Request
-from stageb.engines.transformers import TransformersEngine, located
+from stageb.engines.transformers import TransformersEngine
 from stageb.errors import ConfigError
 from stageb.guidance.prompts import WORDS, verdict_lines
 from stageb.tiny import NAME as TINY
@@ -86,7 +87,7 @@ def loaded(checkpoint: str) -> tuple[Any, Any]:
     file = Path(checkpoint).expanduser()
     try:
         if file.suffix != ".gguf":
-            name = located(checkpoint)
+            name = find_checkpoint(checkpoint)
             found: Any = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
             return found.eval(), AutoTokenizer.from_pretrained(name)
         where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}

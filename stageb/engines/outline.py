@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb import engines
+from stageb.engines.checkpoint import find_checkpoint
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Prompt
 from stageb.tiny import CHECKPOINT, NAME
@@ -42,6 +43,14 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
     return Outline(None, None)
 
 
+def check_name(model: ModelConfig) -> None:
+    """Look whether ``model`` can be right, without importing anything heavy. Raises ``ConfigError`` where it cannot."""
+    if model.engine in LOCAL:
+        find_checkpoint(model.model_name_or_path)
+    elif model.engine in LIGHT or model.engine not in engines.ENGINES:
+        engines.build(model, "cpu")
+
+
 def rank_bytes(model: ModelConfig) -> int | None:
     """Bytes of memory, at most, that a rank takes on a CPU which loads the checkpoint that lies in a folder or file; None
     for one on a hub, and for engines that would gain nothing by further ranks."""
@@ -57,9 +66,9 @@ def _of_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
     from transformers import AutoConfig, AutoTokenizer
 
     from stageb.engines.chat import Chat
-    from stageb.engines.transformers import auto_class, explained, located
+    from stageb.engines.transformers import auto_class, explained
 
-    name = located(model.model_name_or_path)
+    name = find_checkpoint(model.model_name_or_path)
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
     try:
         config = AutoConfig.from_pretrained(name, **options)

@@ -24,6 +24,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils.logging import disable_progress_bar
 
 from stageb.engines.chat import Chat
+from stageb.engines.checkpoint import GGUF, KEY, find_checkpoint
 from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.products import halve
@@ -31,10 +32,8 @@ from stageb.engines.protocol import Completion, Engine, Prompt, Question, Reques
 from stageb.engines.rows import Answer, Ids, Row, ScoreRequest
 from stageb.engines.vision import ImageInputs, image_inputs_of
 from stageb.errors import ConfigError, EngineError
-from stageb.tiny import CHECKPOINT, NAME
+from stageb.tiny import NAME
 
-GGUF = ".gguf"
-_KEY = "model.model_name_or_path"
 _INSTALL_GGUF = "pip install 'stageb[gguf]'"
 
 
@@ -158,7 +157,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     read.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
-    name, gguf = parted(located(model.model_name_or_path))
+    name, gguf = parted(find_checkpoint(model.model_name_or_path))
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | ({"gguf_file": gguf} if gguf else {})
     weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}
     if model.attn_implementation is not None:
@@ -186,30 +185,8 @@ def _loaded(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tupl
     return auto_class(config).from_pretrained(name, config=config, **weights), tokenizer, config
 
 
-def located(name: str) -> str:
-    """The folder or hub name to load. A name that can only be a folder must be one."""
-    if name == NAME:
-        if not (CHECKPOINT / "config.json").is_file():
-            raise ConfigError(_KEY, name, f"the package's own model is missing from {CHECKPOINT}; install the package again")
-        return str(CHECKPOINT)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        ggufs = sorted(folder.glob(f"*{GGUF}"))
-        if (folder / "config.json").is_file():
-            return str(folder)
-        if len(ggufs) == 1:
-            return str(ggufs[0])
-        holds = f"{len(ggufs)} GGUF files; name one of them" if ggufs else "no config.json; name a checkpoint's own folder"
-        raise ConfigError(_KEY, name, f"the folder holds {holds}")
-    if folder.is_file() and folder.suffix == GGUF:
-        return str(folder)
-    if name.startswith(("/", ".", "~")) or name.count("/") > 1:
-        raise ConfigError(_KEY, name, f"there is no such folder (looked in {folder.absolute()})")
-    return name
-
-
 def parted(path: str) -> tuple[str, str | None]:
-    """What ``located`` found, as transformers takes it: a folder or hub name, and the GGUF file in it where it is one.
+    """What ``find_checkpoint`` found, as transformers takes it: a folder or hub name, and the GGUF file in it if it is one.
 
     Raises ``ConfigError`` where a package that reads such files is missing.
     """
@@ -217,7 +194,7 @@ def parted(path: str) -> tuple[str, str | None]:
         return path, None
     missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(_KEY, path, f"GGUF files are read by the packages gguf and accelerate: {_INSTALL_GGUF}")
+        raise ConfigError(KEY, path, f"GGUF files are read by the packages gguf and accelerate: {_INSTALL_GGUF}")
     return str(Path(path).parent), Path(path).name
 
 
@@ -257,9 +234,9 @@ def explained(error: Exception, model: ModelConfig, device: str) -> ConfigError 
     if model.attn_implementation is not None and ("attn" in cause or "attention" in cause):
         return ConfigError("model.attn_implementation", model.attn_implementation, f"choose another, or null: {cause}")
     if isinstance(error, (RuntimeError, AssertionError)):
-        return EngineError(f"{_KEY}: {model.model_name_or_path!r} could not be put on {device}: {cause}")
+        return EngineError(f"{KEY}: {model.model_name_or_path!r} could not be put on {device}: {cause}")
     return EngineError(
-        f"{_KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with a causal language model in "
+        f"{KEY}: {model.model_name_or_path!r} could not be loaded: {cause}; name a folder with a causal language model in "
         f"safetensors, a model of the hub that this machine can reach, or {NAME}"
     )
 

@@ -26,9 +26,9 @@ from transformers import AutoTokenizer
 
 from stageb import seeds
 from stageb.engines.chat import Chat
+from stageb.engines.checkpoint import GGUF, find_checkpoint
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, without_images
-from stageb.engines.transformers import GGUF, located
 from stageb.errors import ConfigError, EngineError
 from stageb.job import heartbeat, lifetime
 
@@ -152,7 +152,7 @@ def build(model: ModelConfig, device: str) -> Engine:
     for key in ("device_map", "attn_implementation"):
         if getattr(model, key) is not None:
             raise ConfigError(f"model.{key}", getattr(model, key), "the vllm engine decides that itself; set null")
-    folder = located(model.model_name_or_path)
+    folder = find_checkpoint(model.model_name_or_path)
     if folder.endswith(GGUF):
         raise ConfigError("model.model_name_or_path", folder, "a GGUF file is for model.engine transformers, or a server")
     return load(imported(), folder, model, device)

@@ -14,14 +14,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
+from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Prompt
 from stageb.guidance.prompts import WORDS, Words, answer_text
 from stageb.guidance.types import HEADLINE_KEY, Verdict
 from stageb.seeds import stream, uniform
 
+FOLLOWER = "stageb.guidance.follower:respond"  # what the scripted engine runs where no function is named
 SLIPS = 0.03  # share of sampled answers that say the other verdict
 GARBLES = 0.02  # share of sampled answers that cannot be parsed
 
@@ -185,3 +187,9 @@ def _telling(these: list[_Seen], others: list[_Seen], forms: _Forms, key: int, t
     free = [terms for terms in sets if forms.and_.join(terms) not in taken]
     best: tuple[str, ...] = max(free, key=merit, default=())
     return forms.and_.join(best)
+
+
+def with_follower(model: ModelConfig) -> ModelConfig:
+    """``model``, with the shipped follower of rules where the scripted engine is to run and no function is named."""
+    unnamed = model.engine == "scripted" and model.model_name_or_path == ModelConfig.model_name_or_path
+    return replace(model, model_name_or_path=FOLLOWER) if unnamed else model

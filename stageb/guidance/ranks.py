@@ -19,6 +19,7 @@ from stageb.engines.thinking import thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.config import LoopConfig, UseImages
+from stageb.guidance.follower import with_follower
 from stageb.guidance.prompts import words_of
 from stageb.guidance.questions import JudgeTickets, Question, SampleAnswers
 from stageb.guidance.schedule import Round
@@ -27,7 +28,6 @@ from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
 from stageb.job import heartbeat
 from stageb.job.world import Json, World
 
-FOLLOWER = "stageb.guidance.follower:respond"  # what the scripted engine runs where no function is named
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
 
 
@@ -140,12 +140,6 @@ class Ranks:
     def _model(self) -> Engine:
         assert self._engine is not None, "load first"
         return self._engine
-
-
-def with_follower(model: ModelConfig) -> ModelConfig:
-    """``model``, with the shipped follower of rules where the scripted engine is to run and no function is named."""
-    unnamed = model.engine == "scripted" and model.model_name_or_path == ModelConfig.model_name_or_path
-    return replace(model, model_name_or_path=FOLLOWER) if unnamed else model
 
 
 def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:

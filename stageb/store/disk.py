@@ -8,6 +8,7 @@ import json
 import os
 import re
 import stat
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
@@ -19,6 +20,8 @@ from stageb.errors import InputError, JournalError
 # Line breaks, controls and turns of direction that JSON itself leaves as they are.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 UNFINISHED = ".unfinished-"  # begins the name of a file that is being written beside its place
+
+OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # or broken: no fault of the name
 
 _REMEDIES = {
     errno.ENOSPC: "free some space and run again",
@@ -176,6 +179,20 @@ def check_place(folder: Path, instead: str) -> None:
         raise InputError(f"{folder}: {near} is no folder; give {instead}")
     if near != folder and not os.access(near, os.W_OK | os.X_OK):
         raise InputError(f"{folder}: cannot be made, since {near} may not be written to; give {instead}")
+    if near != folder and (why := _find_refusal(near)):
+        raise InputError(f"{folder}: cannot be made ({why}); give {instead}")
+
+
+def _find_refusal(folder: Path) -> str:
+    """Why the system lets nobody make a folder in ``folder``, as in /proc, where permissions do not tell; empty where it
+    does, or lacks space alone."""
+    probe = folder / f".{uuid.uuid4().hex}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        return "" if error.errno in OUT_OF_SPACE else error.strerror or str(error)
+    return ""
 
 
 def make_named_folder(folder: Path, instead: str) -> None:
@@ -184,7 +201,7 @@ def make_named_folder(folder: Path, instead: str) -> None:
     try:
         make_folder(folder)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if error.errno in OUT_OF_SPACE:
             raise
         raise InputError(f"{folder}: cannot be made ({error.strerror}); give {instead}") from error
 

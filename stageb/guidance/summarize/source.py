@@ -42,3 +42,8 @@ def stream_images(file: str, prompt: str) -> TicketStream[ImageLine]:
         return ImageLine(row, summaries, images)
 
     return TicketStream([file], read)
+
+
+def find_missing(line: ImageLine) -> list[int]:
+    """The numbers of a line's images that have no summary yet."""
+    return [number for number in line.images if number not in line.summaries]

@@ -34,3 +34,8 @@ INSTRUCTIONS = {
         nothing="未能辨认任何内容",
     ),
 }
+
+
+def choose_prompt(own: str | None, language: str) -> str:
+    """What the model is asked for each image: the user's own prompt, or that of the language."""
+    return own or INSTRUCTIONS[language].prompt

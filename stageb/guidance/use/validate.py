@@ -7,24 +7,25 @@ all of them is told at once.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
-from stageb.engines.config import HOW_ASKED
-from stageb.engines.outline import Outline, outline
+from stageb.engines.config import HOW_ASKED, ModelConfig
+from stageb.engines.outline import Outline, check_name, outline
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
 from stageb.guidance.cautions import list_cautions
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import load_seed
+from stageb.guidance.follower import with_follower
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.prompts import rollout_prompt, words_of
-from stageb.guidance.ranks import with_follower
 from stageb.guidance.schedule import Schedule
 from stageb.guidance.splits import SPLITS
 from stageb.runs.folder import RunFolder
@@ -32,6 +33,8 @@ from stageb.store.commits import COMMIT
 from stageb.store.journal import flatten
 
 AT_ONCE = 1024  # prompts whose tokens are counted at once
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -97,22 +100,30 @@ def main(config: LoopConfig) -> int:
 
 
 def check_inputs(config: LoopConfig) -> Validation:
-    """Read everything, load nothing. Raises ``InputError`` with everything that is wrong."""
-    faults: list[BadLine] = []
-    models = {"model": config.model} | ({"reflection.model": config.reflection.model} if config.reflection.model else {})
-    outlines = {}
-    for key, model in models.items():
-        try:
-            outlines[key] = outline(with_follower(model), config.fabric.accelerator)
-        except StagebError as error:
-            faults.append(BadLine(key, 0, str(error), "mend it"))
+    """Read everything, load nothing. Raises ``InputError`` with everything that is wrong; of the model only what its name
+    tells where tickets or guidance are at fault, since the rest takes seconds of imports."""
     try:
         inputs = read_inputs(config)
     except BadInputError as error:
+        _, faults = _look_at_models(config, check_name)
         raise BadInputError("places", [*faults, *error.bad, *_find_guidance_faults(config, error.bad)]) from None
+    outlines, faults = _look_at_models(config, partial(outline, accelerator=config.fabric.accelerator))
     if faults:
         raise BadInputError("places", faults)
     return _assess(config, inputs, outlines["model"], outlines.get("reflection.model", outlines["model"]))
+
+
+def _look_at_models(config: LoopConfig, look: Callable[[ModelConfig], Found]) -> tuple[dict[str, Found], list[BadLine]]:
+    """What ``look`` makes of each model, by its key, and what is wrong with the others."""
+    models = {"model": config.model} | ({"reflection.model": config.reflection.model} if config.reflection.model else {})
+    found: dict[str, Found] = {}
+    faults: list[BadLine] = []
+    for key, model in models.items():
+        try:
+            found[key] = look(with_follower(model))
+        except StagebError as error:
+            faults.append(BadLine(key, 0, str(error), "mend it"))
+    return found, faults
 
 
 def describe(found: Validation) -> list[str]:
