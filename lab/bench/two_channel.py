@@ -142,7 +142,10 @@ def _command(given: argparse.Namespace, topology: Topology) -> list[Row]:
         "schedule.pattern": "[B]",
         "schedule.steps": given.steps,
         "schedule.commit_every": given.steps,
+        "data.val": "",
         "data.test": "",
+        "evaluation.every": 0,
+        "evaluation.patience": 0,
         "log.tensorboard": False,
     }
     return fit({"config": given.config, **pairs(given), **last}, (METRICS, TIMINGS))

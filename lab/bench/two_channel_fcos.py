@@ -4,7 +4,7 @@ torchvision's FCOS (Tian et al. 2019, arXiv 1904.01355) on a ResNet with a featu
 config of loop ``two_channel`` names its data, and the views in which images are shown while it learns; it is judged by the
 same code. AdamW, a warm-up, then a cosine to zero; a run costs ``--steps``, and the seconds of its training are told.
 
-F1 needs a score from which a box counts: that which is best on ``--val``, or else on what it learnt from, never on test.
+F1 needs a score from which a box counts: that which is best on val, or else on what it learnt from, never on test.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--config", required=True, help="names data.train, data.test, data.images and augmentation")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of the config")
-    parser.add_argument("--val", help="JSON Lines by which the score for F1 is chosen (default: data.train)")
+    parser.add_argument("--val", help="JSON Lines by which the score for F1 is chosen (default: data.val, or data.train)")
     parser.add_argument("--backbone", default="resnet50", help="a ResNet of torchvision's (default resnet50)")
     parser.add_argument("--steps", type=int, default=2000, help="(default 2000)")
     parser.add_argument("--batch", type=int, default=16, help="images of a step (default 16)")
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     config = config_of(given.config, given.set)
     read = inputs.read(config)
     require(bool(read.test), "data.test", config.data.test, "name the JSON Lines to be judged by")
-    val = data.read([given.val], config.data.images) if given.val else read.train
+    val = data.read([given.val], config.data.images) if given.val else read.val or read.train
     rows = []
     for seed in seeds:
         rows.append({"seed": seed, **run(read, val, seed, given, config.augmentation)})

@@ -20,8 +20,11 @@ class DataConfig:
 
     train: str = ""
     """The file to learn from."""
+    val: str = ""
+    """The file to look at on the way: the checkpoint with the best F1 on it is kept, and ``evaluation.patience`` may end the
+    run by it."""
     test: str = ""
-    """The file to evaluate on; nothing is learnt from it."""
+    """The file to be judged by, once, at the end."""
     images: str | None = None
     """The folder that images are named relative to; null: that of the file that names them."""
     prompt: str = "Detect all objects."
@@ -271,18 +274,23 @@ class TopologyConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Answers for the test images, with the most probable tokens, apart from learning."""
+    """Answers with the most probable tokens, apart from learning: for ``data.val`` on the way and at the end, and for
+    ``data.test`` once, at the end, with the weights that were best on val, or the last where there is none."""
 
     every: int = 0
     """Steps between two evaluations; 0: at the end alone."""
     samples: int = 0
-    """Images of an evaluation on the way, the file's first; 0: all. The one at the end takes all."""
+    """Images of val that are answered, the file's first; 0: all."""
+    patience: int = 0
+    """Evaluations without a better F1 on val after which the run ends; 0: never before its last step."""
     pictures: int = 8
-    """Images that are drawn at the end with their boxes, true and predicted."""
+    """Test images that are drawn at the end with their boxes, true and predicted."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             require(value >= 0, f"evaluation.{name}", value, "0 or more")
+        patient = not self.patience or self.every > 0
+        require(patient, "evaluation.patience", self.patience, "0, or evaluation.every above 0")
 
 
 @dataclass(frozen=True)
@@ -318,6 +326,9 @@ class TwoChannelConfig:
         passes = self.channel_a.n_softctx_iter
         remedy = "1, or losses.l1 or losses.giou above 0: no other loss is taken on later passes"
         require(passes == 1 or self.losses.l1 + self.losses.giou > 0, "channel_a.n_softctx_iter", passes, remedy)
+        every = self.evaluation.every
+        remedy = "0, or data.val named: data.test is judged once, at the end"
+        require(not every or bool(self.data.val), "evaluation.every", every, remedy)
         answered = "B" in self.schedule.pattern
         remedy = "0, or a schedule.pattern with a B in it: without one nobody rolls out"
         require(answered or not self.topology.rollout, "topology.rollout", self.topology.rollout, remedy)

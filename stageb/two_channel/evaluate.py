@@ -31,6 +31,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
     parser.add_argument("--to", help="PNG file to draw them into (default: RUN/boxes.png)")
     parser.add_argument("--told", help="file to write what was found to, as JSON Lines")
+    parser.add_argument("--last", action="store_true", help="take the last checkpoint, not the one that was best on val")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
     given = parser.parse_args(arguments)
@@ -42,7 +43,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
     samples = data.read([given.data], given.images)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
-    place, steps = find_model(folder)
+    place, steps = find_model(folder, given.last)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
     def on_ranks(world: World) -> int:

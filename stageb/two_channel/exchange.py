@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import load_file
 from torch import Tensor
 
 from stageb.engines.protocol import Decode
@@ -57,6 +58,14 @@ class SharedRanks:
         """Have the writer take the weights from before ``step``, the step at hand."""
         if self.writer.version != step:
             self.writer.take(self._weights(), step)
+
+    def recall(self, path: str, step: int) -> None:
+        """Have every rank's writer take the weights in the file ``path``, which rank 0 reads, from before ``step``."""
+        if self.world.is_global_zero:
+            self.writer.take(load_file(path).items(), step)
+        if self.world.world_size > 1:
+            with self.world.together("the best weights"):
+                self.writer.receive(step, lambda weight: dist.broadcast(weight, 0))
 
     def rollouts(self, step: int) -> Iterator[Answered]:
         """The images of ``step``, the step at hand, which is of channel B, and their answers, as they come in."""

@@ -1,4 +1,4 @@
-"""What a run reads before anything starts: the samples to learn from, and those to be tried on."""
+"""What a run reads before anything starts: the samples to learn from, to look at on the way, and to be judged by."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Inputs:
     """The same on every rank."""
 
     train: tuple[Sample, ...]
-    test: tuple[Sample, ...]  # none where there is nothing to be tried on
+    val: tuple[Sample, ...]  # none where there is nothing to look at on the way
+    test: tuple[Sample, ...]  # none where there is nothing to be judged by
 
     @property
     def descs(self) -> list[str]:
@@ -28,18 +29,19 @@ class Inputs:
     @property
     def digest(self) -> str:
         """Of all that was read; the folders that images lie in do not count."""
-        rows = [[asdict(sample) | {"image": ""} for sample in part] for part in (self.train, self.test)]
+        rows = [[asdict(sample) | {"image": ""} for sample in part] for part in (self.train, self.val, self.test)]
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
 
 
 def read(config: TwoChannelConfig) -> Inputs:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
-    train, test = (data.read([path], config.data.images) if path else [] for path in (config.data.train, config.data.test))
+    paths = (config.data.train, config.data.val, config.data.test)
+    train, val, test = (data.read([path], config.data.images) if path else [] for path in paths)
     if not train:
         named = "a file with samples to learn from; this one has none"
         remedy = named if config.data.train else "name the JSON Lines to learn from"
         raise ConfigError("data.train", config.data.train, remedy)
-    return Inputs(tuple(train), tuple(test))
+    return Inputs(tuple(train), tuple(val), tuple(test))
 
 
 def list_keys(samples: Sequence[Sample], limit: int = 5) -> str:

@@ -31,7 +31,8 @@ def main(world: World, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: 
         ranks = Ranks(config, inputs, world, start.model)
         ranks.take_up(start.checkpoint)
         world.lead(run.ready, ranks, start.done)
-        steps(world, run, ranks, start.done)
+        if not start.ended:
+            steps(world, run, ranks, start.done)
         world.lead(run.end)
     return 0
 
@@ -42,8 +43,12 @@ def steps(world: World, run: Run, ranks: Ranks, done: int) -> None:
     for step in range(done, schedule.steps):
         targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
         result = ranks.learn(step, targets)
-        evaluation = ranks.evaluate(step) if schedule.evaluates(step) else None
-        world.lead(run.record, step, result, evaluation)
+        val = ranks.evaluate_val(step) if schedule.evaluates(step) else None
+        choice = world.lead(run.choose, step, val)
+        test = ranks.evaluate_test(step, choice.best) if choice.ends else None
+        world.lead(run.record, step, result, val, test)
         if schedule.commits(step):
             checkpoint = ranks.checkpoint(step + 1)
             world.lead(run.commit, step, checkpoint)
+        if choice.ends:
+            break

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stageb.two_channel import stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.schedule import Schedule
 
@@ -25,13 +26,13 @@ def figures(row: Mapping[str, Any], f1: float | None) -> str:
     return f"loss {said}" if f1 is None else f"loss {said}, rollouts F1 {f1:.2f}"
 
 
-def tested(row: Mapping[str, Any]) -> str:
-    """How good answers to the test images are."""
-    return f"mAP {row['eval/mAP']:.3f}, mAP50 {row['eval/mAP50']:.3f}, F1 {row['eval/f1_50']:.3f}"
+def tested(row: Mapping[str, Any], part: str = "eval") -> str:
+    """How good answers to the test images are, or to val."""
+    return f"mAP {row[f'{part}/mAP']:.3f}, mAP50 {row[f'{part}/mAP50']:.3f}, F1 {row[f'{part}/f1_50']:.3f}"
 
 
 def result(row: Mapping[str, Any], config: TwoChannelConfig) -> str:
     """What came of the run whose last row is ``row``."""
-    place = f"{config.output.root}/{config.output.run_name}/model"
+    place = f"{config.output.root}/{config.output.run_name}/{stored.BEST if config.data.val else stored.MODEL}"
     found = f"; on the test images {tested(row)}" if "eval/mAP" in row else ""
     return f"{row['step']} steps, {row['epoch']:.1f} times through the data{found}; the checkpoint: {place}"

@@ -50,10 +50,18 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the model said of the test images."""
+    """What the model said of images."""
 
     samples: Sequence[Sample]
     detections: Sequence[Detections]
+
+
+@dataclass(frozen=True)
+class BestWeights:
+    """Those that were best on val, as a commit holds them."""
+
+    path: str
+    step: int  # how many steps they have learnt from
 
 
 @dataclass(frozen=True)
@@ -202,13 +210,23 @@ class Ranks:
 
     # Apart from learning
 
-    def evaluate(self, step: int) -> Evaluation | None:
-        """How good answers with the most probable tokens are, on the test images; None where there are none."""
-        last = step + 1 == self.schedule.steps
-        samples = self.inputs.test[: None if last else self.config.evaluation.samples or None]
+    def evaluate_val(self, step: int) -> Evaluation | None:
+        """What the model says of val after ``step``; None where there is none."""
+        self.exchange.refresh(step + 1)
+        return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
+
+    def evaluate_test(self, step: int, best: BestWeights | None) -> Evaluation | None:
+        """What the model says of the test images after the last ``step``, with the ``best`` weights where they are not the
+        last; None where there are none."""
+        self.exchange.refresh(step + 1)
+        if best and self.inputs.test:
+            self.exchange.recall(best.path, best.step)
+        return self._evaluate(self.inputs.test)
+
+    def _evaluate(self, samples: Sequence[Sample]) -> Evaluation | None:
+        """What the writer's weights say of ``samples`` with the most probable tokens."""
         if not samples:
             return None
-        self.exchange.refresh(step + 1)
         told = evaluate.evaluate_on_ranks(self.world, self.writer, samples, self.spelling, self.config)
         return Evaluation(samples, told)
 

@@ -24,14 +24,21 @@ CURVES = Curves(
         ("rollout/predicted_per_true", "objects told per true one"),
         ("packing/fill", "fill of packs"),
     ),
-    tested={"rollout/f1": "eval/f1_50"},
-    apart="most probable tokens, held-out images",
+    tested={"rollout/f1": "val/f1_50"},
+    apart="most probable tokens, val",
 )
 VIEW = RowView(CURVES)
 
 
-def row_of(schedule: Schedule, step: int, result: StepResult, skipped: int, evaluation: Evaluation | None) -> dict[str, Any]:
-    """The row after a step: ``skipped`` steps of the optimiser since the run began, and an evaluation."""
+def row_of(
+    schedule: Schedule,
+    step: int,
+    result: StepResult,
+    skipped: int,
+    val: Evaluation | None,
+    test: Evaluation | None,
+) -> dict[str, Any]:
+    """The row after a step: ``skipped`` steps of the optimiser since the run began, and evaluations."""
     figures, channel = result.figures, schedule.channel(step)
     assert figures  # rank 0 learns
     row: dict[str, Any] = {
@@ -51,8 +58,9 @@ def row_of(schedule: Schedule, step: int, result: StepResult, skipped: int, eval
         "packing/fill": figures.fill,
         **(summary(result.outcomes) if result.outcomes else {}),
     }
-    if evaluation:
-        row |= {f"eval/{name}": value for name, value in metrics.figures(evaluation.samples, evaluation.detections).items()}
+    for part, each in (("val", val), ("eval", test)):
+        if each:
+            row |= {f"{part}/{name}": value for name, value in metrics.figures(each.samples, each.detections).items()}
     return {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
 
 

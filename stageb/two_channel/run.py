@@ -8,10 +8,10 @@ from typing import Any
 
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
-from stageb.two_channel import evaluate, model, progress, stored
+from stageb.two_channel import evaluate, metrics, model, progress, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs
-from stageb.two_channel.ranks import Checkpoint, Evaluation, Ranks, StepResult
+from stageb.two_channel.ranks import BestWeights, Checkpoint, Evaluation, Ranks, StepResult
 from stageb.two_channel.rows import VIEW, row_of, times_of
 from stageb.two_channel.schedule import Schedule
 
@@ -25,6 +25,15 @@ class Start:
     done: int  # steps
     model: str  # folder or name of the checkpoint that it began with
     checkpoint: str | None  # the file to go on from; None: from the beginning
+    ended: bool  # no step is left
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What follows from a step's evaluation on val."""
+
+    ends: bool  # the step was the last
+    best: BestWeights | None  # where others than the step's were better on val
 
 
 class Run(LearningRun):
@@ -42,6 +51,7 @@ class Run(LearningRun):
         self.config, self.inputs = config, inputs
         self.folder = config.output.folder
         self._skipped = 0  # steps of the optimiser, since the run began
+        self._best: dict[str, Any] | None = None  # on val: its step, its F1, evaluations since
         self._f1: float | None = None  # of the last rollouts
 
     def shaping(self) -> Mapping[str, Any]:
@@ -57,7 +67,7 @@ class Run(LearningRun):
         if self.is_finished(fresh):
             return None
         done, path = self._open(fresh), self.journal.path(CHECKPOINT)
-        self._skipped = self._state("skipped", 0)
+        self._skipped, self._best = self._state("skipped", 0), self._state("best", None)
         self._describe({})
         named = self.config.model.model_name_or_path
         if named is None:
@@ -66,37 +76,59 @@ class Run(LearningRun):
             with disk.reporting(base):
                 model.make(base, self.config.model.small, self.inputs.descs)
             named = str(base)
-        return Start(done, named, str(path) if path else None)
+        return Start(done, named, str(path) if path else None, self._ends(done))
 
     def ready(self, ranks: Ranks, done: int) -> None:
         """``ranks`` are; ``done`` steps lie behind."""
         self.schedule, aside = ranks.schedule, ranks.aside
-        stored.sweep(self.folder / stored.MODEL)
-        with disk.reporting(self.folder):
-            ranks.describe(self.folder / stored.MODEL)
+        for name in (stored.MODEL, stored.BEST) if self.inputs.val else (stored.MODEL,):
+            stored.sweep(self.folder / name)
+            with disk.reporting(self.folder):
+                ranks.describe(self.folder / name)
         self._index()
         also = (
             [f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}"] if aside else []
         )
         self._show(self.schedule.steps, done, progress.opening(self.config, self.schedule, done), also)
 
-    def record(self, step: int, result: StepResult, evaluation: Evaluation | None) -> None:
+    def choose(self, step: int, val: Evaluation | None) -> Choice:
+        """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""
+        if val:
+            pairs = zip(val.samples, val.detections, strict=True)
+            f1 = metrics.f1([metrics.count(sample, told.objects) for sample, told in pairs])["f1_50"]
+            if self._best is None or f1 > self._best["f1_50"]:
+                self._best = {"step": step + 1, "f1_50": f1, "since": 0}
+            else:
+                self._best = {**self._best, "since": self._best["since"] + 1}
+        ends, best = self._ends(step + 1), None
+        if self._best and self._best["step"] <= step:
+            best = BestWeights(str(self.journal.path(stored.weights_in(stored.BEST))), self._best["step"])
+        return Choice(ends, best)
+
+    def record(self, step: int, result: StepResult, val: Evaluation | None, test: Evaluation | None) -> None:
         """Write down what a step came to; on rank 0 ``result`` holds all ranks' rollouts and times."""
         self._skipped += int(result.figures is not None and result.figures.skipped)
-        row, times = row_of(self.schedule, step, result, self._skipped, evaluation), times_of(result, self._lap())
+        row, times = row_of(self.schedule, step, result, self._skipped, val, test), times_of(result, self._lap())
         self._add(row, times, {**times, "ranks": result.times})
         self._f1 = row.get("rollout/f1", self._f1)
         loss = progress.figures(row, self._f1)
-        line = f"{f'evaluated: {progress.tested(row)}' if evaluation else loss}, {times['time/step_s']:.2f} s"
-        self.progress.recorded(step + 1, loss, worth_a_line=evaluation is not None, line=line)
-        if evaluation and step + 1 == self.schedule.steps and self.config.evaluation.pictures:
-            shown = evaluation.samples[: self.config.evaluation.pictures]
-            evaluate.draw(shown, evaluation.detections, self.config.channel_b.min_iou, self.folder / PICTURE)
+        said = [f"val {progress.tested(row, 'val')}"] if val else []
+        said += [f"evaluated: {progress.tested(row)}"] if test else []
+        line = f"{'; '.join(said) or loss}, {times['time/step_s']:.2f} s"
+        self.progress.recorded(step + 1, loss, worth_a_line=bool(said), line=line)
+        if test and self.config.evaluation.pictures:
+            shown = test.samples[: self.config.evaluation.pictures]
+            evaluate.draw(shown, test.detections, self.config.channel_b.min_iou, self.folder / PICTURE)
+        if self._ends(step + 1) and step + 1 < self.schedule.steps:
+            patience = self.config.evaluation.patience
+            self.progress.tells(f"val F1 has not risen for {patience} evaluations: ended after step {step + 1}")
 
     def commit(self, step: int, checkpoint: Checkpoint) -> None:
         """Make this the point to go on from."""
-        self.journal.put(stored.WEIGHTS, lambda path: stored.put(checkpoint.weights, path))
-        self._commit(step + 1, checkpoint.state, skipped=self._skipped)
+        is_best = self._best is not None and self._best["step"] == step + 1
+        for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
+            self.journal.put(stored.weights_in(name), lambda path: stored.put(checkpoint.weights, path))
+        self._commit(step + 1, checkpoint.state, skipped=self._skipped, best=self._best)
         self._index()
 
     def end(self) -> None:
@@ -105,6 +137,12 @@ class Run(LearningRun):
         super().end()
 
     def _index(self) -> None:
-        """Have the checkpoint's folder say where its newest weights lie."""
-        if path := self.journal.path(stored.WEIGHTS):
-            self.journal.replace(stored.INDEX, stored.make_index(path))
+        """Have the checkpoints' folders say where their newest weights lie."""
+        for name in (stored.MODEL, stored.BEST):
+            if path := self.journal.path(stored.weights_in(name)):
+                self.journal.replace(stored.index_in(name), stored.make_index(path))
+
+    def _ends(self, done: int) -> bool:
+        """Whether no step follows when so many are ``done``."""
+        patience = self.config.evaluation.patience
+        return done >= self.config.schedule.steps or bool(patience and self._best and self._best["since"] >= patience)

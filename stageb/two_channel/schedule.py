@@ -64,8 +64,8 @@ class Schedule:
         return seeds.stream(self.config.seed, "two_channel", "view", step, number)
 
     def commits(self, step: int) -> bool:
-        """Whether a commit follows a step."""
-        return is_due(step, self.config.schedule.commit_every, self.steps)
+        """Whether a commit follows a step, as it does every evaluation, whose weights may be the best."""
+        return is_due(step, self.config.schedule.commit_every, self.steps) or self.evaluates(step)
 
     def evaluates(self, step: int) -> bool:
         """Whether an evaluation follows a step."""

@@ -1,4 +1,5 @@
-"""The checkpoint of a run, as transformers and vLLM load it: ``{run}/model``.
+"""The checkpoints of a run, as transformers and vLLM load them: ``{run}/model``, the last, and ``{run}/best``, the one that
+was best on val.
 
 Weights belong to a commit, so their file's name changes with every one, ``model/weights-00000012.safetensors``; which it is
 the checkpoint's own index says, which transformers and vLLM read for checkpoints in several files.
@@ -19,10 +20,18 @@ from stageb.store import disk
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
 
-MODEL = "model"  # the folder, in the run's
+MODEL, BEST = "model", "best"  # the folders, in the run's
 BASE = "base"  # the folder of a small model as it was made, in the run's
-WEIGHTS = f"{MODEL}/weights.safetensors"
-INDEX = f"{MODEL}/model.safetensors.index.json"
+
+
+def weights_in(folder: str) -> str:
+    """The file of weights of a checkpoint's folder, as commits name it."""
+    return f"{folder}/weights.safetensors"
+
+
+def index_in(folder: str) -> str:
+    """The file that says which version of the weights is the newest."""
+    return f"{folder}/model.safetensors.index.json"
 
 
 def put(weights: Mapping[str, Tensor], path: Path) -> None:
@@ -55,20 +64,22 @@ def sweep(folder: Path) -> None:
             path.unlink()
 
 
-def find_model(folder: Path) -> tuple[Path, int]:
-    """Where the checkpoint of the run in ``folder`` lies, and how many steps it has learnt from. Raises ``InputError`` where
-    there is none."""
-    last = read_commit(folder)
-    if WEIGHTS not in last["versions"]:
+def find_model(folder: Path, last: bool = False) -> tuple[Path, int]:
+    """Where the checkpoint of the run in ``folder`` lies that was best on val, or the ``last`` one, which it is where there
+    was no val; and how many steps it has learnt from. Raises ``InputError`` where there is none."""
+    commit = read_commit(folder)
+    name = MODEL if last or weights_in(BEST) not in commit["versions"] else BEST
+    weights, index = weights_in(name), folder / index_in(name)
+    if weights not in commit["versions"]:
         raise InputError(f"{folder}: its run has committed no weights yet; wait for its first commit")
-    for path in (folder / MODEL).iterdir():
+    for path in (folder / name).iterdir():
         file_of(folder, path)
-    named = json.loads((folder / INDEX).read_text())["weight_map"] if (folder / INDEX).is_file() else {}
-    held = Path(last["versions"][WEIGHTS].name).name
+    named = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
+    held = Path(commit["versions"][weights].name).name
     if set(named.values()) != {held}:
-        raise InputError(f"{folder / INDEX}: does not name {held}; run the command that made this run again, which mends it")
-    if (folder / MODEL / "adapter_config.json").exists():
+        raise InputError(f"{index}: does not name {held}; run the command that made this run again, which mends it")
+    if (folder / name / "adapter_config.json").exists():
         raise InputError(
-            f"{folder / MODEL}: holds adapter_config.json, which no run writes and which names another checkpoint"
+            f"{folder / name}: holds adapter_config.json, which no run writes and which names another checkpoint"
         )
-    return folder / MODEL, last["state"]["step"]
+    return folder / name, commit["state"]["step"] if name == MODEL else commit["state"]["best"]["step"]

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from conformance import content, differing
 from programs import detectors, forks
 from safetensors.torch import load_file
 
 from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.runs import progress
+from stageb.two_channel.stored import find_model
 
 APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
 
@@ -172,6 +174,67 @@ def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
     assert last["eval/f1_50"] >= 0
 
 
+def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path: Path) -> None:
+    """Val alone is looked at on the way; test once, at the end."""
+    ended = forks.run(looking(tmp_path, schedule__steps=4), 1, tmp_path / "job")
+    assert set(ended.codes) == {0}, ended.err
+    run, told = tmp_path / "run", rows(tmp_path / "run")
+    scores = [row["val/f1_50"] for row in told]
+    best = scores.index(max(scores))
+    assert max(scores) > scores[-1], scores
+    assert [("eval/f1_50" in row) for row in told] == [False] * 3 + [True]
+    assert find_model(run) == (run / "best", best + 1) and find_model(run, last=True) == (run / "model", 4)
+    (kept,) = (run / "best").glob("weights-*.safetensors")
+    model = transformers.AutoModelForImageTextToText.from_pretrained(run / "best")
+    held, state = load_file(kept), model.state_dict()
+    assert all(torch.equal(state[name], weight) for name, weight in held.items())
+    assert any(not torch.equal(weight, held[name]) for name, weight in weights(run).items())
+
+
+def test_evaluate_takes_the_best_checkpoint_unless_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(looking(tmp_path, "two_channel", schedule__steps=2)) == 0
+    told = rows(tmp_path / "run")
+    assert [row["val/f1_50"] for row in told] == [0, 0]  # the first of equals is kept
+    run = tmp_path / "run"
+    evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]
+    for options, steps in (([], 1), (["--last"], 2)):
+        assert main([*evaluate, *options]) == 0
+        assert f"after {steps} steps" in capsys.readouterr().out
+
+
+def test_a_run_ends_where_val_no_longer_rises_and_so_does_one_that_was_killed(tmp_path: Path) -> None:
+    keys = {"evaluation__patience": 2, "schedule__steps": 12}
+    ended = forks.run(looking(tmp_path / "whole", **keys), 1, tmp_path / "whole" / "job")
+    assert set(ended.codes) == {0}, ended.err
+    told = rows(tmp_path / "whole" / "run")
+    scores = [row["val/f1_50"] for row in told]
+    assert len(told) == scores.index(max(scores)) + 3 < 12 and "eval/mAP" in told[-1]
+    assert f"val F1 has not risen for 2 evaluations: ended after step {len(told)}" in ended.err
+    count = len(ended.operations[0])
+    for point in (count // 2, count - 2):
+        folder = tmp_path / str(point)
+        assert forks.run(looking(folder, **keys), 1, folder / "job", point).codes[0] == 137
+        resumed = forks.run(looking(folder, **keys), 1, folder / "job")
+        assert set(resumed.codes) == {0}, resumed.err
+        assert differing(content(folder / "run"), content(tmp_path / "whole" / "run")) == []
+
+
+@pytest.mark.parametrize("keys", [{}, {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}])
+def test_ranks_stop_together_and_judge_test_with_the_best_weights(tmp_path: Path, keys: dict[str, Any]) -> None:
+    keys = keys | {"evaluation__patience": 2, "schedule__steps": 12, "evaluation__pictures": 0}
+    ended = forks.run(looking(tmp_path, ranks=2, **keys), 2, tmp_path / "job")
+    assert set(ended.codes) == {0}, ended.err
+    told = rows(tmp_path / "run")
+    scores = [row["val/f1_50"] for row in told]
+    assert len(told) == scores.index(max(scores)) + 3 < 12 and "eval/mAP" in told[-1]
+
+
+def looking(folder: Path, loop: str = "scribbling", ranks: int = 1, **keys: Any) -> list[str]:
+    """Of a run that looks at val after every step."""
+    made = detectors.arguments(folder, ranks, loop, evaluation__every=1, **keys)
+    return [*made, next(each for each in made if each.startswith("--data.train=")).replace("train", "val", 1)]
+
+
 def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for keys, said in (
         ({"packing__max_length": 36}, "packing.max_length: 36: at least"),
@@ -180,6 +243,8 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"topology__staleness": 1}, "topology.staleness: 1: 0, or topology.rollout above 0"),
         ({"topology__learn": 1, "topology__rollout": 1, "schedule__pattern": ["A"]}, "topology.rollout: 1: 0, or"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
+        ({"evaluation__every": 2}, "evaluation.every: 2: 0, or data.val named"),
+        ({"evaluation__patience": 2}, "evaluation.patience: 2: 0, or evaluation.every above 0"),
         ({"channel_a__n_softctx_iter": 2}, "channel_a.n_softctx_iter: 2: 1, or losses.l1 or losses.giou above 0"),
     ):
         assert main(detectors.arguments(tmp_path, **keys)) == 2

@@ -26,7 +26,7 @@ def test_packs_are_told_beside_the_fewest(tmp_path: Path, capsys: pytest.Capture
     train = shapes.write(tmp_path, "train", 24, seed=1)
     out = tmp_path / "out.json"
     sizes = {"packing.global_max_length": 512, "packing.max_length": 512, "channel_b.max_new_tokens": 160}
-    settings = {"data.train": train, "data.test": "", **sizes}
+    settings = {"data.train": train, "data.val": "", "data.test": "", "evaluation.every": 0, **sizes}
     keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     assert main(["two_channel", "packs", *keys, "--lot", "12", "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
@@ -38,10 +38,21 @@ def test_packs_are_told_beside_the_fewest(tmp_path: Path, capsys: pytest.Capture
 
 def test_the_usual_detector_learns_and_is_judged(tmp_path: Path) -> None:
     pytest.importorskip("torchvision", reason="the extra bench is not installed", exc_type=ImportError)
-    train, test = (shapes.write(tmp_path, split, 6, seed=1) for split in ("train", "test"))
+    train, val, test = (shapes.write(tmp_path, split, 6, seed=1) for split in ("train", "val", "test"))
     out = tmp_path / "out.json"
-    keys = ["--set", f"data.train={train}", "--set", f"data.test={test}", "--set", "augmentation.turn=true"]
-    words = ["fcos", "--config", "configs/two_channel/shapes.yaml", *keys, "--backbone", "resnet18", "--steps", "2"]
+    keys = ["--set", f"data.train={train}", "--set", f"data.val={val}", "--set", f"data.test={test}"]
+    words = [
+        "fcos",
+        "--config",
+        "configs/two_channel/shapes.yaml",
+        *keys,
+        "--set",
+        "augmentation.turn=true",
+        "--backbone",
+        "resnet18",
+        "--steps",
+        "2",
+    ]
     assert main([*words, "--batch", "2", "--seeds", "3", "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     assert row["seed"] == 3 and 15 < row["parameters_m"] < 25 and 0 <= row["mAP50"] <= 1 and row["train_s"] > 0
