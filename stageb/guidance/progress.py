@@ -15,16 +15,19 @@ from rich.table import Column
 from rich.text import Text
 
 from stageb.config import Level
+from stageb.guidance.attempts import list_attempts
 from stageb.guidance.cautions import warn_of_few, warn_of_labels
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.files.reflection_file import parse_row
 from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
-from stageb.guidance.schedule import NOWHERE, Round, Schedule
+from stageb.guidance.outcomes import describe_reflection, name_reflection
+from stageb.guidance.pace import Pace, describe_left
+from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Round, Schedule
 from stageb.guidance.splits import SPLITS, describe_labels
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
-from stageb.runs.figures import clock
 from stageb.runs.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
@@ -72,6 +75,7 @@ class Progress:
         self._config = config
         self._schedule = schedule
         self._began = self._last = self._said = time.monotonic()
+        self._pace = Pace({LEARNT: min(map(schedule.bundle_size, schedule.missions), default=1)})
         self._tickets = 0
         self._resumed = state.done != NOWHERE
         self._rounds_done = self._rounds_before = schedule.count(state.done)
@@ -161,16 +165,17 @@ class Progress:
         if tally.unreadable:
             figures += f", {tally.unreadable / tally.rollouts:.1%} of the answers unreadable"
         figures += f", {speed:.1f} tickets/s"
-        self._one_more(batch, figures)
+        self._spend(LEARNT if batch.learns else JUDGED, len(batch.tickets))
+        left = self._one_more(batch, figures)
         now, every = time.monotonic(), self._config.runner.log_every_s
         if self._bar.disable and (batch.last or now - self._said >= every or self._config.log_level == "debug"):
             self._said = now
-            left = f", about {left} left" if (left := self._left()) else ""
             self._says("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
     def show_skipped(self, batch: Round, why: str) -> None:
         """A round needed no rollout."""
+        self._last = time.monotonic()
         self._one_more(batch, why)
 
     def show_activity(self, text: str) -> None:
@@ -184,7 +189,10 @@ class Progress:
     def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
         """A bundle is dealt with, or a search for idle rules: one line on what became of it, and the rules that changed."""
         self._edits = self._edits.plus(row)
-        lines = [f"{mission} {row['reflection_id']}: {_outcome(row)}"]
+        self._spend(LEARNT, 0)
+        parsed = parse_row(row)
+        what = describe_reflection(parsed, list_attempts([parsed]))
+        lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
@@ -194,37 +202,20 @@ class Progress:
         if LEVELS.index(level) >= LEVELS.index(self._config.log_level):
             self._console.print(text)
 
-    def _one_more(self, batch: Round, figures: str) -> None:
+    def _spend(self, kind: str, tickets: int) -> None:
+        """What has passed since the last step went into tickets of this kind."""
+        now = time.monotonic()
+        self._pace.add(kind, now - self._last, tickets)
+        self._last = now
+
+    def _one_more(self, batch: Round, figures: str) -> str:
+        """A round is over. What is said of the time left."""
         self._rounds_done += 1
-        self._last = time.monotonic()
-        left = f", about {left} left" if (left := self._left()) else ""
+        left = describe_left(self._pace.left(self._last, self._schedule.to_come(batch.place)))
+        left = f", {left}" if left and self._rounds_done < self._rounds else ""
         place = self._place(batch)
         self._bar.update(self._task, completed=self._rounds_done, description=place, left=left, figures=figures, doing="")
-
-    def _left(self) -> str:
-        """How long the rounds to come may take, at the pace of this process so far; empty while nobody knows."""
-        done, to_come = self._rounds_done - self._rounds_before, self._rounds - self._rounds_done
-        seconds = round((self._last - self._began) / done * to_come) if done else 0
-        return clock(seconds) if seconds else ""
+        return left
 
     def _place(self, batch: Round) -> str:
         return f"{batch.mission}, epoch {batch.epoch}, {batch.split}"
-
-
-def _outcome(row: Mapping[str, Any]) -> str:
-    """What became of a row of reflection.jsonl, in one line."""
-    if row["gate"] is None:
-        return "an edit applied untested" if row["applied"] else row["why_not"] or "no usable edit"
-    tried = row["gate"]["edits"]
-    if not tried:
-        return row.get("why_not") or "no usable edit"
-    what = "rules" if "credits" in row else "edits"
-    if not row["applied"]:
-        tested = [each["outcome"] for each in tried if each["test"] and each["test"]["tickets"]]
-        why = f", {len(tested)} tested, {' and '.join(tested)}" if tested else ""
-        if what == "rules":
-            return f"none of {len(tried)} rules can be spared{why}"
-        return f"{len(tried)} edit{'s' * (len(tried) > 1)} tried{why}"
-    test = next(each["test"] for each in tried if each["outcome"] == "accepted")
-    gain = f", mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets" if test else ""  # none of a user's own gate
-    return f"one of {len(tried)} edits accepted{gain}" if what == "edits" else f"one of {len(tried)} rules let go{gain}"

@@ -24,6 +24,7 @@ Place = tuple[int, int, int, int]
 
 NOWHERE: Place = (-1, 0, 0, 0)  # before everything
 TRAIN, CLOSE, VAL, CHOOSE, TEST, DISTILL = range(6)  # the phases of a mission, in order
+LEARNT, JUDGED = "learnt from", "judged"  # kinds of tickets, by what they take
 PHASES: Mapping[Split, int] = {"train": TRAIN, "val": VAL, "test": TEST}
 
 
@@ -113,6 +114,15 @@ class Schedule:
         if until is None or not spans or spans[-1].place[:3] != until[:3]:
             return whole
         return whole - -(-spans[-1].tickets // self._size) + until[3] + 1
+
+    def to_come(self, done: Place) -> dict[str, int]:
+        """Tickets of the rounds after ``done``: those to learn from, and those that are judged alone."""
+        found = {LEARNT: 0, JUDGED: 0}
+        for span in self._spans():
+            gone = (done[3] + 1) * self._size if span.place[:3] == done[:3] else span.tickets if span.place <= done else 0
+            kind = LEARNT if span.epoch and span.split == "train" and span.kind == "round" else JUDGED
+            found[kind] += max(0, span.tickets - gone)
+        return found
 
     def forecast(self) -> Forecast:
         """The most that the run can cost: as if nothing ended early, every answer proposed another edit that does some good,

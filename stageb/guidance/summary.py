@@ -8,6 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from stageb.guidance.advice import advise
+from stageb.guidance.attempts import list_attempts
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.files.artifacts import folder
@@ -36,6 +38,8 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
+        for line in advise_mission(journal, config, state, mission):
+            console.print(line)
     console.print("")
     for line in describe_spending(state, sum(count for count, _ in counts.values())):
         console.print(line)
@@ -94,6 +98,16 @@ def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> 
         accuracy = f"{before['acc']:.1%} -> {accuracy}"
         counts = [f"{before[name]:4} -> {count}" for name, count in zip(("fp", "fn"), counts, strict=True)]
     return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
+
+
+def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:
+    """What to try next where a run has changed nothing of a mission's guidance; nothing of an audit."""
+    attempts = list_attempts([parse_row(row) for row in journal.rows(f"{folder(mission)}/{REFLECTION}")])
+    if config.jump_reflection or not config.runner.epochs or attempts.accepted:
+        return
+    yield "  Nothing was learnt. What to try next:"
+    for line in advise(journal.rows(f"{folder(mission)}/metrics.jsonl"), attempts, config, state.ended):
+        yield f"  - {line}"
 
 
 def count_accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from stageb.guidance.report.attempts import Attempt, Attempts, keep_furthest
+from stageb.guidance.attempts import Attempt, Attempts, keep_furthest
 from stageb.guidance.report.svg import COLOURS, render_svg
 from stageb.guidance.report.verdicts import AgreementLevel
 from stageb.guidance.report.words import escape_unseen

@@ -18,11 +18,13 @@ import jinja2
 from jinja2 import TemplateError as TemplateError  # of rows that lack what a template shows
 
 import stageb
+from stageb.guidance import outcomes
+from stageb.guidance.advice import advise
+from stageb.guidance.attempts import Attempt, keep_furthest
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import EQUAL, prices_of
 from stageb.guidance.prompts import words_of
 from stageb.guidance.report import charts, sentences
-from stageb.guidance.report.attempts import Attempt, keep_furthest
 from stageb.guidance.report.charts import Pair, Point
 from stageb.guidance.report.history import Lineage, trace_rules
 from stageb.guidance.report.read import MissionReport, RunReport
@@ -73,6 +75,7 @@ class Section:
     rules: list[Lineage]
     charts: Mapping[str, str]
     outcome: Outcome | None  # what the guidance comes to; None before any split is judged to its end
+    advice: list[str]  # what to try next; empty where something was learnt
     letter: Mapping[str, Mapping[str, Any]]  # by rule: what its letter decides, and how often the model judged so
 
     @property
@@ -113,7 +116,10 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Sectio
             drawn = dict(_draw_charts(number, mission, run.is_audit))
     pairs = _pair_metrics(mission, run)
     letter = {row["rule"]: row for row in mission.letter["rules"]} if mission.letter else {}
-    return Section(number, mission, pairs, rules, drawn, _describe_outcome(pairs, len(rules) - 1, run.config), letter)
+    outcome = _describe_outcome(pairs, len(rules) - 1, run.config)
+    lacks = run.is_finished and run.config.runner.epochs and not run.is_audit and not mission.attempts.accepted
+    advice = list(advise(mission.metrics, mission.attempts, run.config, run.ended)) if lacks else []
+    return Section(number, mission, pairs, rules, drawn, outcome, advice, letter)
 
 
 def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[tuple[str, str]]:
@@ -206,16 +212,16 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "words": words,
         "span": format_span,
         "furthest": keep_furthest,
-        "reflection": sentences.name_reflection,
-        "outcome": sentences.name_outcome,
+        "reflection": outcomes.name_reflection,
+        "outcome": outcomes.name_outcome,
         "attempt": describe_attempt,
         "rationale": explain_rationale,
-        "refusals": sentences.explain_refusals,
-        "idle": sentences.explain_idle,
+        "refusals": outcomes.explain_refusals,
+        "idle": outcomes.explain_idle,
         "fields": sentences.split_fields,
         "is_misread": is_misread,
     }
-    environment.globals |= {"ticket": ticket, "candidate_text": show_candidate, "outcomes": sentences.OUTCOMES}
+    environment.globals |= {"ticket": ticket, "candidate_text": show_candidate, "outcomes": outcomes.OUTCOMES}
     return environment
 
 

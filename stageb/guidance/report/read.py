@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError
+from stageb.guidance.attempts import Attempts, list_attempts
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import from_json
 from stageb.guidance.files.reflection_file import REFLECTION, parse_row
 from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.prompts import words_of
-from stageb.guidance.report.attempts import Attempts, list_attempts
 from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
 from stageb.guidance.types import Ticket

@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stageb.guidance.attempts import Attempt
 from stageb.guidance.costs import Prices, warn_of_constant
 from stageb.guidance.files.reflection_file import ACCEPTED
+from stageb.guidance.outcomes import count_of
 from stageb.guidance.prompts import Words
-from stageb.guidance.report.attempts import UNTESTED, Attempt
 from stageb.guidance.report.words import format_percent
-
-OUTCOMES = {
-    ACCEPTED: "accepted",
-    UNTESTED: "applied untested",
-    "unproven": "not proven",
-    "futile": "given up",
-    "unpromising": "unpromising",
-    "dropped": "not tested",
-    "turns no evidence": "no effect",
-}
-REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
-    (
-        r".*(no ticket (has|mentions)|is no number in any|is neither a number)",
-        "named what no ticket has",
-    ),
-    (r"text copied", "copied a ticket instead of saying what tickets have in common"),
-    (r"no change", "would have changed nothing"),
-    (r"no evidence|evidence:", "did not say which of the tickets shown they would mend"),
-    (r"more operations", "held more edits than were asked for"),
-    (r"thinking never closed", "came to no end of thinking: raise reflection.max_new_tokens"),
-    (r"text without a verdict", "said neither pass nor fail"),
-    (r"no rule|never removed|an earlier operation|merge needs", "named a rule that is not there or may not be touched"),
-    (r"text of \d+", "were longer than a rule may be"),
-    (
-        r"not one|not an|no operations|longer than|op is|\w+ takes no|\w+ without|\w+ is not",
-        "were not in the form asked for",
-    ),
-)
-OTHERWISE = "could not be used for other reasons"
-IDLE = {"all right with high agreement": "the model was right and sure about all tickets that it could learn from"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,26 +46,6 @@ def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outc
         )
     warning = warn_of_constant(row, prices)
     return Outcome(lead, more, f"{warning}." if warning else "")
-
-
-def count_of(n: int, what: str) -> str:
-    """``1 failure``, ``2,000 failures``, ``no failure``."""
-    return f"{n:,} {what}{'s' * (n != 1)}" if n else f"no {what}"
-
-
-def name_outcome(attempt: Attempt) -> str:
-    """The outcome of an edit, in a word or two."""
-    if attempt.is_removal:
-        return "rule removed" if attempt.outcome == ACCEPTED else "rule stays"
-    return OUTCOMES[attempt.outcome]
-
-
-def name_reflection(name: str) -> str:
-    """``R3``: reflection 3; ``P2``: the search for idle rules at step 2."""
-    found = re.fullmatch(r"([RP])(\d+)", name)
-    if not found:
-        return name
-    return f"reflection {found[2]}" if found[1] == "R" else f"search for idle rules at step {found[2]}"
 
 
 def describe_attempt(attempt: Attempt, is_weighed: bool) -> str:
@@ -136,19 +86,6 @@ def explain_rationale(text: str, words: Words) -> str:
     before, middle, after = re.split(r"\{wrong\}|\{right\}", words.clue.partition("{text}")[0])
     pattern = rf"{re.escape(before)}(\d+){re.escape(middle)}(\d+)(?={re.escape(after.rstrip())})"
     return re.sub(pattern, r"\1 tickets for it, \2 against", text)
-
-
-def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Why proposals could not be used, in words, the most frequent first; what a parser says of them stands in files."""
-    counts: Counter[str] = Counter()
-    for why, count in refused.items():
-        counts[next((words for pattern, words in REFUSALS if re.match(pattern, why)), OTHERWISE)] += count
-    return counts.most_common()
-
-
-def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Why reflections had nothing to try, in words."""
-    return [(IDLE.get(why, why), count) for why, count in idle.items()]
 
 
 def split_fields(summary: str) -> list[tuple[str, str]]:

@@ -10,10 +10,11 @@ import pytest
 from guidance.report.runs import fit, page
 from programs import small
 
+from stageb.guidance.attempts import Attempt
 from stageb.guidance.files.reflection_file import RaceEntry
+from stageb.guidance.outcomes import explain_refusals
 from stageb.guidance.prompts import WORDS
-from stageb.guidance.report.attempts import Attempt
-from stageb.guidance.report.sentences import describe_attempt, explain_rationale, explain_refusals, split_fields
+from stageb.guidance.report.sentences import describe_attempt, explain_rationale, split_fields
 
 TORN = {
     "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}

@@ -1,0 +1,122 @@
+"""What became of edits, in words: for the lines of a run's progress, its last words and its report."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from stageb.guidance.attempts import UNTESTED, Attempt, Attempts
+from stageb.guidance.files.reflection_file import ACCEPTED, LearningRow
+
+OUTCOMES = {
+    ACCEPTED: "accepted",
+    UNTESTED: "applied untested",
+    "unproven": "not proven",
+    "futile": "given up",
+    "unpromising": "unpromising",
+    "dropped": "not tested",
+    "turns no evidence": "no effect",
+}
+ENDS = {  # after how many edits it was
+    "unproven": "short of a proof when the tickets ended",
+    "futile": "given up with little hope of a proof",
+    "unpromising": "too unpromising for a test",
+    "dropped": "not tested, since it promised too little or less than another",
+    "turns no evidence": "without effect on the tickets that taught it",
+}
+REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
+    (r".*(no ticket has|no ticket mentions|is no number in|is neither a number)", "named what no ticket has"),
+    (r"text copied", "copied a ticket instead of saying what tickets have in common"),
+    (r"no change", "would have changed nothing"),
+    (r"no evidence|evidence:", "did not say which of the tickets shown they would mend"),
+    (r"more operations", "held more edits than were asked for"),
+    (r"thinking never closed", "came to no end of thinking: raise reflection.max_new_tokens"),
+    (r"text without a verdict", "said neither pass nor fail"),
+    (r"no rule|never removed|an earlier operation|merge needs", "named a rule that is not there or may not be touched"),
+    (r"text of \d+", "were longer than a rule may be"),
+    (r"not one|not an|no operations|longer|op is|\w+ takes no|\w+ without|\w+ is not", "were not in the form asked for"),
+)
+OTHERWISE = "could not be used for other reasons"
+IDLE = {"all right with high agreement": "the model was right and sure about all tickets that it could learn from"}
+LONGEST = 120  # characters of a rule, where one is shown beside what became of it
+
+
+def count_of(n: int, what: str) -> str:
+    """``1 failure``, ``2,000 failures``, ``no failure``."""
+    return f"{n:,} {what}{'s' * (n != 1)}" if n else f"no {what}"
+
+
+def name_reflection(name: str) -> str:
+    """``R3``: reflection 3; ``P2``: the search for rules that bring nothing at step 2."""
+    found = re.fullmatch(r"([RP])(\d+)", name)
+    if not found:
+        return name
+    return f"reflection {found[2]}" if found[1] == "R" else f"search for idle rules at step {found[2]}"
+
+
+def name_outcome(attempt: Attempt) -> str:
+    """The outcome of an edit, in a word or two."""
+    if attempt.is_removal:
+        return "rule removed" if attempt.outcome == ACCEPTED else "rule stays"
+    return OUTCOMES[attempt.outcome]
+
+
+def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Why proposals could not be used, in words, the most frequent first; what a parser says of them stands in files."""
+    counts: Counter[str] = Counter()
+    for why, count in refused.items():
+        counts[next((words for pattern, words in REFUSALS if re.match(pattern, why)), OTHERWISE)] += count
+    return counts.most_common()
+
+
+def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Why reflections had nothing to try, in words."""
+    return [(IDLE.get(why, why), count) for why, count in idle.items()]
+
+
+def describe_gain(attempt: Attempt) -> str:
+    """What an accepted edit gained; empty where nothing was measured."""
+    if not attempt.test or not attempt.test["tickets"]:
+        return ""
+    return f"{attempt.test['mean_gain'] * 100:+.1f} points on {attempt.test['tickets']:,} tickets that it was not made from"
+
+
+def describe_reflection(row: LearningRow, attempts: Attempts) -> str:
+    """What one reflection, or search for rules that bring nothing, tried and what came of it, in one line. ``attempts`` are
+    those of the row."""
+    if row.reflection_id.startswith("P"):
+        return _describe_search(attempts)
+    tried, accepted = attempts.edits, attempts.accepted
+    if not tried:
+        return f"nothing to try: {'; '.join(_why_nothing(attempts))}"
+    if not accepted:
+        ends = Counter(each.outcome for each in tried)
+        best = max(tried, key=lambda each: (each.gain or 0.0, -len(each.operations)))
+        texts = [part.text for part in best.operations if part.text]
+        shown = f"; such as: {texts[0][:LONGEST]}" if texts else ""
+        return f"{count_of(len(tried), 'edit')} tried, none accepted: {_join_ends(ends)}{shown}"
+    gain = describe_gain(accepted[0])
+    if accepted[0].outcome == UNTESTED:
+        return "an edit applied untested"
+    return f"{count_of(len(tried), 'edit')} tried, one accepted{f': {gain}' if gain else ''}"
+
+
+def _describe_search(attempts: Attempts) -> str:
+    rules = count_of(len(attempts.tried), "rule")
+    if attempts.accepted:
+        gain = describe_gain(attempts.accepted[0])
+        return f"looked for a rule that brings nothing among {rules}, and removed one{f': {gain}' if gain else ''}"
+    return f"looked for a rule that brings nothing among {rules}, and found none"
+
+
+def _why_nothing(attempts: Attempts) -> Iterator[str]:
+    refused = explain_refusals(attempts.refused)
+    if refused:
+        yield ", ".join(f"{count_of(count, 'proposal')} {why}" for why, count in refused)
+    else:
+        yield from (why for why, _ in explain_idle(attempts.idle))
+
+
+def _join_ends(ends: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {ENDS[outcome]}" for outcome, count in ends.items())

@@ -1,0 +1,53 @@
+"""How long a run may still take, said only once that no longer jumps.
+
+What a train ticket takes, with all that reflection and gate make of it, is another figure than what a ticket takes that is
+judged alone. So each kind has its own pace, and nothing is said before both are known that are still to come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+AGREEING = 4  # estimates in a row of when a run ends
+SPREAD = 0.25  # of the time left, by which these may differ
+
+
+@dataclass(slots=True)
+class Pace:
+    """Seconds by kind of ticket, and what they say of the rest."""
+
+    fewest: Mapping[str, int]  # kind -> tickets before its pace is known: a reflection is among them
+    _seconds: dict[str, float] = field(default_factory=dict)
+    _tickets: dict[str, int] = field(default_factory=dict)
+    _ends: deque[float] = field(default_factory=lambda: deque(maxlen=AGREEING))
+
+    def add(self, kind: str, seconds: float, tickets: int) -> None:
+        """So many more ``seconds`` were spent on ``tickets`` of a kind."""
+        self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
+        self._tickets[kind] = self._tickets.get(kind, 0) + tickets
+
+    def left(self, now: float, to_come: Mapping[str, int]) -> float | None:
+        """Seconds left for the tickets ``to_come``, by kind; None while that is not known, or still jumps. To be asked once
+        a round."""
+        awaited = [kind for kind, tickets in to_come.items() if tickets]
+        if any(self._tickets.get(kind, 0) < max(1, self.fewest.get(kind, 1)) for kind in awaited):
+            return None
+        self._ends.append(now + sum(to_come[kind] * self._seconds[kind] / self._tickets[kind] for kind in awaited))
+        mean = sum(self._ends) / len(self._ends)
+        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > SPREAD * (mean - now):
+            return None
+        return mean - now
+
+
+def describe_left(seconds: float | None) -> str:
+    """The time left for people, as coarse as it is known; empty where it is not."""
+    if seconds is None:
+        return ""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "less than a minute left"
+    if minutes < 60:
+        return f"about {minutes} min left"
+    return f"about {minutes // 60} h {minutes % 60} min left"
