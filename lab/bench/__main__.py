@@ -30,6 +30,7 @@ BENCHMARKS = {
     "gate": Benchmark("Tickets per second judged by probabilities and by samples.", "lab.bench.gate:main"),
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
     "predict": Benchmark("Memory, rate and kills of stageb predict on many tickets.", "lab.bench.predict:main"),
+    "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
     "judge": Benchmark("Rollouts per second of a round of stageb predict.", "lab.bench.judge:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "growth": Benchmark("Steps of growing hosts per second, in blocks and on devices.", "lab.bench.growth:main"),

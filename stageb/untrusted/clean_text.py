@@ -15,7 +15,7 @@ def text_fault(text: str) -> str:
 
     Control and format characters hide things from the people who read guidance or break its one line per rule.
     """
-    for character in text:
+    for character in "" if text.isascii() and text.isprintable() else text:  # most texts, at once
         if unseen(character):
             return f"the character U+{ord(character):04X}, which is a line break, a control or invisible"
     return "" if text.strip() else "an empty text"

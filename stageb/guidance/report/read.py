@@ -23,6 +23,7 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
 from stageb.guidance.types import Ticket
+from stageb.guidance.use.code import code_rules
 from stageb.guidance.use.letter import compare_with_letter
 from stageb.runs.folder import RunFolder, RunRow
 
@@ -121,7 +122,8 @@ def _read_mission(
             if ticket and (row["split"], row["epoch"]) in held_out:
                 yield row, ticket
 
-    letter = compare_with_letter(judged_tickets, {name: final_guidance}, words_of(config.prompt))
+    coded = code_rules({name: final_guidance}, (ticket for _, ticket in judged_tickets()), words_of(config.prompt))
+    letter = compare_with_letter(judged_tickets, coded)
     return MissionReport(
         name=name,
         folder=place,

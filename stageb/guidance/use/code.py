@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from stageb.cli.parsing import parse_run
@@ -11,12 +12,15 @@ from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.files.tickets import read_entries
 from stageb.guidance.prompts import Words
-from stageb.guidance.rules.judge import CodedRule, read_rules
+from stageb.guidance.rules.judge import CodedRule, compile_rules, explain_unknown, read_rules
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.reading import Reading, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Ticket
 from stageb.runs.folder import RunFolder
 from stageb.untrusted.json_lines import FaultError
 
+NO_RULE = "no rule speaks of it"
 OF_A_FILE = "a file of guidance does not tell which names and values its rules speak of; name ticket files that do: {}"
 
 
@@ -46,6 +50,34 @@ def code_rules(guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], word
     for ticket in tickets:
         of.get(ticket.mission, []).append(ticket)
     return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words) for mission, mine in of.items()}
+
+
+class CodeJudge:
+    """Judges the tickets of missions by their rules as code."""
+
+    def __init__(self, rules: Mapping[str, Sequence[CodedRule]]) -> None:
+        self.rules = rules
+        self._texts = {mission: {rule.key: rule.text for rule in of} for mission, of in rules.items()}
+        self.judges = {mission: compile_rules(of) for mission, of in rules.items()}
+
+    @property
+    def digest(self) -> str:
+        """A short name for what the rules say."""
+        return hashlib.blake2b(repr(self.rules).encode(), digest_size=8).hexdigest()
+
+    def judge(self, ticket: Ticket) -> Ruling:
+        """The verdict on a ticket of one of the missions."""
+        return self.judges[ticket.mission](_read(ticket))
+
+    def explain(self, ruling: Ruling, ticket: Ticket) -> str:
+        """The rule that gives a verdict; or why there is none."""
+        if ruling.verdict is None:
+            return explain_unknown(self.rules[ticket.mission], ruling, _read(ticket))
+        return f"{ruling.rule}: {self._texts[ticket.mission].get(ruling.rule, NO_RULE)}"
+
+
+def _read(ticket: Ticket) -> Reading:
+    return read_summaries(tuple(summary for _, summary in ticket.per_image))
 
 
 def _read_named(files: Sequence[str], columns: ColumnsConfig) -> list[Ticket]:

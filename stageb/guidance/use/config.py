@@ -6,11 +6,13 @@ Of the standard library alone, since ``--help`` reads it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance.config import ColumnsConfig, ManualReviewConfig, PromptConfig, SamplerConfig
 
+By = Literal["model", "rules", "both"]
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
 
 
@@ -25,6 +27,9 @@ class UseConfig:
     """Ticket files, JSON Lines or CSV; to predict, labels need not be there."""
     output: str = ""
     """What gets a line per ticket, in the tickets' order."""
+    vocabulary: str | list[str] | None = None
+    """Ticket files with the names and values that rules speak of, to judge by rules. null: those that the run learnt from,
+    or else the tickets that are judged."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     probability: bool = True
     """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
@@ -61,6 +66,9 @@ class PredictConfig(UseConfig):
     """Ticket files, JSON Lines or CSV; labels need not be there."""
     output: str = "predictions.jsonl"
     """The file that gets a line per ticket, in the tickets' order."""
+    by: By = "model"
+    """Who judges: model; rules, read as code, where no model is loaded; both, where the model is asked only for tickets that
+    code cannot decide."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,12 +83,23 @@ class EvaluateConfig(UseConfig):
     """Ticket files, JSON Lines or CSV, with labels."""
     output: str = "evaluation"
     """The folder that gets evaluation.json, wrong.jsonl and predictions.jsonl."""
+    by: str = "model"
+    """Who judges, with commas between: model, rules, both (as predict has it), such as model,rules,both. Further files and
+    compare are of the first."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(bool(self.output), "output", self.output, "name a folder")
+        named = self.by.split(",")
+        known = all(each in get_args(By) for each in named) and len({*named}) == len(named)
+        require(known, "by", self.by, "name model, rules or both, each once at most, with commas between")
+
+    @property
+    def modes(self) -> list[By]:
+        """What ``by`` names."""
+        return [mode for name in self.by.split(",") for mode in get_args(By) if mode == name]
 
 
 def tickets_per_round(config: UseConfig) -> int:
@@ -91,3 +110,8 @@ def tickets_per_round(config: UseConfig) -> int:
 def list_ticket_files(config: UseConfig) -> list[str]:
     """The ticket files by name."""
     return [config.tickets] if isinstance(config.tickets, str) else config.tickets
+
+
+def list_vocabulary(config: UseConfig) -> list[str]:
+    """The ticket files that tell what rules speak of, by name; none where the user names none."""
+    return [config.vocabulary] if isinstance(config.vocabulary, str) else config.vocabulary or []

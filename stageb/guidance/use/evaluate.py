@@ -18,13 +18,16 @@ from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.config import EvaluateConfig, list_ticket_files, tickets_per_round
+from stageb.guidance.use.code import code_rules
+from stageb.guidance.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
 from stageb.guidance.use.figures import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
+from stageb.guidance.use.judged import JudgedRounds
 from stageb.guidance.use.letter import compare_with_letter
-from stageb.guidance.use.predict import judge_all, look_ahead
+from stageb.guidance.use.predict import judge_all, judge_by_rules, look_ahead
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.source import TicketLine, stream_tickets
+from stageb.job import lifetime
 from stageb.store import disk
 from stageb.store.output import read_rows
 
@@ -66,69 +69,115 @@ def main(config: EvaluateConfig, resolved_yaml: str, fresh: bool) -> int:
     return _run(config, fresh, summary.show_evaluation)
 
 
-Guidances = Mapping[str, Mapping[str, Guidance]]
-"""By the file of the rows that are judged under it, each mission's guidance."""
 Show = Callable[[Mapping[str, Any], list[dict[str, Any]], Path], None]
 
 
-def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
-    guidances = {PREDICTIONS: load_guidance(config.guidance, config.prompt)}
-    if config.compare is not None:
-        guidances[COMPARED] = load_guidance(config.compare, config.prompt, "compare")
+@dataclass(frozen=True)
+class _Side:
+    """One way to judge the tickets."""
 
+    by: By
+    guidance: Mapping[str, Guidance]  # each mission's
+    judged: JudgedRounds
+
+    @property
+    def path(self) -> Path:
+        """The file of its rows."""
+        return self.judged.rounds.path
+
+
+Sides = Mapping[str, _Side]
+"""By name: ``compare``, and whoever judges by the guidance that is evaluated, the first of ``by`` first."""
+
+
+def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     tickets, folder = stream_tickets(config), Path(config.output)
-    missions = set.intersection(*(set(guidance) for guidance in guidances.values()))
-    counts = [look_ahead(config, folder / file, tickets, guidance, missions, fresh) for file, guidance in guidances.items()]
+    sides = _make_sides(config, tickets)
+    count = max([look_ahead(side.judged, fresh) for side in sides.values()])
+
+    def finish() -> None:
+        evaluation = _write_evaluation(config, tickets, sides)
+        if show:
+            show(evaluation, list(islice(read_rows(folder / WRONG), ON_SCREEN)), folder)
+
+    if all(side.by == "rules" for side in sides.values()):
+        if lifetime.leads():
+            for side in sides.values():
+                judge_by_rules(side.judged, fresh)
+            finish()
+        return 0
 
     from stageb.guidance.use.judging import JudgingRanks, launch  # torch
 
     def on_rank(world: World) -> int:
-        world.agree("the guidance", repr([fingerprint_guidance(guidance) for guidance in guidances.values()]))
+        world.agree("the guidance", repr([fingerprint_guidance(side.guidance) for side in sides.values()]))
         judging = JudgingRanks(config, world)
-        for file, guidance in guidances.items():
-            rounds = Rounds(folder / file, tickets, tickets_per_round(config))
-            judge_all(world, judging, rounds, guidance, missions, fresh)
+        for side in sides.values():
+            judge_all(world, judging, side.judged, side.guidance, fresh)
         if world.is_global_zero:
-            evaluation = _write_evaluation(config, tickets, guidances)
-            if show:
-                show(evaluation, list(islice(read_rows(folder / WRONG), ON_SCREEN)), folder)
+            finish()
         return 0
 
-    return launch(config, max(counts), on_rank)
+    return launch(config, count, on_rank)
 
 
-def _write_evaluation(
-    config: EvaluateConfig, tickets: TicketStream[TicketLine], guidances: Mapping[str, Mapping[str, Guidance]]
-) -> dict[str, Any]:
+def _make_sides(config: EvaluateConfig, tickets: TicketStream[TicketLine]) -> Sides:
+    """Raises ``InputError`` where guidance cannot be read."""
+    guidance, modes, folder = load_guidance(config.guidance, config.prompt), config.modes, Path(config.output)
+    other = None if config.compare is None else load_guidance(config.compare, config.prompt, "compare")
+    missions = set(guidance) & set(guidance if other is None else other)
+
+    def make(by: By, source: str, of: Mapping[str, Guidance], file: str) -> _Side:
+        rounds = Rounds(folder / _name_file(file, by), tickets, tickets_per_round(config))
+        return _Side(by, of, JudgedRounds(config, by, rounds, of, missions, source))
+
+    sides: dict[str, _Side] = {by: make(by, config.guidance, guidance, PREDICTIONS) for by in modes}
+    if config.compare is not None and other is not None:
+        sides["compare"] = make(modes[0], config.compare, other, COMPARED)
+    return sides
+
+
+def _name_file(file: str, by: By) -> str:
+    """``predictions.jsonl`` where the model judges, else ``predictions-rules.jsonl``."""
+    return file if by == "model" else file.replace(".", f"-{by}.")
+
+
+def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
     """Write what the rows come to; the content of evaluation.json. Raises ``JournalError`` where the disk refuses."""
-    folder = Path(config.output)
+    folder, first = Path(config.output), sides[config.modes[0]]
+    figures = {name: _count_file(side.path, side.guidance) for name, side in sides.items()}
     evaluation: dict[str, Any] = {
         "guidance": config.guidance,
         "compare": config.compare,
         "tickets": list_ticket_files(config),
+        "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
+        "by": {by: figures[by] for by in config.modes},
+        "letter": _read_letter(config, tickets, sides),
     }
-    evaluation["figures"] = {
-        name: _count_file(folder / file, guidance)
-        for name, (file, guidance) in zip(("guidance", "compare"), guidances.items(), strict=False)
-    }
-    evaluation["letter"] = compare_with_letter(
-        lambda: zip(read_rows(folder / PREDICTIONS), (line.ticket for line in tickets.items()), strict=True),
-        guidances[PREDICTIONS],
-        words_of(config.prompt),
-    )
     with disk.reporting(folder):
-        _write_rows(folder / WRONG, _find_wrong(folder, tickets))
-        if config.compare is not None:
+        _write_rows(folder / WRONG, _find_wrong(first.path, tickets))
+        if "compare" in sides:
             paired = PairedComparison()
-            for one, other in _pair_rows(folder):
+            for one, other in _pair_rows(first, sides["compare"]):
                 paired.add(one, other)
             evaluation["difference"] = _split_by_mission(paired.figures())
-            _write_rows(folder / CHANGED, _find_flipped(folder))
-        compared = [COMPARED, CHANGED] if config.compare is not None else []
-        evaluation["files"] = [EVALUATION, WRONG, PREDICTIONS, *compared]
+            _write_rows(folder / CHANGED, _find_flipped(first, sides["compare"]))
+        compared = [sides["compare"].path.name, CHANGED] if "compare" in sides else []
+        evaluation["files"] = [EVALUATION, WRONG, *(sides[by].path.name for by in config.modes), *compared]
         text = json.dumps(evaluation, ensure_ascii=False, indent=2) + "\n"
         disk.replace(folder / EVALUATION, disk.encode(text))
     return evaluation
+
+
+def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
+    """What the rules' letter says beside the model's verdicts, if it gave any."""
+    side = sides.get("model", sides[config.modes[0]])
+    coded = next((each.judged.rules for by, each in sides.items() if by != "compare" and each.judged.rules), None)
+    return compare_with_letter(
+        lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True),
+        coded or code_rules(side.guidance, (line.ticket for line in tickets.items()), words_of(config.prompt)),
+        side.by == "model",
+    )
 
 
 def _count_file(path: Path, guidance: Mapping[str, Guidance]) -> dict[str, Any]:
@@ -153,20 +202,20 @@ def _split_by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {"all": figures[ALL], "missions": {mission: of for mission, of in figures.items() if mission != ALL}}
 
 
-def _pair_rows(folder: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    return zip(read_rows(folder / PREDICTIONS), read_rows(folder / COMPARED), strict=True)
+def _pair_rows(one: _Side, other: _Side) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    return zip(read_rows(one.path), read_rows(other.path), strict=True)
 
 
-def _find_wrong(folder: Path, tickets: TicketStream[TicketLine]) -> Iterator[dict[str, Any]]:
+def _find_wrong(path: Path, tickets: TicketStream[TicketLine]) -> Iterator[dict[str, Any]]:
     """Rows of tickets that were judged wrong, with what they say."""
-    for row, line in zip(read_rows(folder / PREDICTIONS), tickets.items(), strict=True):
+    for row, line in zip(read_rows(path), tickets.items(), strict=True):
         if not is_right(row):
             yield {**row, "per_image": dict(line.ticket.per_image)}
 
 
-def _find_flipped(folder: Path) -> Iterator[dict[str, Any]]:
+def _find_flipped(first: _Side, second: _Side) -> Iterator[dict[str, Any]]:
     """Rows of tickets that one guidance judges rightly and the other one wrong."""
-    for one, other in _pair_rows(folder):
+    for one, other in _pair_rows(first, second):
         if is_right(one) != is_right(other):
             yield {**one, "compared_verdict": other["verdict"], "compared_reason": other["reason"]}
 

@@ -6,9 +6,9 @@ judges its share of each round. What was committed is never judged again, whenev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +16,19 @@ from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError
-from stageb.guidance.answers import check_readable
-from stageb.guidance.files.stream import TicketStream
-from stageb.guidance.prompts import words_of
-from stageb.guidance.selection import Rule, rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.config import EvaluateConfig, PredictConfig, UseConfig, list_ticket_files, tickets_per_round
+from stageb.guidance.use.config import PredictConfig, tickets_per_round
 from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
+from stageb.guidance.use.judged import JudgedRounds
 from stageb.guidance.use.rounds import Rounds
-from stageb.guidance.use.rows import Counts, add_counts, make_row
-from stageb.guidance.use.source import TicketLine, make_check, stream_tickets
-from stageb.store.journal import flatten
+from stageb.guidance.use.rows import Counts
+from stageb.guidance.use.source import stream_tickets
+from stageb.job import lifetime
 from stageb.store.output import check_file, read_commit, read_rows
 
 if TYPE_CHECKING:  # torch
-    from stageb.guidance.use.judging import JudgingRanks, TicketAnswers
+    from stageb.guidance.use.judging import JudgingRanks
     from stageb.job.world import World
 
 AT_FIRST = 4096  # tickets that are looked at before anything else is done
@@ -79,14 +76,21 @@ def main(config: PredictConfig, resolved_yaml: str, fresh: bool) -> int:
 def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None] | None = None) -> int:
     guidance = load_guidance(config.guidance, config.prompt)
     tickets = stream_tickets(config)
-    count = look_ahead(config, Path(config.output), tickets, guidance, guidance, fresh)
+    rounds = Rounds(Path(config.output), tickets, tickets_per_round(config))
+    judged = JudgedRounds(config, config.by, rounds, guidance, guidance, config.guidance)
+    count = look_ahead(judged, fresh)
+    if config.by == "rules":
+        if lifetime.leads():
+            judge_by_rules(judged, fresh)
+            if show:
+                show(rounds.path, rounds.state["counts"])
+        return 0
 
     from stageb.guidance.use.judging import JudgingRanks, launch  # torch
 
     def on_rank(world: World) -> int:
         world.agree("the guidance", repr(fingerprint_guidance(guidance)))
-        rounds = Rounds(Path(config.output), tickets, tickets_per_round(config))
-        judge_all(world, JudgingRanks(config, world), rounds, guidance, guidance, fresh)
+        judge_all(world, JudgingRanks(config, world), judged, guidance, fresh)
         if world.is_global_zero and show:
             show(rounds.path, rounds.state["counts"])
         return 0
@@ -94,89 +98,31 @@ def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None
     return launch(config, count, on_rank)
 
 
-def look_ahead(
-    config: UseConfig,
-    path: Path,
-    tickets: TicketStream[TicketLine],
-    guidance: Mapping[str, Guidance],
-    missions: Collection[str],
-    fresh: bool,
-) -> int:
+def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
     """Refuse what shows at once, before torch is imported, which takes seconds; the number of tickets, as far as it shows.
 
-    ``path`` is the file of rows, ``missions`` are those that tickets may be of. Raises ``InputError``.
+    Raises ``InputError``.
     """
+    path, tickets = judged.rounds.path, judged.rounds.tickets
     if path.exists() and any(path.samefile(file) for file in tickets.files if Path(file).exists()):
         raise ConfigError("output", str(path), "it holds the tickets; name another file")
-    fingerprint = take_fingerprint(config, guidance, "")
-    del fingerprint[DIGEST]
-    state = check_file(path, fingerprint, fresh)
-    if state is not None:
-        return int(state["tickets"])
-    return tickets.glance(AT_FIRST, lambda: make_check(missions, once=isinstance(config, EvaluateConfig)))
+    state = check_file(path, judged.fingerprint, fresh)
+    return tickets.glance(AT_FIRST, judged.make_check) if state is None else int(state["tickets"])
 
 
 def judge_all(
-    world: World,
-    judging: JudgingRanks,
-    rounds: Rounds[TicketLine],
-    guidance: Mapping[str, Guidance],
-    missions: Collection[str],
-    fresh: bool,
+    world: World, judging: JudgingRanks, judged: JudgedRounds, guidance: Mapping[str, Guidance], fresh: bool
 ) -> None:
-    """Judge what is left to judge, on every rank. ``missions`` are those that tickets may be of."""
-    config = judging.config
-    rule = rule_named(config.selection)
-    with closing(rounds):
-        world.lead(_begin, rounds, config, guidance, missions, fresh)
-        while lines := world.lead(rounds.hand_out):
-            judged = judging.judge(lines, guidance, rounds.show)
-            world.lead(_commit, rounds, config, guidance, rule, lines, judged)
+    """Judge what is left to judge, on every rank."""
+    with closing(judged.rounds):
+        world.lead(judged.begin, fresh)
+        while lines := world.lead(judged.hand_out):
+            world.lead(judged.commit, judging.judge(lines, guidance, judged.rounds.show))
 
 
-def _begin(
-    rounds: Rounds[TicketLine],
-    config: UseConfig,
-    guidance: Mapping[str, Guidance],
-    missions: Collection[str],
-    fresh: bool,
-) -> None:
-    """Look the tickets over, unless that was done before, and take up where the last commit left off."""
-    tickets = rounds.tickets
-
-    def survey() -> dict[str, Any]:
-        check = make_check(missions, once=isinstance(config, EvaluateConfig))
-        return {"tickets": tickets.survey(check), "counts": {}}
-
-    rounds.begin(survey, lambda: take_fingerprint(config, guidance, tickets.digest()), fresh)
-
-
-def _commit(
-    rounds: Rounds[TicketLine],
-    config: UseConfig,
-    guidance: Mapping[str, Guidance],
-    rule: Rule,
-    lines: Sequence[TicketLine],
-    judged: Sequence[TicketAnswers],
-) -> None:
-    """Select a verdict for every ticket of a round, and commit their rows.
-
-    Raises ``UnreadableError`` where the first round's answers can mostly not be read.
-    """
-    if not rounds.done:
-        said = [candidate for answers, _ in judged for candidate in answers.candidates]
-        most, words = config.max_unreadable, words_of(config.prompt)
-        check_readable(said, most, words, "max_unreadable", "few tickets would get a verdict")
-    agreement = config.manual_review.min_verdict_agreement
-    made = [
-        make_row(line, answers, passes, guidance[line.ticket.mission].step, agreement, rule)
-        for line, (answers, passes) in zip(lines, judged, strict=True)
-    ]
-    rounds.commit(made, {**rounds.state, "counts": add_counts(rounds.state["counts"], made)})
-
-
-def take_fingerprint(config: UseConfig, guidance: Mapping[str, Guidance], digest: str) -> dict[str, Any]:
-    """What rows depend on, flat: keys, the tickets' bytes, the guidance."""
-    plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
-    plain |= {"ticket files": list_ticket_files(config), DIGEST: digest}
-    return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(guidance).items()}
+def judge_by_rules(judged: JudgedRounds, fresh: bool) -> None:
+    """Judge what is left to judge, by the rules alone, in this process."""
+    with closing(judged.rounds):
+        judged.begin(fresh)
+        asked = judged.hand_out()
+        assert not asked  # of nobody

@@ -26,7 +26,7 @@ class Rounds(Generic[Item]):
         """``path`` is the output, ``size`` the number of tickets in a round."""
         self.path = path
         self.tickets = tickets
-        self._size = size
+        self.size = size
         self._output: Output | None = None
         self._progress: TicketProgress | None = None
         self._left: Iterator[Item] = iter(())
@@ -51,10 +51,14 @@ class Rounds(Generic[Item]):
 
     def hand_out(self) -> list[Item]:
         """The next round; empty where all is done."""
-        if self._open.finished:
-            return []
-        items = list(islice(self._left, self._size))
-        if not items:
+        return self.take(self.size)
+
+    def take(self, most: int, taken: int = 0) -> list[Item]:
+        """Of the round that has ``taken`` so many tickets already, the next ones, at ``most`` so many; empty where it is to
+        have no more, or all are taken."""
+        left = self.state["tickets"] - self.done - taken
+        items = list(islice(self._left, min(most, left)))
+        if len(items) < min(most, left):
             files = ", ".join(self.tickets.files)
             raise InputError(f"{files}: fewer tickets than were looked at; leave files alone meanwhile")
         return items

@@ -8,6 +8,7 @@ from typing import Any
 from stageb.engines.protocol import Scorer
 from stageb.guidance.prompts import Words, rollout_prompt
 from stageb.guidance.rollout import leads, sigmoid
+from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.selection import Rule, select
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import Answers, Guidance, Ticket
@@ -15,7 +16,8 @@ from stageb.guidance.use.source import TicketLine
 
 ANSWER = 200  # characters, at most, of an answer that could not be used
 Counts = dict[str, dict[str, int]]
-"""By mission: how many tickets were answered pass, fail, or not at all ("none"), and how many a person should see."""
+"""By mission: how many tickets were answered pass, fail, or not at all ("none"), how many a person should see, and how many
+the model was asked."""
 
 
 def make_row(
@@ -41,11 +43,32 @@ def make_row(
         "group_id": line.ticket.group_id,
         "label": line.label,
         "verdict": verdict,
+        "by": "model",
         "reason": selection.reason,
         "agreement": round(selection.vote_strength, 6),
         "probability": probability,
         "review": bool(why),
         "why": why,
+        "guidance_step": guidance_step,
+    }
+
+
+def make_ruled_row(line: TicketLine, ruling: Ruling, said: str, guidance_step: int) -> dict[str, Any]:
+    """The row of a ticket that rules judge as code; ``said`` is which rule gives the verdict, or why none does."""
+    is_decided = ruling.verdict is not None
+    return {
+        "file": line.file,
+        "line": line.line,
+        "mission": line.ticket.mission,
+        "group_id": line.ticket.group_id,
+        "label": line.label,
+        "verdict": ruling.verdict,
+        "by": "rules",
+        "reason": said if is_decided else "",
+        "agreement": float(is_decided),
+        "probability": None,
+        "review": not is_decided,
+        "why": "" if is_decided else said,
         "guidance_step": guidance_step,
     }
 
@@ -66,7 +89,13 @@ def add_counts(counts: Counts, rows: Sequence[Mapping[str, Any]]) -> Counts:
     """``counts`` with further rows."""
     found = {mission: dict(of) for mission, of in counts.items()}
     for each in rows:
-        of = found.setdefault(each["mission"], dict.fromkeys(("pass", "fail", "none", "review"), 0))
+        of = found.setdefault(each["mission"], dict.fromkeys(("pass", "fail", "none", "review", "model"), 0))
         of[each["verdict"] or "none"] += 1
         of["review"] += each["review"]
+        of["model"] += each["by"] == "model"
     return found
+
+
+def count_asked(counts: Counts) -> int:
+    """Tickets that the model was asked."""
+    return sum(of["model"] for of in counts.values())

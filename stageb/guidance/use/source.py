@@ -29,7 +29,7 @@ def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
 
     def read(file: str, entry: Entry) -> TicketLine:
         ticket = attach_images(entry.ticket(labelled), file, config.sampler.use_images)
-        return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN), ticket.label or None)
+        return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN) if ticket.label else ticket, ticket.label or None)
 
     return TicketStream(list_ticket_files(config), read, config.columns, labelled)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
 from rich.text import Text
 
 from stageb.errors import shown
@@ -22,28 +23,28 @@ def show_counts(path: Path, counts: Counts) -> None:
         verdicts = [of["pass"], of["fail"], of["none"]]
         drawn.add_row(Text(mission), *(f"{each:,}" for each in (sum(verdicts), *verdicts, of["review"])))
     console.print(drawn)
+    if any(of["model"] < of["pass"] + of["fail"] + of["none"] for of in counts.values()):
+        asked = sum(of["model"] for of in counts.values())
+        total = sum(of["pass"] + of["fail"] + of["none"] for of in counts.values())
+        console.print(f"\nThe model was asked for {asked:,} of {total:,} tickets; the rules as code judged the others.")
     console.print(f"\nA row per ticket, in their order: {path}")
 
 
 def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """How good guidance is, and how much better than another; ``wrong`` are the first tickets that were judged wrong."""
     console = make_console()
-    names = ["accuracy", "wrong pass", "wrong fail", "no verdict", "review"]
-    drawn = make_table("accuracy (95 % interval)", ["guidance", "mission"], ["tickets", *names])
-    for name in ("guidance", "compare"):
-        of = evaluation["figures"].get(name, {"missions": {}})
-        for mission, figures in of["missions"].items():
-            drawn.add_row(Text(evaluation[name]), Text(mission), *_format_cells(figures))
-        if len(of["missions"]) > 1:
-            drawn.add_row(Text(evaluation[name]), "all", *_format_cells(of["all"]))
-    console.print(drawn)
-    for name in ("guidance", "compare"):
-        for mission, figures in evaluation["figures"].get(name, {"missions": {}})["missions"].items():
-            warning = warn_of_constant(figures)
-            console.print(f"\n{evaluation[name]}, {mission}: {describe_classes(figures)}{warning and f'. {warning}'}")
+    sides = list(_list_sides(evaluation))
+    console.print(_tabulate(evaluation, sides))
+    for name, by, figures in sides:
+        for mission, of in figures["missions"].items():
+            warning = warn_of_constant(of)
+            who = ", ".join(filter(None, [evaluation[name], by, mission]))
+            console.print(f"\n{who}: {describe_classes(of)}{warning and f'. {warning}'}")
     for mission, letter in evaluation["letter"].items():
         for line in warn_of_misread(mission, letter):
             console.print(shown(line, 400))
+        if list(evaluation["by"]) != ["model"] and letter["rules"]:
+            console.print(_tabulate_rules(mission, letter))
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
@@ -58,6 +59,42 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
         said = f"  {row['file']}:{row['line']}: {row['mission']}, {row['group_id']}: labelled {row['label']}, {answered}"
         console.print(shown(said, 240))
     console.print(f"\nFiles: {', '.join(str(folder / name) for name in evaluation['files'])}")
+
+
+def _list_sides(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Which guidance, who judged, where that needs saying, and the figures; the ways to judge are told apart if there are
+    several, or one is by rules."""
+    modes = list(evaluation["by"])
+    for by, figures in evaluation["by"].items():
+        yield "guidance", "" if modes == ["model"] else by, figures
+    if "compare" in evaluation["figures"]:
+        yield "compare", "" if modes == ["model"] else modes[0], evaluation["figures"]["compare"]
+
+
+def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Table:
+    names = ["tickets", "accuracy", "wrong pass", "wrong fail", "no verdict", "review"]
+    columns = {"guidance": "compare" in evaluation["figures"] or len(sides) == 1, "by": any(by for _, by, _ in sides)}
+    drawn = make_table("accuracy (95 % interval)", [*(each for each, told in columns.items() if told), "mission"], names)
+    for name, by, of in sides:
+        who = [Text(cell) for cell, told in zip((evaluation[name], by), columns.values(), strict=True) if told]
+        for mission, figures in of["missions"].items():
+            drawn.add_row(*who, Text(mission), *_format_cells(figures))
+        if len(of["missions"]) > 1:
+            drawn.add_row(*who, Text("all"), *_format_cells(of["all"]))
+    return drawn
+
+
+def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
+    """What each rule decides by its letter, and how the model judges these tickets, if it was asked."""
+    names = {"decided": "decides", "right": "right by code", "model_right": "right by the model"}
+    there = [name for name in names if name in letter]
+    drawn = make_table(f"{shown(mission, 60)}: rules as code", ["rule"], [names[name] for name in there])
+    drawn.add_column("text", no_wrap=True, overflow="ellipsis")
+    for rule in letter["rules"]:
+        cells = [f"{rule[name]:,}" if name in rule else "" for name in there]
+        why = f" (not read as code: {rule['out_of_reach']})" if "out_of_reach" in rule else ""
+        drawn.add_row(rule["rule"], *cells, Text(shown(rule["text"] + why, 160)))
+    return drawn
 
 
 def _describe_difference(mission: str, paired: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.guidance.use.code import code_rules
 from stageb.guidance.use.letter import compare_with_letter, warn_of_misread
 
 TEXTS = ["state: torn", "state: new", "state: torn", "state: worn"]
@@ -20,12 +21,13 @@ def test_a_rule_that_the_model_does_not_apply_as_written_is_named() -> None:
         Rule("G2", "Pass if state is worn."),
     )
     guidance = {"m": Guidance("m", 2, rules, 3)}
-    found = compare_with_letter(lambda: zip(rows, tickets, strict=True), guidance, WORDS["en"])["m"]
-    assert {name: found[name] for name in ("tickets", "decided", "right", "followed")} == {
+    found = compare_with_letter(lambda: zip(rows, tickets, strict=True), code_rules(guidance, tickets, WORDS["en"]))["m"]
+    assert {name: found[name] for name in ("tickets", "decided", "right", "followed", "model_right")} == {
         "tickets": 4,
         "decided": 4,
         "right": 4,
         "followed": 3,
+        "model_right": 3,
     }
     assert [(rule["rule"], rule["decided"], rule["followed"]) for rule in found["rules"]] == [
         ("G0", 1, 1),
@@ -45,7 +47,7 @@ def test_what_cannot_be_read_is_said_and_nothing_is_claimed() -> None:
     rules = (Rule("G0", WORDS["en"].neutral_headline), Rule("G1", "Fail if it looks odd."))
     rows = [{"mission": "m", "label": "pass", "verdict": "pass"}]
     judged = lambda: zip(rows, [ticket], strict=True)  # noqa: E731
-    found = compare_with_letter(judged, {"m": Guidance("m", 1, rules, 2)}, WORDS["en"])["m"]
+    found = compare_with_letter(judged, code_rules({"m": Guidance("m", 1, rules, 2)}, [ticket], WORDS["en"]))["m"]
     assert found["decided"] == 0
     assert found["rules"][0]["out_of_reach"]
     assert warn_of_misread("m", found) == []

@@ -1,0 +1,144 @@
+"""Tickets are judged round by round, by the rules as code or by the model, and a row for each is committed.
+
+It stands on every rank; its methods are called on rank 0 alone, which knows the rules as code. The other ranks get what the
+model is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from stageb.engines.config import HOW_ASKED
+from stageb.errors import shown
+from stageb.guidance.answers import check_readable
+from stageb.guidance.prompts import words_of
+from stageb.guidance.rules.judge import CodedRule
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.selection import rule_named
+from stageb.guidance.types import Guidance
+from stageb.guidance.use.code import CodeJudge, code_rules, find_tickets
+from stageb.guidance.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
+from stageb.guidance.use.guidance import fingerprint_guidance
+from stageb.guidance.use.rounds import Rounds
+from stageb.guidance.use.rows import add_counts, count_asked, make_row, make_ruled_row
+from stageb.guidance.use.source import TicketLine, make_check
+from stageb.runs.progress import console
+from stageb.store.journal import flatten
+
+if TYPE_CHECKING:  # torch
+    from stageb.guidance.use.judging import TicketAnswers
+
+MOST = 8192  # tickets between two commits, where code judges nearly all of them
+KNOWN = 20_000  # tickets that tell what rules name, where nothing else does
+DIGEST, CODE = "the tickets", "the rules as code"
+# Keys that change no row, or do so through what is compared beside them.
+NOT_SHAPING = ("by", "guidance", "compare", "tickets", "vocabulary", "output", "max_unreadable", "fabric.", *HOW_ASKED)
+
+
+class JudgedRounds:
+    """The rounds of one output, and how their tickets are judged."""
+
+    def __init__(
+        self,
+        config: UseConfig,
+        by: By,
+        rounds: Rounds[TicketLine],
+        guidance: Mapping[str, Guidance],
+        missions: Collection[str],
+        source: str,
+    ) -> None:
+        """``missions`` are those that tickets may be of; ``source`` names the guidance."""
+        self.rounds = rounds
+        self._config, self._by, self._guidance, self._missions, self._source = config, by, guidance, missions, source
+        self._code: CodeJudge | None = None  # None: the model judges all
+        self._lines: list[TicketLine] = []  # of the round in progress
+        self._rulings: list[Ruling | None] = []  # on them; None: the model is asked
+
+    @property
+    def rules(self) -> Mapping[str, Sequence[CodedRule]] | None:
+        """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
+        return self._code.rules if self._code else None
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What rows depend on, flat, but for the tickets' bytes and what is made of them: keys, the guidance."""
+        config = self._config
+        plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
+        plain |= {"by": self._by, "ticket files": list_ticket_files(config)}
+        return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self._guidance).items()}
+
+    def make_check(self) -> Callable[[TicketLine], None]:
+        """What raises ``FaultError`` for a ticket that cannot be judged."""
+        return make_check(self._missions, once=isinstance(self._config, EvaluateConfig))
+
+    def begin(self, fresh: bool) -> None:
+        """Look the tickets over, unless that was done before, and take up where the last commit left off."""
+        tickets = self.rounds.tickets
+
+        def survey() -> dict[str, Any]:
+            return {"tickets": tickets.survey(self.make_check()), "counts": {}}
+
+        def fingerprint() -> dict[str, Any]:
+            if self._by != "model":
+                self._code = self._read_code()
+            found = self.fingerprint | {DIGEST: tickets.digest()}
+            return found | ({CODE: self._code.digest} if self._code else {})
+
+        self.rounds.begin(survey, fingerprint, fresh)
+
+    def hand_out(self) -> list[TicketLine]:
+        """The tickets that the model is asked next; empty where all is done. Rounds without any are committed at once."""
+        if self._code is None:
+            self._lines = self.rounds.hand_out()
+            self._rulings = [None] * len(self._lines)
+            return self._lines
+        while True:
+            self._take_round(self._code)
+            asked = [line for line, ruling in zip(self._lines, self._rulings, strict=True) if ruling is None]
+            if asked or not self._lines:
+                return asked
+            self.commit([])
+
+    def commit(self, judged: Sequence[TicketAnswers]) -> None:
+        """Commit the rows of a round; ``judged`` is what the model said of the tickets that it was asked.
+
+        Raises ``UnreadableError`` where its first answers can mostly not be read.
+        """
+        config, rule, counts = self._config, rule_named(self._config.selection), self.rounds.state["counts"]
+        if judged and not count_asked(counts):
+            said = [candidate for answers, _ in judged for candidate in answers.candidates]
+            words = words_of(config.prompt)
+            check_readable(said, config.max_unreadable, words, "max_unreadable", "few tickets would get a verdict")
+        agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
+        made = []
+        for line, ruling in zip(self._lines, self._rulings, strict=True):
+            step = self._guidance[line.ticket.mission].step
+            if ruling is None:
+                made.append(make_row(line, *next(answered), step, agreement, rule))
+            else:
+                assert self._code is not None  # it has ruled
+                made.append(make_ruled_row(line, ruling, self._code.explain(ruling, line.ticket), step))
+        self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
+
+    def _take_round(self, code: CodeJudge) -> None:
+        """Take tickets until so many as a round has are left to the model, or until there are many of them."""
+        self._lines, self._rulings, asked = [], [], 0
+        while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
+            for line in lines:
+                ruling = code.judge(line.ticket)
+                is_asked = ruling.verdict is None and self._by == "both"
+                asked += is_asked
+                self._lines.append(line)
+                self._rulings.append(None if is_asked else ruling)
+
+    def _read_code(self) -> CodeJudge:
+        """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""
+        config = self._config
+        known, why = find_tickets(self._source, list_vocabulary(config), None, "--vocabulary FILE")
+        if why:
+            console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
+            known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
+        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt)))

@@ -1,0 +1,221 @@
+"""Judging by rules as code, alone and before a model, as commands; real processes where ranks and kills are the matter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guidance.use.made import guidance, options, rows, tickets
+from programs import forks
+
+import stageb
+from stageb.__main__ import main
+
+RULES = {"valves": "Fail if state is torn.", "pumps": "Fail if it looks odd."}
+
+
+class Job:
+    """A folder with tickets of two missions, one of whose rules cannot be read as code, and the commands on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.keys = {
+            "guidance": guidance(folder / "g.json", RULES),
+            "tickets": tickets(folder / "in.jsonl", "valves", "pumps"),
+            "output": str(folder / "out.jsonl"),
+        }
+        self.out = folder / "out.jsonl"
+
+    def __call__(self, command: str = "predict", *flags: str, **keys: Any) -> int:
+        return main([*options(command, self.keys | keys), *flags])
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def torn(ticket: dict[str, Any]) -> bool:
+    return "torn" in ticket["per_image"]["image_2"]
+
+
+def test_rules_judge_without_a_model_and_say_what_they_cannot(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job(by="rules") == 0
+    told = capsys.readouterr()
+    assert "The model was asked for 0 of 80 tickets" in told.out
+    assert "a file of guidance does not tell which names and values its rules speak of" in told.err
+    for ticket, row in zip(rows(job.folder / "in.jsonl"), rows(job.out), strict=True):
+        assert (row["by"], row["probability"], row["guidance_step"]) == ("rules", None, 3)
+        if row["mission"] == "pumps":
+            assert (row["verdict"], row["reason"], row["agreement"], row["review"]) == (None, "", 0.0, True)
+            assert row["why"] == "G1: cannot be read as code: it compares no fields"
+        else:
+            said = ("fail", "G1: Fail if state is torn.") if torn(ticket) else ("pass", "G0: no rule speaks of it")
+            assert (row["verdict"], row["reason"], row["agreement"], row["review"]) == (*said, 1.0, False)
+
+
+def test_no_model_and_no_torch_is_loaded(job: Job) -> None:
+    line = options("predict", {**job.keys, "by": "rules", "model.engine": "transformers"})
+    watch = (
+        "import sys; from stageb.__main__ import main; code = main(sys.argv[1:])\n"
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    subprocess.run([sys.executable, "-c", watch, *line], check=True, capture_output=True)
+    assert len(rows(job.out)) == 80
+
+
+def test_both_asks_the_model_for_what_code_cannot_decide(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job(by="both", round_size=8) == 0
+    assert "The model was asked for 40 of 80 tickets; the rules as code judged the others." in capsys.readouterr().out
+    both = rows(job.out)
+    assert [row["by"] for row in both] == ["rules", "model"] * 40
+    assert job(by="rules", output=str(job.folder / "rules.jsonl")) == 0
+    assert job(by="model", output=str(job.folder / "model.jsonl")) == 0
+    parts = {"rules": rows(job.folder / "rules.jsonl"), "model": rows(job.folder / "model.jsonl")}
+    assert {row["by"] for row in parts["model"]} == {"model"}
+    assert both == [parts[row["by"]][n] for n, row in enumerate(both)]
+
+
+def test_where_code_decides_all_no_model_is_loaded(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stageb.engines.build", lambda model, device: pytest.fail("no model is needed"))
+    guidance(job.folder / "g.json", {**RULES, "pumps": "Fail if colour is red."})
+    assert job(by="both") == 0
+    assert {row["by"] for row in rows(job.out)} == {"rules"}
+
+
+def test_what_a_ticket_does_not_tell_is_named(job: Job) -> None:
+    with (job.folder / "in.jsonl").open("a") as opened:
+        opened.write(json.dumps({"mission": "valves", "group_id": "bare", "label": "pass", "per_image": {"1": "size: big"}}))
+    assert job(by="rules") == 0
+    assert rows(job.out)[-1]["why"] == "G1: the ticket does not tell state"
+
+
+def test_names_and_values_come_from_the_tickets_that_are_named(job: Job) -> None:
+    """New tickets may have none of a rule's values; those that taught it have."""
+    kept = [line for line in (job.folder / "in.jsonl").read_text().splitlines() if "torn" not in line]
+    (job.folder / "new.jsonl").write_text("\n".join(kept) + "\n")
+    new = str(job.folder / "new.jsonl")
+    assert job(by="rules", tickets=new) == 0
+    (why,) = {row["why"] for row in rows(job.out) if row["mission"] == "valves"}
+    assert why.startswith("G1: cannot be read as code: no ticket has 'state' as 'torn'")
+    assert job(by="rules", tickets=new, vocabulary=job.keys["tickets"]) == 2  # other rows would come of it
+    assert job("predict", "--fresh", by="rules", tickets=new, vocabulary=job.keys["tickets"]) == 0
+    assert {row["verdict"] for row in rows(job.out) if row["mission"] == "valves"} == {"pass"}
+    assert job("predict", "--fresh", by="rules", vocabulary=str(job.folder / "none.jsonl")) == 2
+
+
+def test_a_command_that_goes_on_must_judge_as_before(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job(by="rules") == 0
+    whole = job.out.read_bytes()
+    assert job(by="rules") == 0
+    assert job.out.read_bytes() == whole
+    assert job(by="both") == 2
+    assert 'by: "rules" there, "both" now' in capsys.readouterr().err
+    assert job(by="code") == 2
+
+
+def test_the_function_judges_by_rules_too(job: Job) -> None:
+    done = stageb.predict(guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.out, by="rules")
+    assert [row["by"] for row in done] == ["rules"] * 80
+    assert done.counts["valves"]["model"] == 0
+    found = stageb.evaluate(
+        guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.folder / "measured", by="rules"
+    )
+    assert found.figures["figures"]["guidance"]["missions"]["valves"]["n"] == 40
+
+
+# Evaluate ----------------------------------------------------------------------------------------------------------------
+
+
+def test_ways_to_judge_stand_side_by_side(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = job.folder / "measured"
+    assert job("evaluate", by="model,rules,both", output=str(folder)) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    found = json.loads((folder / "evaluation.json").read_text())
+    assert list(found["by"]) == ["model", "rules", "both"]
+    assert found["by"]["model"] == found["figures"]["guidance"]
+    valves = found["by"]["rules"]["missions"]["valves"]
+    labels = [row["label"] for row in rows(job.folder / "in.jsonl") if row["mission"] == "valves"]
+    predicted = [row for row in rows(folder / "predictions-rules.jsonl") if row["mission"] == "valves"]
+    right = sum(row["verdict"] == label for row, label in zip(predicted, labels, strict=True))
+    assert valves["acc"] == pytest.approx(right / 40, abs=1e-6)
+    assert found["by"]["rules"]["missions"]["pumps"]["unanswered"] == 40
+    assert found["by"]["both"]["missions"]["valves"]["acc"] == valves["acc"]
+    assert found["by"]["both"]["missions"]["pumps"]["acc"] == found["by"]["model"]["missions"]["pumps"]["acc"]
+    files = ["predictions.jsonl", "predictions-rules.jsonl", "predictions-both.jsonl"]
+    assert found["files"] == ["evaluation.json", "wrong.jsonl", *files]
+    letter = {rule["rule"]: rule for rule in found["letter"]["valves"]["rules"]}
+    decided = [row["reason"].partition(":")[0] for row in predicted]
+    model = [row["verdict"] for row in rows(folder / "predictions.jsonl") if row["mission"] == "valves"]
+    for key in ("G0", "G1"):
+        mine = [n for n in range(40) if decided[n] == key]
+        assert letter[key]["decided"] == len(mine)
+        assert letter[key]["right"] == sum(predicted[n]["verdict"] == labels[n] for n in mine)
+        assert letter[key]["model_right"] == sum(model[n] == labels[n] for n in mine)
+    assert f"rules valves 40 {valves['acc']:.1%}" in told
+    assert "valves: rules as code rule decides right by code right by the model text" in told
+    assert "G1 Fail if it looks odd. (not read as code: it compares no fields)" in told
+
+
+def test_rules_alone_are_measured_without_a_model(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    other = guidance(job.folder / "other.json", {**RULES, "valves": "Fail if state is worn."})
+    folder = job.folder / "measured"
+    assert job("evaluate", by="rules", compare=other, output=str(folder), **{"model.engine": "none"}) == 0
+    found = json.loads((folder / "evaluation.json").read_text())
+    assert set(found["figures"]) == {"guidance", "compare"}
+    assert "followed" not in found["letter"]["valves"]
+    assert found["files"][-2:] == ["compared-rules.jsonl", "changed.jsonl"]
+    assert found["difference"]["missions"]["valves"]["difference"] > 0
+    assert "right by the model" not in capsys.readouterr().out
+    assert job("evaluate", by="rules,rules", output=str(folder)) == 2
+
+
+# Ranks and kills ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_world_size_and_every_kill_leaves_the_same_bytes(job: Job) -> None:
+    def line(out: Path, world_size: int) -> list[str]:
+        small = {"by": "both", "round_size": 12, "sampler.micro_batch_size": 4, "fabric.devices": world_size}
+        return options("predict", job.keys | small | {"output": str(out)})
+
+    wholes = {}
+    for world_size in (1, 2):
+        out = job.folder / str(world_size) / "out.jsonl"
+        ended = forks.run(line(out, world_size), world_size, job.folder / f"job-{world_size}")
+        assert set(ended.codes) == {0}, ended.err
+        wholes[world_size] = out.read_bytes(), (out.parent / "out.jsonl.commit.json").read_bytes()
+    assert wholes[1] == wholes[2]
+    operations = len(ended.operations[0])
+    for kill_before in (operations // 3, 2 * operations // 3):
+        out = job.folder / f"killed-{kill_before}" / "out.jsonl"
+        killed = forks.run(line(out, 2), 2, job.folder / f"job-{kill_before}", kill_before)
+        assert killed.codes[0] == 137, killed.err
+        resumed = forks.run(line(out, 1), 1, job.folder / f"job-{kill_before}-on")
+        assert resumed.codes == (0,), resumed.err
+        assert out.read_bytes() == wholes[1][0], kill_before
+
+
+def test_rules_alone_survive_a_kill_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stageb.guidance.use.judged.MOST", 16)
+    assert job(by="rules") == 0
+    whole = job.out.read_bytes()
+    out = job.folder / "killed.jsonl"
+
+    def fail(*_: Any) -> str:
+        raise KeyboardInterrupt
+
+    calls = iter(range(40))
+    explain = stageb.guidance.use.code.CodeJudge.explain
+    monkeypatch.setattr(
+        "stageb.guidance.use.code.CodeJudge.explain",
+        lambda judge, *given: explain(judge, *given) if next(calls, None) is not None else fail(),
+    )
+    assert job(by="rules", output=str(out)) == 130
+    assert out.read_bytes().count(b"\n") == 32
+    monkeypatch.setattr("stageb.guidance.use.code.CodeJudge.explain", explain)
+    assert job(by="rules", output=str(out)) == 0
+    assert out.read_bytes() == whole
