@@ -6,43 +6,22 @@ import csv
 import io
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from guidance.rules.made_rules import Fields, judge_by_python, judge_by_sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.export import CodedMission, limit_to_sql, write_json, write_python, write_sql
+from stageb.guidance.rules.export import CodedMission, limit_to_sql, write_json, write_python
 from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.plain_tickets import read_ticket
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Rule, Ticket
-
-Fields = Mapping[str, str | None]
-
-
-def judge_by_python(missions: Sequence[CodedMission]) -> Any:
-    """``judge`` of the module that is exported."""
-    names: dict[str, Any] = {"__name__": "exported"}
-    exec(compile(write_python(missions), "exported.py", "exec", dont_inherit=True), names)
-    return names["judge"]
-
-
-def judge_by_sql(mission: CodedMission, rows: Sequence[Fields]) -> list[tuple[str | None, str | None]]:
-    """Verdict and rule of each row, by SQLite."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
-    with sqlite3.connect(":memory:") as opened:
-        opened.execute(f"CREATE TABLE tickets (mission, {', '.join(quoted)})")
-        opened.executemany(
-            f"INSERT INTO tickets VALUES ({', '.join('?' * (len(columns) + 1))})",
-            [[mission.name, *(row.get(name) for name in columns)] for row in rows],
-        )
-        return [found[-2:] for found in opened.execute(write_sql([mission]))]
 
 
 def coded(texts: Sequence[str], tickets: Sequence[Ticket]) -> CodedMission:

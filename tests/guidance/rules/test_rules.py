@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from guidance.rules.made_rules import FIELDS, MENTIONED, judge_by_python, judge_by_sql, listed_with, ticket, tickets_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from stageb.guidance.follower import respond
 from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt, words_of
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.check import check_proposal, find_unknown
+from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
@@ -21,31 +23,6 @@ from stageb.guidance.rules.write import write_rule
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
 
 EN = WORDS["en"]
-FIELDS = {
-    "en": {
-        "Type": ["H", "L", "M"],
-        "cap and seal": ["loose", "torn or worn", "fine"],
-        "RotationalSpeed rpm": ["1390", "1500", "12.5"],
-        "Torque Nm": ["40", "55", "12.5"],
-        "is sealed": ["yes", "not yet", "no"],
-    },
-    "zh": {"螺钉": ["松动", "牢固"], "标签": ["有", "无"], "转速": ["1390", "1500"], "扭矩": ["40", "1390"]},
-}
-NOTES = {"en": "the lid is cracked, and a stain shows", "zh": "表面有裂纹"}
-MENTIONED = {"en": ["lid", "cracked", "stain"], "zh": ["裂纹", "表面"]}
-
-
-def ticket(fields: dict[str, str], note: str = "") -> Ticket:
-    pairs = "; ".join(f"{name}: {value}" for name, value in fields.items())
-    return Ticket("m", pairs + note, "pass", (("image_1", pairs), *([("image_2", note)] if note else [])))
-
-
-def tickets_of(language: str) -> list[Ticket]:
-    """One ticket for each value, and one with a note."""
-    fields = FIELDS[language]
-    most = max(map(len, fields.values()))
-    rows = [{name: values[i % len(values)] for name, values in fields.items()} for i in range(most)]
-    return [*map(ticket, rows), ticket(rows[0], NOTES[language])]
 
 
 def atoms(language: str) -> st.SearchStrategy[Expression]:
@@ -79,11 +56,6 @@ def expressions(language: str) -> st.SearchStrategy[Expression]:
     return st.lists(alls, min_size=1, max_size=2, unique_by=listed_with).map(
         lambda parts: parts[0] if len(parts) == 1 else Some(tuple(parts))
     )
-
-
-def listed_with(part: Expression) -> object:
-    """What is the same for two alternatives that are written as one list."""
-    return (part.relation, part.name) if isinstance(part, Atom) and part.relation in ("is", "mentions") else part
 
 
 def codes(language: str) -> st.SearchStrategy[RuleCode]:
@@ -229,8 +201,12 @@ def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(texts:
     vocabulary = Vocabulary.of(ticket(dict.fromkeys(fields, value)) for value in ("H", "L"))
     answer = parse_answer(respond(rollout_prompt(one, guidance, EN), Decode(temperature=0.0), 0), EN)
     assert answer is not None
-    ruling = compile_rules(read_rules(guidance, vocabulary, EN))(reading(one))
+    coded = read_rules(guidance, vocabulary, EN)
+    ruling = compile_rules(coded)(reading(one))
     assert ruling.verdict == answer[0]
+    exported = CodedMission("m", 0, coded)
+    assert judge_by_python([exported])(fields).verdict == answer[0]
+    assert judge_by_sql(exported, [fields]) == [(answer[0], ruling.rule)]
 
 
 def test_a_rule_out_of_reach_leaves_open_what_hangs_on_it() -> None:

@@ -1,0 +1,64 @@
+"""Rules and tickets for tests of rules, and rules judged by what is exported."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stageb.guidance.rules.export import CodedMission, write_python, write_sql
+from stageb.guidance.rules.expression import Atom, Expression
+from stageb.guidance.types import Ticket
+
+Fields = Mapping[str, str | None]
+
+FIELDS = {
+    "en": {
+        "Type": ["H", "L", "M"],
+        "cap and seal": ["loose", "torn or worn", "fine"],
+        "RotationalSpeed rpm": ["1390", "1500", "12.5"],
+        "Torque Nm": ["40", "55", "12.5"],
+        "is sealed": ["yes", "not yet", "no"],
+    },
+    "zh": {"螺钉": ["松动", "牢固"], "标签": ["有", "无"], "转速": ["1390", "1500"], "扭矩": ["40", "1390"]},
+}
+NOTES = {"en": "the lid is cracked, and a stain shows", "zh": "表面有裂纹"}
+MENTIONED = {"en": ["lid", "cracked", "stain"], "zh": ["裂纹", "表面"]}
+
+
+def ticket(fields: Fields, note: str = "") -> Ticket:
+    pairs = "; ".join(f"{name}: {value}" for name, value in fields.items() if value)
+    return Ticket("m", pairs + note, "pass", (("image_1", pairs), *([("image_2", note)] if note else [])))
+
+
+def tickets_of(language: str) -> list[Ticket]:
+    """One ticket for each value, and one with a note."""
+    fields = FIELDS[language]
+    most = max(map(len, fields.values()))
+    rows = [{name: values[i % len(values)] for name, values in fields.items()} for i in range(most)]
+    return [*map(ticket, rows), ticket(rows[0], NOTES[language])]
+
+
+def listed_with(part: Expression) -> object:
+    """What is the same for two alternatives that are written as one list."""
+    return (part.relation, part.name) if isinstance(part, Atom) and part.relation in ("is", "mentions") else part
+
+
+def judge_by_python(missions: Sequence[CodedMission]) -> Any:
+    """``judge`` of the module that is exported."""
+    names: dict[str, Any] = {"__name__": "exported"}
+    exec(compile(write_python(missions), "exported.py", "exec", dont_inherit=True), names)
+    return names["judge"]
+
+
+def judge_by_sql(mission: CodedMission, rows: Sequence[Fields]) -> list[tuple[str | None, str | None]]:
+    """Verdict and rule of each row, by SQLite."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    quoted = ['"' + name.replace('"', '""') + '"' for name in columns]
+    with sqlite3.connect(":memory:") as opened:
+        opened.execute(f"CREATE TABLE tickets (mission, {', '.join(quoted)})")
+        opened.executemany(
+            f"INSERT INTO tickets VALUES ({', '.join('?' * (len(columns) + 1))})",
+            [[mission.name, *(row.get(name) for name in columns)] for row in rows],
+        )
+        return [found[-2:] for found in opened.execute(write_sql([mission]))]

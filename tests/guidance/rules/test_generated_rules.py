@@ -1,0 +1,124 @@
+"""Ten thousand rules: read back as they were written, refused where they name what nobody knows, judged alike by the rules
+themselves and by exported Python and SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+from guidance.rules.made_rules import (
+    FIELDS,
+    MENTIONED,
+    NOTES,
+    judge_by_python,
+    judge_by_sql,
+    listed_with,
+    ticket,
+    tickets_of,
+)
+
+from stageb.guidance.config import PromptConfig
+from stageb.guidance.prompts import words_of
+from stageb.guidance.reflection.conditions import reading
+from stageb.guidance.rules.export import CodedMission, limit_to_sql
+from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.judge import CodedRule, compile_rules
+from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
+from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.rules.write import write_rule
+
+RULES = 10_000
+
+
+def generate(language: str, count: int) -> Iterator[RuleCode]:
+    """Rules of every form that there is."""
+    draw = Random(f"rules in {language}")
+    for _ in range(count):
+        form, verdict = draw.randrange(4), draw.choice(["pass", "fail"])
+        condition = None if form == 0 else generate_condition(draw, language)
+        yield RuleCode(verdict, condition, generate_condition(draw, language) if form < 2 else None)
+
+
+def generate_condition(draw: Random, language: str) -> Expression:
+    parts = [generate_all(draw, language) for _ in range(draw.choice([1, 1, 2, 3]))]
+    parts = list({listed_with(part): part for part in parts}.values())  # of two that are written as one list, one
+    return parts[0] if len(parts) == 1 else Some(tuple(parts))
+
+
+def generate_all(draw: Random, language: str) -> Expression:
+    parts = tuple(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 2, 2, 3]))))
+    return parts[0] if len(parts) == 1 else All(parts)
+
+
+def generate_atom(draw: Random, language: str) -> Expression:
+    fields = FIELDS[language]
+    numeric = [name for name, values in fields.items() if parse_number(values[0]) is not None]
+    kind = draw.choice(["is", "is", "limit", "pair", "mentions"])
+    if kind == "pair":
+        one, other = draw.sample(numeric, 2)
+        return Atom(draw.choice(["equals", "differs", "over", "under"]), one, (other,))
+    if kind == "limit":
+        atom = Atom(draw.choice(["above", "below"]), draw.choice(numeric), (str(draw.choice([-3, 0, 12.5, 40, 1400])),))
+    elif kind == "is":
+        name = draw.choice(sorted(fields))
+        atom = Atom("is", name, tuple(draw.sample(fields[name], draw.randint(1, len(fields[name])))))
+    else:
+        atom = Atom("mentions", "", tuple(draw.sample(MENTIONED[language], draw.randint(1, 2))))
+    return draw.choice([atom, Not(atom)])
+
+
+def rename(expression: Expression, old: Atom, new: Atom) -> Expression:
+    """``expression`` with another comparison."""
+    if isinstance(expression, Not):
+        return Not(rename(expression.part, old, new))
+    if isinstance(expression, Atom):
+        return new if expression == old else expression
+    return replace(expression, parts=tuple(rename(part, old, new) for part in expression.parts))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_is_written_is_read_back_and_what_nobody_knows_is_refused(language: str) -> None:
+    vocabulary = Vocabulary.of(tickets_of(language))
+    words = words_of(PromptConfig(language=language))  # type: ignore[arg-type]
+    draw = Random(0)
+    for number, code in enumerate(generate(language, RULES // 2)):
+        text = write_rule(code, words)
+        assert parse_rule(text, vocabulary, words) == code, text
+        if number % 4 == 0 and code.condition is not None and code.exception is None:
+            atom = draw.choice(list(atoms(code.condition)))
+            unknown = replace(atom, values=("quux",)) if atom.relation == "mentions" else replace(atom, name="quux")
+            text = write_rule(replace(code, condition=rename(code.condition, atom, unknown)), words)
+            assert isinstance(parse_rule(text, vocabulary, words), OutOfReach), text
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_exported_code_judges_as_the_rules_do(language: str) -> None:
+    """Five rules a mission; tickets that have all fields, that lack some, and with words beside them."""
+    draw, codes = Random(1), list(generate(language, RULES // 2))
+    missions = [
+        CodedMission(f"m{n}", 0, [CodedRule(f"G{1 + i}", "", code) for i, code in enumerate(codes[n : n + 5])])
+        for n in range(0, len(codes), 5)
+    ]
+    fields = FIELDS[language]
+    rows = [
+        {name: draw.choice(values) if draw.random() < 0.8 else None for name, values in fields.items()} for _ in range(12)
+    ]
+    tickets = [ticket(row) for row in rows]
+    noted = [*tickets, *(replace(each, per_image=(*each.per_image, ("image_2", NOTES[language]))) for each in tickets)]
+    readings = list(map(reading, noted))
+    by_python = judge_by_python(missions)
+    given = set()
+    for number, mission in enumerate(missions):
+        judge = compile_rules(mission.rules)
+        rulings = [judge(each) for each in readings]
+        given |= {ruling.verdict for ruling in rulings}
+        assert [by_python({"per_image": dict(each.per_image)}, mission.name) for each in noted] == rulings
+        if number % 10 == 0:
+            limited = limit_to_sql(mission)
+            judge = compile_rules(limited.rules)
+            said = [(ruling.verdict, ruling.rule or None) for ruling in map(judge, readings[: len(rows)])]
+            assert judge_by_sql(limited, rows) == said
+    assert given == {"pass", "fail", None}
