@@ -30,6 +30,7 @@ from lab.bench.rows import device_name, write
 from lab.bench.two_channel import config_of
 from stageb.config import require
 from stageb.seeds import shuffled, stream
+from stageb.training.schedules import share_done
 from stageb.two_channel import data, inputs, metrics
 from stageb.two_channel.augmentation import make_view, parted, shown
 from stageb.two_channel.config import AugmentationConfig
@@ -127,7 +128,8 @@ def batches(
     numbers = {desc: number for number, desc in enumerate(read.descs, 1)}
 
     def made(sample: Sample, step: int) -> Taught:
-        seen = make_view(sample, stream(seed, "fcos", "view", step, sample.key), views)
+        key, done = stream(seed, "fcos", "view", step, sample.key), share_done(step, given.steps)
+        seen = make_view(sample, key, views, done)
         image = shown(held[sample.key], parted(seen.image)[1], (sample.width, sample.height))
         boxes = torch.tensor([each.box for each in seen.objects]).reshape(-1, 4)
         labels = torch.tensor([numbers[each.desc] for each in seen.objects], dtype=torch.int64)

@@ -1,8 +1,11 @@
-"""Views of images: mirrored, turned, cropped, in another light, so that few images teach as many.
+"""Views of images: mirrored, turned, scaled, in another light, so that few images teach as many.
 
-A view is drawn from a stream and noted in the image's name, ``photo.jpg#mirrored,crop=12:0:500:470``; whoever opens images
+A view is drawn from a stream and noted in the image's name, ``photo.jpg#mirrored,crop=12:0:500:366``; whoever opens images
 by ``Views`` sees it so, the learner and the engine that rolls out alike, and nobody else need know. Boxes are moved with it.
-A crop is scaled back to the size that the image had, so a view is as many tokens as its image.
+
+Scaling keeps the aspect, as images to be judged by have theirs: what is scaled up is cropped, what is scaled down stands on
+grey, so a view is as large as its image and as many tokens. A view scaled up shows few objects at once, where looking is
+learnt; images to be judged by show all, so the range of scales may go from the one to the other over a run.
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ from stageb.untrusted import pictures
 
 KEPT = 2 << 30  # bytes of images that are kept
 KNOWN = 1 << 15  # views whose names are: more than any step shows, few enough for a run of any length
+GREY = 128  # of what lies around an image that is scaled down
 COARSE = 8  # pixels that become one where the mean grey is looked for
 VISIBLE = 0.4  # the share of an object's area that a crop must show; of others it shows no box
-_VIEW = re.compile(r"#((?:mirrored|upended|turned|crop=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
+_VIEW = re.compile(r"#((?:mirrored|upended|turned|crop=[\d:]+|pad=[\d:]+|light=[-\d]+:[-\d]+)(?:,|$))+$")
 
 Corners = tuple[int, int, int, int]
 
@@ -37,19 +41,31 @@ Corners = tuple[int, int, int, int]
 class View:
     """What is done to an image, in this order."""
 
-    crop: Corners | None = None  # what is kept, in pixels
+    crop: Corners | None = None  # what is kept of it, scaled up to the whole view, in pixels
+    pad: Corners | None = None  # where in the view the whole of it stands, scaled down, in pixels
     mirrored: bool = False  # left is right
     upended: bool = False  # top is bottom
     turned: bool = False  # rows are columns
     light: tuple[int, int] = (0, 0)  # brightness and contrast, in hundredths more
 
 
-def make_view(sample: Sample, key: int, config: AugmentationConfig) -> Sample:
-    """``sample`` in a view drawn from the stream ``key``; itself where ``config`` asks for none."""
+def scale_range(config: AugmentationConfig, done: float) -> tuple[float, float]:
+    """Least and greatest scale of views when the share ``done`` of a run lies behind, from 0 to 1."""
+    first, last = config.scale_jitter, config.scale_jitter_end or config.scale_jitter
+    least, greatest = (begin ** (1 - done) * end**done for begin, end in zip(first, last, strict=True))
+    return least, greatest
+
+
+def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float) -> Sample:
+    """``sample`` in a view drawn from the stream ``key`` when the share ``done`` of a run lies behind; itself where
+    ``config`` asks for none. Its scale is uniform in the logarithm."""
     size = (sample.width, sample.height)
     draw = [uniform(key, position) for position in range(10)]
+    least, greatest = scale_range(config, done)
+    crop, pad = _scaled(size, least ** (1 - draw[0]) * greatest ** draw[0], draw[1:3])
     view = View(
-        crop=_crop(size, draw[:4], config.crop) if config.crop < 1 else None,
+        crop=crop,
+        pad=pad,
         mirrored=config.mirror and draw[4] < 0.5,
         upended=config.upend and draw[5] < 0.5,
         turned=config.turn and draw[6] < 0.5,
@@ -185,9 +201,14 @@ class Recent:
 def shown(image: Any, view: View, noted: tuple[int, int]) -> Any:
     """``image``, a ``PIL.Image``, in a view; it may be smaller than the size in whose pixels views are ``noted``."""
     pil, size = pictures.pillow(), image.size
+    corners = [corner * size[place % 2] / noted[place % 2] for place, corner in enumerate(view.crop or view.pad or ())]
     if view.crop:
-        corners = (corner * size[place % 2] / noted[place % 2] for place, corner in enumerate(view.crop))
         image = image.resize(size, pil.Resampling.BILINEAR, box=tuple(map(min, corners, size * 2)))
+    if view.pad:
+        left, top, right, bottom = map(round, corners)
+        whole = image.resize((max(1, right - left), max(1, bottom - top)), pil.Resampling.BILINEAR)
+        image = pil.new("RGB", size, (GREY,) * 3)
+        image.paste(whole, (left, top))
     for turn, wanted in (
         (pil.Transpose.FLIP_LEFT_RIGHT, view.mirrored),
         (pil.Transpose.FLIP_TOP_BOTTOM, view.upended),
@@ -205,11 +226,15 @@ def _lit(image: Any, brighter: int, harder: int) -> Any:
     return image.point([min(255, max(0, round(value))) for value in values] * 3)
 
 
-def _crop(size: tuple[int, int], draw: list[float], least: float) -> Corners:
-    """A part of an image, each side ``least`` of the whole or more."""
-    sides = [max(1, round(side * (least + (1 - least) * part))) for side, part in zip(size, draw[:2], strict=True)]
-    left, top = (round((side - kept) * part) for side, kept, part in zip(size, sides, draw[2:], strict=True))
-    return left, top, left + sides[0], top + sides[1]
+def _scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tuple[Corners | None, Corners | None]:
+    """The crop or the padding that scales an image of ``size`` by ``scale``, in a place by ``draw``; neither where that
+    leaves it as it is."""
+    width, height = (max(1, round(side * min(scale, 1 / scale))) for side in size)
+    if (width, height) == size:
+        return None, None
+    left, top = (round((side - less) * part) for side, less, part in zip(size, (width, height), draw, strict=True))
+    corners = left, top, left + width, top + height
+    return (corners, None) if scale > 1 else (None, corners)
 
 
 def _moved(given: Object, view: View, size: tuple[int, int]) -> Object | None:
@@ -224,6 +249,10 @@ def _moved(given: Object, view: View, size: tuple[int, int]) -> Object | None:
             return None
         x1, x2 = ((x - left) * width / (right - left) for x in xs)
         y1, y2 = ((y - top) * height / (bottom - top) for y in ys)
+    if view.pad:
+        left, top, right, bottom = view.pad
+        x1, x2 = (left + x * (right - left) / width for x in (x1, x2))
+        y1, y2 = (top + y * (bottom - top) / height for y in (y1, y2))
     if view.mirrored:
         x1, x2 = width - x2, width - x1
     if view.upended:
@@ -235,5 +264,6 @@ def _moved(given: Object, view: View, size: tuple[int, int]) -> Object | None:
 def _noted(view: View) -> str:
     parts = [name for name in ("mirrored", "upended", "turned") if getattr(view, name)]
     parts += [f"crop={':'.join(map(str, view.crop))}"] if view.crop else []
+    parts += [f"pad={':'.join(map(str, view.pad))}"] if view.pad else []
     parts += [f"light={view.light[0]}:{view.light[1]}"] if any(view.light) else []
     return ",".join(parts)

@@ -44,13 +44,19 @@ class AugmentationConfig:
     """Top and bottom change places, half the time."""
     turn: bool = False
     """Rows and columns change places, half the time."""
-    crop: float = 1.0
-    """The least share of each side that is shown, scaled up to the whole; 1: all."""
+    scale_jitter: list[float] = field(default_factory=lambda: [1.0, 1.0])
+    """Least and greatest factor by which an image is scaled, width and height alike (Ghiasi et al. 2021): above 1 a part of
+    it fills the view, below 1 the whole stands somewhere in it, on grey."""
+    scale_jitter_end: list[float] | None = None
+    """The same at the last step, approached in equal ratios from the first on; null: as at the first."""
     light: float = 0.0
     """How far brightness and contrast vary, up and down: 0 to below 1."""
 
     def __post_init__(self) -> None:
-        require(0.1 <= self.crop <= 1, "augmentation.crop", self.crop, "0.1 to 1")
+        for name in ("scale_jitter", "scale_jitter_end"):
+            given = getattr(self, name) or [1.0, 1.0]
+            fits = len(given) == 2 and 0.1 <= given[0] <= given[1] <= 10
+            require(fits, f"augmentation.{name}", given, "least and greatest factor, from 0.1 to 10, such as [1.0, 3.0]")
         require(0 <= self.light < 1, "augmentation.light", self.light, "0 to below 1")
 
 

@@ -137,9 +137,11 @@ class Ranks:
 
     def _samples(self, step: int) -> list[Sample]:
         """The images of a step, each in a view of its own where ``augmentation`` says so."""
-        chosen = enumerate(self.schedule.chosen(step))
-        views = self.config.augmentation
-        return [make_view(self.train[place], self.schedule.view_key(step, number), views) for number, place in chosen]
+        views, done = self.config.augmentation, self.schedule.done(step)
+        return [
+            make_view(self.train[place], self.schedule.view_key(step, number), views, done)
+            for number, place in enumerate(self.schedule.chosen(step))
+        ]
 
     def _truth(self, step: int) -> list[Example]:
         """Channel A: the truth."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stageb import seeds
-from stageb.training.schedules import is_due, warmed_cosine
+from stageb.training.schedules import is_due, share_done, warmed_cosine
 from stageb.two_channel.config import Channel, TwoChannelConfig
 
 
@@ -58,6 +58,10 @@ class Schedule:
     def key(self, step: int, sample: str) -> int:
         """The random stream of the answer to ``sample`` in a step."""
         return seeds.stream(self.config.seed, "two_channel", "rollout", step, sample)
+
+    def done(self, step: int) -> float:
+        """How much of the run lies before a step: from 0 at the first to 1 at the last."""
+        return share_done(step, self.steps)
 
     def view_key(self, step: int, number: int) -> int:
         """The random stream of the view in which the image ``number`` of a step is shown."""

@@ -14,13 +14,13 @@ from two_channel import made
 
 from stageb.engines.vision import ImageInputs
 from stageb.two_channel import augmentation
-from stageb.two_channel.augmentation import View, Views, make_view, parted, shown
+from stageb.two_channel.augmentation import View, Views, make_view, parted, scale_range, shown
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Object, Sample
 from stageb.untrusted.pictures import PictureError
 
-ALL = AugmentationConfig(mirror=True, upend=True, turn=True, crop=0.5, light=0.3)
+ALL = AugmentationConfig(mirror=True, upend=True, turn=True, scale_jitter=[0.6, 2.0], light=0.3)
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 50), st.integers(0, 30))
@@ -29,23 +29,49 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
     picture = Image.new("RGB", (64, 40), "black")
     picture.paste((255, 0, 0), box)
     sample = Sample("a", "a#b.png", 64, 40, (Object("red", tuple(map(float, box))),))
-    found = make_view(sample, key, ALL)
-    assert found == make_view(sample, key, ALL)
+    found = make_view(sample, key, ALL, 0.0)
+    assert found == make_view(sample, key, ALL, 0.0)
     path, view = parted(found.image)
     seen = shown(picture, replace(view, light=(0, 0)), picture.size)
     assert path == "a#b.png" and seen.size == (found.width, found.height)
-    red = np.argwhere(np.asarray(seen)[..., 0] > 127)
+    colours = np.asarray(seen, dtype=int)
+    red = np.argwhere(colours[..., 0] - colours[..., 1] > 127)
     if found.objects:
         (x1, y1, x2, y2) = found.objects[0].box
         (top, left), (bottom, right) = red.min(0), red.max(0) + 1
         assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0  # a crop blurs edges
 
 
+@given(st.integers(0, 1 << 40), st.floats(0, 1))
+def test_views_keep_the_aspect_and_their_scales_go_from_the_first_range_to_the_last(key: int, done: float) -> None:
+    """An object in the middle of the image shows the scale, where the view shows it whole."""
+    sample = Sample("a", "a.png", 640, 480, (Object("cell", (280.0, 210.0, 360.0, 270.0)),))
+    config = AugmentationConfig(scale_jitter=[2.0, 3.0], scale_jitter_end=[0.7, 1.2])
+    low, high = scale_range(config, done)
+    assert (low, high) == pytest.approx((2 * (0.7 / 2) ** done, 3 * (1.2 / 3) ** done))
+    found = make_view(sample, key, config, done)
+    for each in found.objects:
+        x1, y1, x2, y2 = each.box
+        if min(x1, y1, 640 - x2, 480 - y2) > 0:
+            assert (x2 - x1) / 80 == pytest.approx((y2 - y1) / 60, rel=0.01)
+            assert low * 0.99 <= (x2 - x1) / 80 <= high * 1.01
+    assert (found.width, found.height) == (640, 480)
+
+
+def test_a_view_scaled_down_shows_every_object() -> None:
+    sample = Sample("a", "a.png", 640, 480, tuple(Object("cell", (at, at, at + 9.0, at + 9.0)) for at in range(0, 470, 90)))
+    config = AugmentationConfig(scale_jitter=[0.5, 0.9])
+    for key in range(40):
+        found = make_view(sample, key, config, 0.0)
+        assert len(found.objects) == len(sample.objects)
+        assert "#pad=" in found.image
+
+
 @given(st.integers(0, 1 << 40), st.integers(0, 300), st.integers(0, 300))
 def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: int, y: int) -> None:
     picture = Image.new("RGB", (640, 480), "black")
     picture.paste((255, 0, 0), (x, y, x + 150, y + 130))
-    view = parted(make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0)).image)[1]
+    view = parted(make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0), 0.0).image)[1]
     small = shown(picture.resize((96, 72), Image.Resampling.BOX), view, picture.size)
     whole = shown(picture, view, picture.size).resize(small.size, Image.Resampling.BOX)
     assert np.abs(np.asarray(small, float) - np.asarray(whole, float))[..., 0].mean() < 8
@@ -87,7 +113,7 @@ def test_an_image_that_is_broken_is_told_when_it_is_asked_for(tmp_path: Path) ->
 
 def test_no_augmentation_leaves_a_sample_as_it_is() -> None:
     sample = Sample("a", "a.png", 64, 40, ())
-    assert make_view(sample, 3, AugmentationConfig()) is sample
+    assert make_view(sample, 3, AugmentationConfig(), 0.5) is sample
     assert parted("a#1,2.png") == ("a#1,2.png", View())
 
 
@@ -116,7 +142,7 @@ def test_views_of_long_ago_are_let_go_and_may_come_again(tmp_path: Path, monkeyp
         assert len(found.eyes.inputs(found.eyes.names_in(prompt))["pixel_values"]) > 0
 
 
-@pytest.mark.parametrize("noted", ["", "#mirrored", "#upended,turned,light=10:-20", "#crop=0:0:40:40"])
+@pytest.mark.parametrize("noted", ["", "#mirrored", "#upended,turned,light=10:-20", "#crop=0:0:40:40", "#pad=3:5:40:40"])
 def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None:
     found = made.detector(made.folder_of(tmp_path))
     image = made.samples(tmp_path)[0].image

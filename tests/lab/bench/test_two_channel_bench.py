@@ -56,3 +56,16 @@ def test_the_usual_detector_learns_and_is_judged(tmp_path: Path) -> None:
     assert main([*words, "--batch", "2", "--seeds", "3", "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     assert row["seed"] == 3 and 15 < row["parameters_m"] < 25 and 0 <= row["mAP50"] <= 1 and row["train_s"] > 0
+
+
+def test_views_are_told_beside_val(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, val = (shapes.write(tmp_path, split, 12, seed=1) for split in ("train", "val"))
+    out = tmp_path / "out.json"
+    keys = [f"data.train={train}", f"data.val={val}", "data.test=", "augmentation.scale_jitter=[2.0, 3.0]"]
+    words = [word for key in [*keys, "augmentation.scale_jitter_end=[1.0, 1.0]"] for word in ("--set", key)]
+    assert main(["views", "--config", "configs/two_channel/shapes.yaml", *words, "--many", "2", "--json", str(out)]) == 0
+    first, middle, last, judged = json.loads(out.read_text())["rows"]
+    assert first["objects"] < middle["objects"] < last["objects"]
+    assert first["at an edge"] > middle["at an edge"] > last["at an edge"]
+    assert first["side"] > middle["side"] > last["side"]
+    assert judged["images"] == "val" and "val " in capsys.readouterr().out
