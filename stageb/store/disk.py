@@ -185,7 +185,9 @@ def check_place(folder: Path, instead: str) -> None:
 
 def _find_refusal(folder: Path) -> str:
     """Why the system lets nobody make a folder in ``folder``, as in /proc, where permissions do not tell; empty where it
-    does, or lacks space alone."""
+    does, or lacks space alone. It is tried where the file system has no blocks: nowhere that holds files of people."""
+    if os.statvfs(folder).f_blocks:
+        return ""
     probe = folder / f".{uuid.uuid4().hex}"
     try:
         probe.mkdir()
