@@ -89,9 +89,20 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     if fail["precision"] is not None:
         said += f", {fail['precision']:.0%} of the alarms right"
     said += f"; always {always['verdict']} would score {always['acc']:.1%}"
+    others = figures.get("without_review", {"n": 0, "acc": None})
+    if others["acc"] is not None and others["n"] < figures["n"]:
+        coverage = others["n"] / figures["n"]
+        said += f"; {coverage:.0%} need no review, {others['acc']:.1%} of these are right"
     if prices["fail"] != prices["pass"]:
         said += f". Cost a ticket: {figures['cost']:.3f}, of always {always['verdict']} {always['cost']:.3f}"
     return said
+
+
+def describe_review(figures: Mapping[str, Any]) -> str:
+    """How many tickets a person should see, and how often the verdicts on the others are right: ``12 (others 97.6%)``."""
+    others = figures["without_review"]
+    count = figures["n"] - others["n"]
+    return f"{count:,} (others {others['acc']:.1%})" if count and others["acc"] is not None else f"{count:,}"
 
 
 def warn_of_constant(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:

@@ -106,8 +106,8 @@ def _describe_search(attempts: Attempts) -> str:
     rules = count_of(len(attempts.tried), "rule")
     if attempts.accepted:
         gain = describe_gain(attempts.accepted[0])
-        return f"looked for a rule that brings nothing among {rules}, and removed one{f': {gain}' if gain else ''}"
-    return f"looked for a rule that brings nothing among {rules}, and found none"
+        return f"{rules} looked at, one brings nothing and goes{f': {gain}' if gain else ''}"
+    return f"{rules} looked at, each brings something"
 
 
 def _why_nothing(attempts: Attempts) -> Iterator[str]:

@@ -22,7 +22,7 @@ from stageb.guidance import outcomes
 from stageb.guidance.advice import advise
 from stageb.guidance.attempts import Attempt, keep_furthest
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.costs import EQUAL, prices_of
+from stageb.guidance.costs import EQUAL, describe_review, prices_of
 from stageb.guidance.prompts import words_of
 from stageb.guidance.report import charts, sentences
 from stageb.guidance.report.charts import Pair, Point
@@ -212,6 +212,7 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "words": words,
         "span": format_span,
         "furthest": keep_furthest,
+        "review": describe_review,
         "reflection": outcomes.name_reflection,
         "outcome": outcomes.name_outcome,
         "attempt": describe_attempt,

@@ -125,6 +125,7 @@ class OutOfReach:
 
     why: str
     unknown: Literal["field", "value", "word", ""] = ""  # what it names that no ticket has
+    field: str = ""  # that it names where ``unknown`` is a field or a value
 
 
 NO_RULE = OutOfReach("it does not begin with a verdict and 'if' or 'unless'")
@@ -279,7 +280,7 @@ class _Reader:
         known = self._vocabulary
         field, other = known.field(name), known.field(value)
         if field is None:
-            return OutOfReach(f"no ticket has {name!r}{_hint(known.nearest_name(name))}", "field")
+            return OutOfReach(f"no ticket has {name!r}{_hint(known.nearest_name(name))}", "field", name)
         if relation == "is":
             lists = self._lists(field, value)
             if len(lists) > 1:
@@ -289,11 +290,11 @@ class _Reader:
                 if field in known.numeric and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 hint = _hint(known.nearest_value(field, wrong))
-                return OutOfReach(f"no ticket has {field!r} as {wrong!r}{hint}", "value")
+                return OutOfReach(f"no ticket has {field!r} as {wrong!r}{hint}", "value", field)
             found = Atom("is", field, self._once(lists[0]))
         elif relation in ("above", "below"):
             if field not in known.numeric:
-                return OutOfReach(f"{field!r} is no number in any ticket", "field")
+                return OutOfReach(f"{field!r} is no number in any ticket", "field", field)
             if other is None and value.casefold() not in known.values[field]:
                 number = _NUMBER.fullmatch(value)
                 if not number:
@@ -305,7 +306,7 @@ class _Reader:
             beside: Relation = "over" if relation == "above" else "under"
             found = Atom(relation, field, (value,)) if other is None else Atom(beside, field, (other,))
         elif other is None:
-            return OutOfReach(f"no ticket has {value!r}{_hint(known.nearest_name(value))}", "field")
+            return OutOfReach(f"no ticket has {value!r}{_hint(known.nearest_name(value))}", "field", value)
         else:
             found = Atom(relation, field, (other,))
         return negate(found) if is_denied else found

@@ -46,6 +46,9 @@ class UseConfig:
     selection: str = "majority"
     """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
+    min_rule_accuracy: float | None = None
+    """Verdicts by a rule that was right for less than this share of the val tickets that it decided in its run go to review,
+    as do those by a rule that decided fewer than five; null: none for that."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def __post_init__(self) -> None:
@@ -54,6 +57,8 @@ class UseConfig:
         require(bool(files) and all(files), "tickets", self.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
         size = self.round_size
         require(size is None or size >= 1, "round_size", size, "at least 1, or null")
+        wanted = self.min_rule_accuracy
+        require(wanted is None or 0 <= wanted <= 1, "min_rule_accuracy", wanted, "a share between 0 and 1, or null")
         share = self.max_unreadable
         require(0 <= share <= 1, "max_unreadable", share, "a share between 0 and 1")
 

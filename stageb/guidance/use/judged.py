@@ -6,14 +6,16 @@ model is asked.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import shown
+from stageb.errors import ConfigError, shown
 from stageb.guidance.answers import check_readable
+from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.predicates import Ruling
@@ -21,17 +23,22 @@ from stageb.guidance.selection import rule_named
 from stageb.guidance.types import Guidance
 from stageb.guidance.use.code import CodeJudge, code_rules, find_tickets
 from stageb.guidance.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
+from stageb.guidance.use.doubts import Doubts, Survey, send_to_review
+from stageb.guidance.use.fields import find_named_fields
 from stageb.guidance.use.guidance import fingerprint_guidance
+from stageb.guidance.use.record import read_record
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.rows import add_counts, count_asked, make_row, make_ruled_row
 from stageb.guidance.use.source import TicketLine, make_check
 from stageb.runs.progress import console
+from stageb.store.commits import COMMIT
 from stageb.store.journal import flatten
 
 if TYPE_CHECKING:  # torch
     from stageb.guidance.use.judging import TicketAnswers
 
 MOST = 8192  # tickets between two commits, where code judges nearly all of them
+SEEN = 4096  # tickets that tell what they lack, where nothing else does: as many as are looked at before anything else
 KNOWN = 20_000  # tickets that tell what rules name, where nothing else does
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
@@ -50,7 +57,14 @@ class JudgedRounds:
         missions: Collection[str],
         source: str,
     ) -> None:
-        """``missions`` are those that tickets may be of; ``source`` names the guidance."""
+        """``missions`` are those that tickets may be of; ``source`` names the guidance.
+
+        Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for.
+        """
+        wanted = config.min_rule_accuracy
+        if wanted is not None and by != "rules" and not (split_step(source)[0] / COMMIT).is_file():
+            remedy = "name a run's folder as guidance: its val tells how often each rule was right"
+            raise ConfigError("min_rule_accuracy", wanted, remedy)
         self.rounds = rounds
         self._config, self._by, self._guidance, self._missions, self._source = config, by, guidance, missions, source
         self._code: CodeJudge | None = None  # None: the model judges all
@@ -79,7 +93,17 @@ class JudgedRounds:
         tickets = self.rounds.tickets
 
         def survey() -> dict[str, Any]:
-            return {"tickets": tickets.survey(self.make_check()), "counts": {}}
+            found, check = Survey(self._find_doubts(), Counter(), Counter()), self.make_check()
+
+            def look(line: TicketLine) -> None:
+                check(line)
+                found.add(line.ticket)
+
+            count = tickets.survey(look)
+            if self._by != "rules":
+                for said in found.describe(self._config.min_rule_accuracy):
+                    console().print(shown(said, 400))
+            return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
         def fingerprint() -> dict[str, Any]:
             if self._by != "model":
@@ -113,11 +137,12 @@ class JudgedRounds:
             words = words_of(config.prompt)
             check_readable(said, config.max_unreadable, words, "max_unreadable", "few tickets would get a verdict")
         agreement, answered = config.manual_review.min_verdict_agreement, iter(judged)
-        made = []
+        doubts, made = Doubts(**self.rounds.state["doubts"]), []
         for line, ruling in zip(self._lines, self._rulings, strict=True):
             step = self._guidance[line.ticket.mission].step
             if ruling is None:
-                made.append(make_row(line, *next(answered), step, agreement, rule))
+                row = make_row(line, *next(answered), step, agreement, rule)
+                made.append(send_to_review(row, doubts.explain(line.ticket, row, config.min_rule_accuracy)))
             else:
                 assert self._code is not None  # it has ruled
                 made.append(make_ruled_row(line, ruling, self._code.explain(ruling, line.ticket), step))
@@ -133,6 +158,18 @@ class JudgedRounds:
                 asked += is_asked
                 self._lines.append(line)
                 self._rulings.append(None if is_asked else ruling)
+
+    def _find_doubts(self) -> Doubts:
+        """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""
+        config, words = self._config, words_of(self._config.prompt)
+        guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
+        taught, why = find_tickets(self._source, list_vocabulary(config), None, "") if guidance else ((), "")
+        known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
+        fields = {}
+        for mission, each in guidance.items():
+            mine = [ticket for ticket in known if ticket.mission == mission]
+            fields[mission] = find_named_fields(each, mine, words, taught=not why)
+        return Doubts(fields, {mission: read_record(self._source, each) for mission, each in guidance.items()})
 
     def _read_code(self) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""

@@ -1,0 +1,59 @@
+"""Why a person should see a verdict beyond what the model's answers tell: the ticket lacks a field that rules name, or the
+rule that decided it was too often wrong on val."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stageb.guidance.types import Ticket
+from stageb.guidance.use.fields import NamedFields, describe_missing, explain_missing, find_missing
+from stageb.guidance.use.record import RuleRecord, explain_doubt, name_doubtful
+
+
+@dataclass(frozen=True, slots=True)
+class Doubts:
+    """By mission, what there is to doubt; plain data, for a commit."""
+
+    fields: Mapping[str, NamedFields]
+    rules: Mapping[str, RuleRecord]
+
+    def explain(self, ticket: Ticket, row: Mapping[str, Any], min_rule_accuracy: float | None) -> str:
+        """Why a person should see the verdict of a row of predictions; empty where nothing speaks for it."""
+        missing = explain_missing(self.fields.get(ticket.mission, {}), ticket)
+        if missing or min_rule_accuracy is None or row["verdict"] is None:
+            return missing
+        return explain_doubt(self.rules.get(ticket.mission, {}), row["reason"], min_rule_accuracy)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What tickets lack, counted as they are looked over."""
+
+    doubts: Doubts
+    tickets: Counter[str]  # by mission
+    lacking: Counter[tuple[str, str]]  # (mission, field) -> tickets
+
+    def add(self, ticket: Ticket) -> None:
+        """One more ticket."""
+        self.tickets[ticket.mission] += 1
+        for name in find_missing(self.doubts.fields.get(ticket.mission, {}), ticket):
+            self.lacking[ticket.mission, name] += 1
+
+    def describe(self, min_rule_accuracy: float | None) -> Iterator[str]:
+        """What a person should know before tickets are judged."""
+        for mission, named in self.doubts.fields.items():
+            lacking = {name: count for name in named if (count := self.lacking[mission, name])}
+            yield from describe_missing(mission, named, lacking, self.tickets[mission])
+        if min_rule_accuracy is None:
+            for mission, record in self.doubts.rules.items():
+                yield from name_doubtful(mission, record)
+
+
+def send_to_review(row: Mapping[str, Any], doubt: str) -> dict[str, Any]:
+    """A row of predictions, with one more reason for a person to look, if there is one."""
+    if not doubt:
+        return dict(row)
+    return {**row, "review": True, "why": f"{row['why']}; {doubt}" if row["why"] else doubt}

@@ -1,0 +1,132 @@
+"""Verdicts that a person should see beyond what answers tell: tickets without a field that rules name, rules that were often
+wrong on val."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guidance.use import made
+from programs import small
+
+from stageb.__main__ import main
+from stageb.guidance.prompts import WORDS
+from stageb.guidance.types import Guidance, Rule, Ticket
+from stageb.guidance.use.fields import explain_missing, find_named_fields
+from stageb.guidance.use.record import cited_rule, explain_doubt, read_record
+
+TORN = {"valves": "Fail if state is torn."}
+
+
+def lacking(path: Path, every: int, name: str = "state") -> Path:
+    """Tickets of which each so manyth lacks a field."""
+    rows = list(small.rows("valves", 40))
+    for row in rows[::every]:
+        row["per_image"]["image_2"] = row["per_image"]["image_2"].replace(f"{name}: ", "it was ")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def predict(root: Path, tickets: Path, **keys: Any) -> int:
+    rules = keys.pop("guidance", None) or made.guidance(root / "g.json", TORN)
+    given = {"guidance": rules, "tickets": str(tickets), "output": str(root / "p.jsonl"), **keys}
+    return main(made.options("predict", given))
+
+
+def test_tickets_without_a_field_that_rules_name_go_to_review(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predict(tmp_path, lacking(tmp_path / "t.jsonl", every=4)) == 0
+    said = capsys.readouterr().err
+    assert "valves: 10 of 40 tickets (25%) have no 'state', which G1 names: these go to review" in said
+    rows = made.rows(tmp_path / "p.jsonl")
+    without = [n for n, row in enumerate(rows) if "no state, which G1 names" in row["why"]]
+    assert without == list(range(0, 40, 4))
+    assert all(rows[n]["review"] for n in without)
+    assert predict(tmp_path, lacking(tmp_path / "t.jsonl", every=4)) == 0  # finished: nothing is looked over again
+    assert made.rows(tmp_path / "p.jsonl") == rows
+
+
+def test_a_field_that_no_ticket_has_is_said_with_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predict(tmp_path, lacking(tmp_path / "t.jsonl", every=1)) == 0
+    assert "40 of 40 tickets (100%) have no 'state'" in capsys.readouterr().err
+    assert all(row["review"] for row in made.rows(tmp_path / "p.jsonl"))
+
+
+def test_tickets_that_lack_nothing_are_left_as_they_were(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tickets = small.write(tmp_path / "t.jsonl", "valves", groups=40)
+    assert predict(tmp_path, tickets) == 0
+    assert "go to review" not in capsys.readouterr().err
+    assert not any("names" in row["why"] for row in made.rows(tmp_path / "p.jsonl"))
+
+
+def ticket(**fields: str) -> Ticket:
+    return Ticket("valves", "g", "pass", (("image_1", "; ".join(f"{name}: {value}" for name, value in fields.items())),))
+
+
+def test_what_the_tickets_that_taught_lack_often_is_an_empty_cell() -> None:
+    rules = Guidance("valves", 1, (Rule("G0", "Look."), Rule("G1", "Fail if seal is torn and note is loud.")), 2)
+    known = [ticket(seal="torn", note="loud"), *[ticket(seal="new", tag=str(n)) for n in range(9)]]
+    assert find_named_fields(rules, known, WORDS["en"], taught=True) == {"seal": ["G1"]}
+    named = find_named_fields(rules, known, WORDS["en"], taught=False)
+    assert named == {"seal": ["G1"], "note": ["G1"]}
+    assert explain_missing(named, ticket(Seal="new")) == "no note, which G1 names"
+
+
+def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_to_review(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A fourth of all torn parts is labelled pass: the rule is right for three of four that it decides."""
+    rows = list(small.rows("valves", 400))
+    torn = [row for row in rows if row["label"] == "fail"]
+    for row in torn[::4]:
+        row["label"] = "pass"
+    tickets = tmp_path / "t.jsonl"
+    tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    keys = {
+        "guidance.path": made.guidance(tmp_path / "g.json", TORN),
+        "runner.epochs": 0,
+        "split.val": 0.4,
+        "split.train": 0.3,
+    }
+    assert main(small.arguments(tickets, tmp_path, keys={**keys, "split.test": 0.3})) == 0
+    run, new = str(tmp_path / "run"), small.write(tmp_path / "new.jsonl", "valves", groups=40)
+    [(key, (decided, share))] = [item for item in read_record(run, Guidance("valves", 3, (), 2)).items() if item[0] == "G1"]
+    assert (key, decided > 20) == ("G1", True)
+    assert 0.6 < share < 0.9
+    capsys.readouterr()
+    assert predict(tmp_path, new, guidance=run) == 0
+    assert f"valves: G1 was right for {share:.0%} of the {decided} val tickets that it decided; --min_rule_accuracy 0.9" in (
+        capsys.readouterr().err
+    )
+    assert not any("was right" in row["why"] for row in made.rows(tmp_path / "p.jsonl"))
+    assert predict(tmp_path, new, guidance=run, min_rule_accuracy=0.95, output=str(tmp_path / "q.jsonl")) == 0
+    for row in made.rows(tmp_path / "q.jsonl"):
+        assert (f"G1 was right for {share:.0%} of {decided} val tickets" in row["why"]) == ("G1" in row["reason"])
+
+
+def test_only_a_run_tells_how_often_its_rules_were_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tickets = small.write(tmp_path / "t.jsonl", "valves", groups=4)
+    assert predict(tmp_path, tickets, min_rule_accuracy=0.9) == 2
+    said = capsys.readouterr().err
+    assert "min_rule_accuracy: 0.9: name a run's folder as guidance" in said
+    assert read_record(str(tmp_path / "g.json"), Guidance("valves", 3, (), 2)) == {}
+
+
+def test_coverage_stands_beside_accuracy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {
+        "guidance": made.guidance(tmp_path / "g.json", TORN),
+        "tickets": str(lacking(tmp_path / "t.jsonl", every=4)),
+        "output": str(tmp_path / "e"),
+        "sampler.grid": "[{temperature: 0}]",
+    }
+    assert main(made.options("evaluate", given)) == 0
+    assert "; 75% need no review, 100.0% of these are right" in capsys.readouterr().out
+
+
+def test_the_rule_that_decides_is_the_last_one_named() -> None:
+    assert [cited_rule(text) for text in ("state is torn (G1)", "not G1 but G12", "no rule", "")] == ["G1", "G12", "", ""]
+    record = {"G1": (119, 0.68), "G2": (3, 1.0)}
+    assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 val tickets"
+    assert explain_doubt(record, "torn (G1)", 0.6) == ""
+    assert explain_doubt(record, "torn (G2)", 0.6) == "G2 decided 3 val tickets, too few to know it"
