@@ -32,12 +32,13 @@ from stageb.config import require
 from stageb.seeds import shuffled, stream
 from stageb.training.schedules import share_done
 from stageb.two_channel import data, inputs, metrics
-from stageb.two_channel.augmentation import make_view, parted, shown
+from stageb.two_channel.augmentation import make_view, parted
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.text import bins_of
 from stageb.two_channel.types import Detection, Sample
+from stageb.two_channel.views import Frame, show_views
 from stageb.untrusted import pictures
 from stageb.untrusted.pictures import opened
 
@@ -124,16 +125,17 @@ def batches(
 ) -> Iterator[list[Taught]]:
     """The batches of all steps, each image in a view of its own; made some steps ahead. ``drawn`` by a seed, and how."""
     seed, views = drawn
-    held = {sample.key: opened(sample.image, pictures.read(sample.image), pixels=1 << 26) for sample in read.train}
+    held = {each.key: Frame.of(opened(each.image, pictures.read(each.image), pixels=1 << 26)) for each in read.train}
     numbers = {desc: number for number, desc in enumerate(read.descs, 1)}
 
     def made(sample: Sample, step: int) -> Taught:
         key, done = stream(seed, "fcos", "view", step, sample.key), share_done(step, given.steps)
         seen = make_view(sample, key, views, done)
-        image = shown(held[sample.key], parted(seen.image)[1], (sample.width, sample.height))
+        noted, size = (sample.width, sample.height), (seen.width, seen.height)
+        (image,) = show_views([held[sample.key]], [parted(seen.image)[1]], [noted], size)
         boxes = torch.tensor([each.box for each in seen.objects]).reshape(-1, 4)
         labels = torch.tensor([numbers[each.desc] for each in seen.objects], dtype=torch.int64)
-        return pixels(image), {"boxes": boxes, "labels": labels}
+        return image, {"boxes": boxes, "labels": labels}
 
     order: list[Sample] = []
     ahead: deque[list[Future[Taught]]] = deque()

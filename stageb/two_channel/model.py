@@ -40,11 +40,11 @@ from stageb.engines.rows import Ids
 from stageb.engines.vision import image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
-from stageb.two_channel.augmentation import Views
 from stageb.two_channel.config import ModelConfig, SmallConfig, TunerConfig
 from stageb.two_channel.losses import Head
 from stageb.two_channel.text import COORDINATES, PIECES
 from stageb.two_channel.types import BINS
+from stageb.two_channel.views import Views
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"

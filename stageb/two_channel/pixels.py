@@ -43,12 +43,16 @@ class Pixels:
     def cut(self, image: Any, grid: tuple[int, int]) -> Tensor:
         """``image``, a ``PIL.Image`` in RGB, as bytes (patches, 3, side * side); ``grid`` is how many patches from top to
         bottom, and from left to right."""
-        side, merged = self._side, self._merged
-        size = grid[1] * side, grid[0] * side
+        size = grid[1] * self._side, grid[0] * self._side
         if image.size != size:
             image = image.resize(size, pictures.pillow().Resampling.BICUBIC)
-        blocks = torch.from_numpy(np.array(image)).view(grid[0] // merged, merged, side, grid[1] // merged, merged, side, 3)
-        return blocks.permute(0, 3, 1, 4, 6, 2, 5).reshape(grid[0] * grid[1], 3, side * side)
+        return self.patches(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None], grid)[0]
+
+    def patches(self, images: Tensor, grid: tuple[int, int]) -> Tensor:
+        """``images``, bytes (n, 3, height, width) of the ``grid``'s very size, as bytes (n, patches, 3, side * side)."""
+        side, merged, (rows, columns) = self._side, self._merged, grid
+        blocks = images.reshape(len(images), 3, rows // merged, merged, side, columns // merged, merged, side)
+        return blocks.permute(0, 2, 5, 3, 6, 1, 4, 7).reshape(len(images), rows * columns, 3, side * side)
 
     def numbers(self, cut: Tensor) -> Tensor:
         """What the processor makes of bytes: (patches, 3, side * side) to (patches, 3 * times * side * side), float32."""

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from two_channel import made
 
 from stageb.engines.vision import ImageInputs
-from stageb.two_channel import augmentation
-from stageb.two_channel.augmentation import View, Views, make_view, parted, scale_range, shown
+from stageb.two_channel import views
+from stageb.two_channel.augmentation import View, make_view, parted, scale_range
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Object, Sample
+from stageb.two_channel.views import Frame, Recent, Views, show_views
 from stageb.untrusted.pictures import PictureError
 
 ALL = AugmentationConfig(mirror=True, upend=True, turn=True, scale_jitter=[0.6, 2.0], light=0.3)
+
+
+def seen(picture: Image.Image, view: View, noted: tuple[int, int], size: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """``picture`` in a view, (height, width, 3)."""
+    (found,) = show_views([Frame.of(picture)], [view], [noted], size)
+    return found.permute(1, 2, 0).numpy()
 
 
 @given(st.integers(0, 1 << 40), st.integers(0, 50), st.integers(0, 30))
@@ -32,9 +41,8 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
     found = make_view(sample, key, ALL, 0.0)
     assert found == make_view(sample, key, ALL, 0.0)
     path, view = parted(found.image)
-    seen = shown(picture, replace(view, light=(0, 0)), picture.size)
-    assert path == "a#b.png" and seen.size == (found.width, found.height)
-    colours = np.asarray(seen, dtype=int)
+    colours = seen(picture, replace(view, light=(0, 0)), picture.size, (found.width, found.height)).astype(int)
+    assert path == "a#b.png"
     red = np.argwhere(colours[..., 0] - colours[..., 1] > 127)
     if found.objects:
         (x1, y1, x2, y2) = found.objects[0].box
@@ -72,9 +80,21 @@ def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: i
     picture = Image.new("RGB", (640, 480), "black")
     picture.paste((255, 0, 0), (x, y, x + 150, y + 130))
     view = parted(make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0), 0.0).image)[1]
-    small = shown(picture.resize((96, 72), Image.Resampling.BOX), view, picture.size)
-    whole = shown(picture, view, picture.size).resize(small.size, Image.Resampling.BOX)
-    assert np.abs(np.asarray(small, float) - np.asarray(whole, float))[..., 0].mean() < 8
+    size = (72, 96) if view.turned else (96, 72)
+    small = seen(picture.resize((96, 72), Image.Resampling.BOX), view, picture.size, size)
+    whole = seen(picture, view, picture.size, size)
+    assert np.abs(small.astype(float) - whole)[..., 0].mean() < 8
+
+
+def test_a_view_does_not_rest_on_what_is_made_beside_it() -> None:
+    """Packs differ with the number of ranks."""
+    frames = [Frame.of(Image.effect_noise((100, 75), 90 + at).convert("RGB")) for at in range(9)]
+    config = replace(ALL, turn=False)
+    sizes = [(100, 75)] * 9
+    shown = [parted(make_view(Sample("a", "a.png", 100, 75, ()), key, config, 0.0).image)[1] for key in range(9)]
+    whole = show_views(frames, shown, sizes, (96, 64))
+    for at in range(9):
+        assert torch.equal(show_views(frames[at : at + 1], shown[at : at + 1], sizes[:1], (96, 64))[0], whole[at])
 
 
 @pytest.mark.parametrize(("times", "size"), [(1, (96, 64)), (2, (101, 67)), (2, (30, 45))])
@@ -93,10 +113,10 @@ def test_a_processor_of_another_kind_is_asked_for_every_image(tmp_path: Path, mo
     kind = type(found.eyes.process)
     sharper = kind.rescale
     monkeypatch.setattr(kind, "rescale", lambda self, image, scale, **keys: sharper(self, np.sort(image, 2), scale, **keys))
-    views = Views(found.model, found.eyes.process, 1 << 20)
+    viewing = Views(found.model, found.eyes.process, 1 << 20)
     assert Pixels.of(found.eyes.process) is None
     plain = ImageInputs(found.model, found.eyes.process, 1 << 20)
-    both = [eyes.inputs(eyes.names_in(eyes.ids((image,))))["pixel_values"] for eyes in (views, plain)]
+    both = [eyes.inputs(eyes.names_in(eyes.ids((image,))))["pixel_values"] for eyes in (viewing, plain)]
     assert both[0].equal(both[1])
 
 
@@ -118,20 +138,20 @@ def test_no_augmentation_leaves_a_sample_as_it_is() -> None:
 
 
 def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augmentation, "KEPT", 10)
+    monkeypatch.setattr(views, "KEPT", 10)
     asked: list[str] = []
 
     def thing(name: str) -> str:
         found: str = held.get(name, lambda: asked.append(name) or name)  # type: ignore[func-returns-value]
         return found
 
-    held = augmentation.Recent(lambda _thing: 4)
+    held = Recent(lambda _thing: 4)
     assert [thing(name) for name in "abacbc"] == list("abacbc")
     assert "".join(asked) == "abcb"  # a was asked for again before c came, so b went; then a
 
 
 def test_views_of_long_ago_are_let_go_and_may_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augmentation, "KNOWN", 4)
+    monkeypatch.setattr(views, "KNOWN", 4)
     found = made.detector(made.folder_of(tmp_path))
     image = made.samples(tmp_path)[0].image
     plain = found.prompt_ids(image)
@@ -151,8 +171,9 @@ def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None
     patches = found.eyes.inputs([name])["pixel_values"]
     plain = ImageInputs(found.model, found.eyes.process, 1 << 20)
     by_hand = tmp_path / "view.png"
-    picture = Image.open(image).convert("RGB")
-    shown(picture, parted(image + noted)[1], picture.size).save(by_hand)
+    picture, view = Image.open(image).convert("RGB"), parted(image + noted)[1]
+    size = picture.size[::-1] if view.turned else picture.size
+    Image.fromarray(seen(picture, view, picture.size, size)).save(by_hand)
     (other,) = plain.names_in(plain.ids((str(by_hand),)))
     assert (patches == plain.inputs([other])["pixel_values"]).all()
     (untouched,) = plain.names_in(plain.ids((image,)))

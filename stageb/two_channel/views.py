@@ -1,0 +1,262 @@
+"""Images as a detector sees them, in views: decoded once, and from then on scaled, turned and lit on the model's device.
+
+A view is one bilinear sampling of its image, straight into the size that the vision tower cuts into patches, and one
+multiplication and addition for light; the images of a pack that are of one size go together. What comes out for an image
+does not rest on what goes with it: operations are element by element, and the mean grey about which contrast varies is the
+image's own. Images without a view are scaled by Pillow, as the checkpoint's processor has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from stageb.engines.vision import DRAWN, THREADS, Grid, ImageInputs
+from stageb.two_channel.augmentation import View, note_view, parted
+from stageb.two_channel.pixels import Pixels
+from stageb.untrusted import pictures
+
+KEPT = 2 << 30  # bytes of images that are kept
+KNOWN = 1 << 15  # views whose names are: more than any step shows, few enough for a run of any length
+COARSE = 8  # pixels that become one where the mean grey is looked for
+GREY = 128  # of what lies around an image that is scaled down
+TOGETHER = 16  # views that are made at a time
+
+Size = tuple[int, int]  # width, height
+
+
+class Views(ImageInputs):
+    """Image inputs that know views. They keep images decoded, and cut into patches: files are taken not to change."""
+
+    def __init__(self, model: Any, process: Any, pixels: int) -> None:
+        super().__init__(model, process, pixels)
+        self._plain = Pixels.of(process)
+        self._pool = ThreadPoolExecutor(THREADS, "stageb-images")
+        self._frames = Recent(lambda frame: frame.bytes)
+        self._cuts = Recent(lambda cut: cut.bytes)
+        self._files: dict[str, File] = {}  # by path
+        self._viewed: deque[str] = deque()  # names of views, the oldest first
+
+    def share(self, other: Views) -> None:
+        """See by what ``other``, whose processor and device are the same, has decoded and cut."""
+        self._pool, self._frames, self._cuts = other._pool, other._frames, other._cuts
+
+    def prepare(self, names: Iterable[int]) -> None:
+        """Have images decoded, or cut, that will be asked for soon; what is wrong with one is told when it is."""
+        for name in names:
+            path, view = parted(self._pictures[name].path)
+            if self._plain and view != View():
+                self._decoding(path)
+            else:
+                self._cutting(name)
+
+    def _cut(self, names: Sequence[int]) -> list[Tensor]:
+        """See ``ImageInputs``."""
+        found: dict[int, Tensor] = {}
+        alike: dict[tuple[Size, Grid], list[int]] = {}  # names of views, by the sizes that they come from and go to
+        waiting: dict[int, Job] = {}
+        for name in dict.fromkeys(names):
+            picture = self._pictures[name]
+            path, view = parted(picture.path)
+            if self._plain and view != View():
+                alike.setdefault((self._look(path).size, picture.grid), []).append(name)
+            else:
+                waiting[name] = self._cutting(name)
+        for group in alike.values():
+            for begin in range(0, len(group), TOGETHER):
+                part = group[begin : begin + TOGETHER]
+                found.update(zip(part, self._viewed_patches(part), strict=True))
+        found.update({name: self._on_device(each.done.result()) for name, each in waiting.items()})
+        return [found[name] for name in names]
+
+    def _numbers(self, patches: Tensor) -> Tensor:
+        """See ``ImageInputs``."""
+        return self._plain.numbers(patches) if self._plain else patches
+
+    def _viewed_patches(self, names: Sequence[int]) -> Tensor:
+        """The patches of views of one size, whose images are of one size."""
+        assert self._plain
+        parts = [parted(self._pictures[name].path) for name in names]
+        frames = [self._frame(path) for path, _ in parts]
+        for frame in frames:
+            frame.pixels = self._on_device(frame.pixels)
+        _, rows, columns = self._pictures[names[0]].grid
+        side = self._model.config.vision_config.patch_size
+        noted = [self._look(path).noted for path, _ in parts]
+        seen = show_views(frames, [view for _, view in parts], noted, (columns * side, rows * side))
+        return self._plain.patches(seen, (rows, columns))
+
+    def _frame(self, path: str) -> Frame:
+        """The decoded image in a file."""
+        found: Frame = self._decoding(path).done.result()
+        return found
+
+    def _decoding(self, path: str) -> Job:
+        """The image in a file, on its way to being decoded."""
+        width, height = self._look(path).size
+        found: Job = self._frames.get(
+            path, lambda: Job(self._pool.submit(lambda: Frame.of(self._open(path))), 3 * width * height)
+        )
+        return found
+
+    def _cutting(self, name: int) -> Job:
+        """The image of that name, on its way to being cut."""
+        picture = self._pictures[name]
+        size = 3 * picture.grid[1] * picture.grid[2] * self._model.config.vision_config.patch_size**2
+        size *= 1 if self._plain else 8
+        found: Job = self._cuts.get(picture.path, lambda: Job(self._pool.submit(self._patches, name), size))
+        return found
+
+    def _met(self, path: str) -> int:
+        place, view = parted(path)
+        if view == View():
+            return super()._met(path)
+        file = self._look(place)
+        self._remember(path)
+        return self._registered(path, file.digest + note_view(view).encode(), file.size[::-1] if view.turned else file.size)
+
+    def _look(self, path: str) -> File:
+        """What is known of a file without decoding it, once and for all."""
+        if path not in self._files:
+            data = pictures.read(path)
+            size, digest = pictures.size_shown(path, data, self._pixels), hashlib.blake2b(data, digest_size=16).digest()
+            self._files[path] = File(digest, size, pictures.look_upright(path))
+        return self._files[path]
+
+    def _remember(self, path: str) -> None:
+        """A view comes once: let go of the oldest, where there are many."""
+        self._viewed.append(path)
+        if len(self._viewed) > KNOWN:
+            oldest = self._viewed.popleft()
+            name = self._names.pop(oldest, None)
+            if name is not None and self._pictures[name].path == oldest:  # or else met again under another path
+                del self._pictures[name]
+
+    def _patches(self, name: int) -> Tensor:
+        picture = self._pictures[name]
+        path, view = parted(picture.path)
+        image = pictures.chequered() if path == DRAWN else self._open(path)
+        if self._plain:
+            return self._plain.cut(image, picture.grid[1:])
+        if view != View():
+            size = image.size[::-1] if view.turned else image.size
+            (seen,) = show_views([Frame.of(image)], [view], [self._look(path).noted], size)
+            image = pictures.pillow().fromarray(seen.permute(1, 2, 0).numpy())
+        patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
+        return patches
+
+    def _open(self, path: str) -> Any:
+        return pictures.opened(path, pictures.read(path), self._pixels)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """What is known of an image's file."""
+
+    digest: bytes  # of its content
+    size: Size  # of the image as it is opened
+    noted: Size  # in whose pixels views of it are noted
+
+
+@dataclass(slots=True)
+class Frame:
+    """A decoded image."""
+
+    pixels: Tensor  # uint8 (3, height, width), on the CPU or, once it was asked for there, on the model's device
+    grey: int  # its mean
+
+    @classmethod
+    def of(cls, image: Any) -> Frame:
+        """``image`` is a ``PIL.Image`` in RGB."""
+        grey = image.reduce(COARSE).convert("L").resize((1, 1), pictures.pillow().Resampling.BOX).getpixel((0, 0))
+        return cls(torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), grey)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An image that a thread decodes or cuts."""
+
+    done: Future[Any]  # a frame, or patches
+    bytes: int  # that these take
+
+
+def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[Size], size: Size) -> Tensor:
+    """Each of ``frames``, which are of one size, in its view, which is of ``size``: uint8 (views, 3, height, width), on the
+    frames' device. They may be smaller than the sizes in whose pixels views are ``noted``."""
+    pixels = torch.stack([frame.pixels for frame in frames])
+    device, (width, height) = pixels.device, size
+    places = torch.tensor([_affine(view, each) for view, each in zip(views, noted, strict=True)], device=device)
+    lights = [_light(view, frame.grey) for view, frame in zip(views, frames, strict=True)]
+    gain, offset = torch.tensor(lights, device=device).T[:, :, None, None, None]
+    across = (torch.arange(width, device=device) + 0.5) / width
+    down = (torch.arange(height, device=device)[:, None] + 0.5) / height
+    begin, by_across, by_down = places.permute(1, 2, 0)[..., None, None]  # each (2, views, 1, 1)
+    x, y = begin + by_across * across + by_down * down  # in shares of the image, from edge to edge
+    seen = grid_sample(
+        pixels.float(), torch.stack([x, y], -1) * 2 - 1, mode="bilinear", padding_mode="border", align_corners=False
+    )
+    inside = (x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)
+    seen = torch.where(inside[:, None], seen, GREY)
+    lit: Tensor = seen * gain + offset
+    return lit.round().clamp(0, 255).to(torch.uint8)
+
+
+def _affine(view: View, noted: Size) -> list[list[float]]:
+    """Where in its image the upper left corner of a view lies, and how far it is from there to its upper right and to its
+    lower left corner: x and y of each, in shares of the image."""
+
+    def place(x: float, y: float) -> list[float]:
+        x, y = (y, x) if view.turned else (x, y)
+        found = [1 - x if view.mirrored else x, 1 - y if view.upended else y]
+        left, top, right, bottom = view.crop or view.pad or (0, 0, *noted)
+        for axis, (low, high) in enumerate(((left, right), (top, bottom))):
+            if view.pad:
+                found[axis] = (found[axis] * noted[axis] - low) / (high - low)
+            else:
+                found[axis] = (low + found[axis] * (high - low)) / noted[axis]
+        return found
+
+    corner, right, lower = place(0, 0), place(1, 0), place(0, 1)
+    return [corner, *([one - other for one, other in zip(each, corner, strict=True)] for each in (right, lower))]
+
+
+def _light(view: View, grey: int) -> tuple[float, float]:
+    """What a view's bytes are multiplied by, and what is added to them: brightness, and contrast about ``grey``."""
+    brightness, contrast = (1 + more / 100 for more in view.light)
+    return brightness * contrast, brightness * (1 - contrast) * grey
+
+
+class Recent:
+    """What was made of late, by name, up to ``KEPT`` bytes in all; several threads may ask."""
+
+    def __init__(self, size: Callable[[Any], int]) -> None:
+        """``size`` gives the bytes of a thing."""
+        self._size = size
+        self._held: OrderedDict[str, Any] = OrderedDict()
+        self._bytes = 0
+        self._lock = Lock()
+
+    def get(self, name: str, make: Callable[[], Any]) -> Any:
+        """The thing of that name, made where it is not held."""
+        with self._lock:
+            if name in self._held:
+                self._held.move_to_end(name)
+                return self._held[name]
+        made = make()
+        with self._lock:
+            if name not in self._held:
+                self._held[name] = made
+                self._bytes += self._size(made)
+            while self._bytes > KEPT and len(self._held) > 1:
+                self._bytes -= self._size(self._held.popitem(last=False)[1])
+        return made
