@@ -36,7 +36,9 @@ FLOORS = (
 REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
-TORCHLESS = "__init__ boxes config correct data imports inputs predictions progress schedule targets text types".split()
+TORCHLESS = (
+    "__init__ augmentation boxes config correct data imports inputs predictions progress schedule targets text types".split()
+)
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
@@ -92,7 +94,6 @@ THIRD_PARTY = {
     "stageb/growth/views": set[str](),
     "stageb/growth/*": {"safetensors", "torch"},
     "stageb/two_channel/adapters": {"peft", "torch"},
-    "stageb/two_channel/augmentation": {"PIL", "torch"},
     "stageb/two_channel/pixels": {"numpy", "torch"},
     "stageb/two_channel/learner": {"torch", "transformers"},
     "stageb/two_channel/matching": {"numpy", "scipy"},
@@ -108,7 +109,7 @@ THIRD_PARTY = {
     "lab/bench/__main__": set[str](),
     "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
-    "lab/bench/two_channel_fcos": {"numpy", "torch", "torchvision"},
+    "lab/bench/two_channel_fcos": {"torch", "torchvision"},
     "lab/bench/two_channel": {"matplotlib", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},

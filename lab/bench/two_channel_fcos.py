@@ -19,7 +19,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torchvision.models.detection import FCOS
@@ -36,6 +35,7 @@ from stageb.two_channel.augmentation import make_view, parted
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.metrics import Detections
+from stageb.two_channel.pixels import bytes_of
 from stageb.two_channel.text import bins_of
 from stageb.two_channel.types import Detection, Sample
 from stageb.two_channel.views import Frame, show_views
@@ -150,11 +150,6 @@ def batches(
         yield [each.result() for each in batch]
 
 
-def pixels(image: Any) -> Tensor:
-    """A ``PIL.Image`` as uint8 (3, height, width)."""
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
-
-
 def fit(model: FCOS, learnt: Iterable[list[Taught]], given: argparse.Namespace, device: torch.device) -> None:
     """Train."""
     model.train()
@@ -189,7 +184,7 @@ def told(model: FCOS, samples: Sequence[Sample], descs: Sequence[str], device: t
     found = []
     for sample in samples:
         image = opened(sample.image, pictures.read(sample.image), pixels=1 << 26)
-        (said,) = model([pixels(image).to(device) / 255])
+        (said,) = model([bytes_of(image).to(device) / 255])
         boxes, labels, scores = (said[name].tolist() for name in ("boxes", "labels", "scores"))
         objects = [
             (Detection(descs[label - 1], bins_of(tuple(box), sample.width, sample.height)), score)

@@ -46,7 +46,7 @@ class Pixels:
         size = grid[1] * self._side, grid[0] * self._side
         if image.size != size:
             image = image.resize(size, pictures.pillow().Resampling.BICUBIC)
-        return self.patches(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None], grid)[0]
+        return self.patches(bytes_of(image)[None], grid)[0]
 
     def patches(self, images: Tensor, grid: tuple[int, int]) -> Tensor:
         """``images``, bytes (n, 3, height, width) of the ``grid``'s very size, as bytes (n, patches, 3, side * side)."""
@@ -70,3 +70,8 @@ class Pixels:
         made = self._process(images=plain, return_tensors="pt")
         patches: Tensor = made["pixel_values"].view(BYTES, -1, 3, times * self._side**2)
         return patches[:, 0, :, 0].T.contiguous()
+
+
+def bytes_of(image: Any) -> Tensor:
+    """``image``, a ``PIL.Image`` in RGB, as uint8 (3, height, width)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)

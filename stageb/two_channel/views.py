@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from stageb.engines.vision import DRAWN, THREADS, Grid, ImageInputs
 from stageb.two_channel.augmentation import View, note_view, parted
-from stageb.two_channel.pixels import Pixels
+from stageb.two_channel.pixels import Pixels, bytes_of
 from stageb.untrusted import pictures
 
 KEPT = 2 << 30  # bytes of images that are kept
@@ -179,7 +178,7 @@ class Frame:
     def of(cls, image: Any) -> Frame:
         """``image`` is a ``PIL.Image`` in RGB."""
         grey = image.reduce(COARSE).convert("L").resize((1, 1), pictures.pillow().Resampling.BOX).getpixel((0, 0))
-        return cls(torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), grey)
+        return cls(bytes_of(image).contiguous(), grey)
 
 
 @dataclass(frozen=True, slots=True)
