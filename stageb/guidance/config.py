@@ -155,9 +155,8 @@ class SamplerConfig:
     """The decode settings."""
 
     def __post_init__(self) -> None:
-        require(self.samples_per_decode >= 1, "sampler.samples_per_decode", self.samples_per_decode, "at least 1")
-        require(self.max_prompt_tokens >= 1, "sampler.max_prompt_tokens", self.max_prompt_tokens, "at least 1")
-        require(self.micro_batch_size >= 1, "sampler.micro_batch_size", self.micro_batch_size, "at least 1")
+        for name in ("samples_per_decode", "max_prompt_tokens", "micro_batch_size"):
+            require(getattr(self, name) >= 1, f"sampler.{name}", getattr(self, name), "at least 1")
         require(bool(self.grid), "sampler.grid", self.grid, "at least one decode setting")
 
 
@@ -171,6 +170,9 @@ class RunnerConfig:
     """Tickets per rank and round; a round is this times the world size."""
     tickets_per_epoch: int | None = None
     """Train tickets drawn for each epoch and mission; null: all but those that edits are raced on."""
+    judge: Literal["model", "both"] = "model"
+    """Who judges tickets, in rounds and for the gate: the model; both: rules as code where they can tell, and the model is
+    asked for the others alone."""
     log_every_s: float = 10.0
     """Seconds between two lines on how it goes, where the output is not a terminal; the end of a split has one always."""
     max_unreadable: float = 0.5
@@ -225,9 +227,8 @@ class ReflectionConfig:
         counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens"
         for name in [*counts.split(), "max_rules", "max_guidance_tokens", "max_rule_chars"]:
             require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
-        for name in ("evidence", "evidence_tickets"):
+        for name in ("evidence", "evidence_tickets", "temperature"):
             require(getattr(self, name) >= 0, f"reflection.{name}", getattr(self, name), "0 or more")
-        require(self.temperature >= 0, "reflection.temperature", self.temperature, "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
         require(self.max_new_tokens >= 1, "reflection.max_new_tokens", self.max_new_tokens, "at least 1")
 
@@ -264,9 +265,8 @@ class GateConfig:
 
     def __post_init__(self) -> None:
         require(0 < self.alpha <= 0.5, "gate.alpha", self.alpha, "above 0, at most 0.5")
-        require(self.pool_size >= 1, "gate.pool_size", self.pool_size, "at least 1")
-        require(self.race_size >= 1, "gate.race_size", self.race_size, "at least 1")
-        require(self.race_chunk >= 1, "gate.race_chunk", self.race_chunk, "at least 1")
+        for name in ("pool_size", "race_size", "race_chunk"):
+            require(getattr(self, name) >= 1, f"gate.{name}", getattr(self, name), "at least 1")
         for name in ("fp_weight", "fn_weight"):
             weight = getattr(self, name)
             require(0 < weight < float("inf"), f"gate.{name}", weight, "a number above 0")

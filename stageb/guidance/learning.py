@@ -55,6 +55,7 @@ class Bundle:
     judged: tuple[Case, ...]  # in the pool's order
     asked: int = 0  # verdicts that it took to know them
     tokens: int = 0
+    saved: int = 0  # verdicts that rules as code gave
 
     @property
     def name(self) -> str:
@@ -77,6 +78,7 @@ class GateResult:
     judged: int = 0  # verdicts that this took
     tokens: int = 0
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
+    saved: int = 0  # verdicts that rules as code gave
 
 
 def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Bundle]]:
@@ -116,7 +118,7 @@ def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionSt
     weights = weigh_labels(tools.splits, config.gating)
     judged = tuple(replace(case, weight=weights[case.ticket.label]) for case in judged)
     mission = replace(mission, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
-    return mission, Bundle(number, key, judged, judge.judged, judge.tokens)
+    return mission, Bundle(number, key, judged, judge.judged, judge.tokens, judge.saved)
 
 
 def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Dialogue[Reflection]:
@@ -145,7 +147,8 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
     failed = tuple(
         (digest(tried.edit.guidance), fold) for tried in decision.tried if tried.test or tried.outcome == "turns no evidence"
     )
-    return GateResult(decision, left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens, failed)
+    judge = gate.judge
+    return GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, failed, judge.saved)
 
 
 def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
@@ -163,7 +166,9 @@ def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal,
     removal = yield from prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
     after = removal.winner.guidance if removal.winner else mission.guidance
     decision = Decision(removal.tried, removal.left.removals, removal.winner)
-    return removal, GateResult(decision, removal.left, gate.judge.known(after), gate.judge.judged, gate.judge.tokens)
+    judge = gate.judge
+    left = removal.left
+    return removal, GateResult(decision, left, judge.known(after), judge.judged, judge.tokens, saved=judge.saved)
 
 
 def apply_removal(mission: MissionState, removal: Removal, learnt: GateResult, tools: Tools) -> MissionState:

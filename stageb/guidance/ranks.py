@@ -18,10 +18,12 @@ from stageb.engines.protocol import Completion, Engine, Request, Scorer, enable_
 from stageb.engines.thinking import thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
+from stageb.guidance.coder import Coder
 from stageb.guidance.config import LoopConfig, UseImages
 from stageb.guidance.follower import with_follower
 from stageb.guidance.prompts import words_of
 from stageb.guidance.questions import JudgeTickets, Question, SampleAnswers
+from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
@@ -46,6 +48,7 @@ class Ranks:
         per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
         self.group_size = rollout.group_size(self.round_size, per_rank, most)
         self.words = words_of(config.prompt)
+        self._coder = Coder(tickets, self.words)
         self._engine: Engine | None = None
         self._reflector: Engine | None = None
 
@@ -71,10 +74,22 @@ class Ranks:
             return [answers_to_plain(each) for each in answers]
 
         tickets = [self.tickets[i] for i in batch.tickets]
-        groups = grouped(tickets, range(len(tickets)), guidance, self.group_size)
+        rulings = self._rule_on(guidance, batch.tickets) if not distills else [None] * len(tickets)
+        asked = [place for place, ruling in enumerate(rulings) if ruling is None]
+        decided = len(tickets) - len(asked)
+        groups = grouped(tickets, asked, guidance, self.group_size)
+        rows = map_tickets(
+            self.world, "rollout group", answer, tickets, groups, lambda answered: on_tickets(decided + answered)
+        )
         return [
-            answers_from_plain(row) for row in map_tickets(self.world, "rollout group", answer, tickets, groups, on_tickets)
+            answers_from_plain(row) if ruling is None else self._coder.answer(guidance, i, ruling)
+            for row, ruling, i in zip(rows, rulings, batch.tickets, strict=False)
         ]
+
+    def _rule_on(self, guidance: Guidance, positions: Sequence[int]) -> list[Ruling | None]:
+        """What rules as code say of tickets, on every rank the same; None of those that the model is asked."""
+        has_code = self.config.runner.judge == "both"
+        return self._coder.rule_on(guidance, positions) if has_code else [None] * len(positions)
 
     def answer(self, question: Question) -> Sequence[Any]:
         """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""
@@ -90,14 +105,23 @@ class Ranks:
 
         tickets: list[Ticket] = []
         groups: list[Group] = []
-        for guidance, positions in question.asked:
+        rulings = [self._rule_on(guidance, positions) for guidance, positions in question.asked]
+        for (guidance, positions), ruled in zip(question.asked, rulings, strict=True):
             first = len(tickets)
-            tickets += [self.tickets[i] for i in positions]
+            tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if ruling is None]
             groups += grouped(tickets, range(first, len(tickets)), guidance, self.group_size)
         rows = iter(map_tickets(self.world, "judging group", judge, tickets, groups))
         if not self.world.is_global_zero:
             return []
-        return [[Judgement(*next(rows)) for _ in positions] for _, positions in question.asked]
+        return [
+            [
+                Judgement(*next(rows))
+                if ruling is None
+                else Judgement(float(ruling.verdict == self.tickets[i].label), 0, by_rules=True)
+                for i, ruling in zip(positions, ruled, strict=True)
+            ]
+            for (_, positions), ruled in zip(question.asked, rulings, strict=True)
+        ]
 
     def _sample(self, question: SampleAnswers) -> list[tuple[Completion, ...]]:
         """What the model that reflects answers: where it is one of its own, on rank 0 alone."""

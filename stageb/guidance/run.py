@@ -135,7 +135,7 @@ class Run(run.Run):
         """
         if self.state.spent.rollouts >= FEWEST:
             return
-        candidates = [candidate for given in answers for candidate in given.candidates]
+        candidates = [candidate for given in answers if not given.by_rules for candidate in given.candidates]
         self._first += candidates
         most, words = self.config.runner.max_unreadable, self.ranks.words
         check_readable(self._first, most, words, "runner.max_unreadable", "nothing would be learnt")
@@ -169,7 +169,7 @@ class Run(run.Run):
         self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:
             self._write_metrics(batch, step, mission.tally)
-        self._move(mission, batch.place, self.state.spent.on(records))
+        self._move(mission, batch.place, self.state.spent.on(records, self._samples))
 
     def record_distilled(self, batch: Round, records: Sequence[Record], mission: MissionState) -> None:
         """Write down the right answers of a round as training data, as many as are wanted, and commit."""
@@ -177,7 +177,7 @@ class Run(run.Run):
         right = [record for record in records if record.selection.label_match][: mission.distilled - before]
         artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
         self.progress.show_skipped(batch, f"{mission.distilled} right answers")
-        self._move(mission, batch.place, self.state.spent.on(records))
+        self._move(mission, batch.place, self.state.spent.on(records, 1))
 
     def record_epoch(self, epoch: int, mission: MissionState) -> None:
         """Commit the end of a mission's epoch."""
@@ -199,6 +199,7 @@ class Run(run.Run):
         artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
         tokens = bundle.tokens + reflection.tokens
         spent = self.state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
+        spent = spent.plus(saved=bundle.saved)
         self._settled(artifacts.reflection_row(name, bundle, reflection), mission, learnt, spent)
 
     def record_removal(self, removal: Removal, learnt: GateResult, mission: MissionState) -> None:
@@ -214,11 +215,13 @@ class Run(run.Run):
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)
-        self._move(mission, self.state.done, spent.plus(judged=learnt.judged, tokens=learnt.tokens))
+        self._move(mission, self.state.done, spent.plus(judged=learnt.judged, tokens=learnt.tokens, saved=learnt.saved))
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
         figures = tally.row(self.prices, batch.scale)
+        if self.config.runner.judge == "both":
+            figures["by_rules"] = tally.by_rules
         artifacts.write_metrics(self.journal, batch, step, figures)
         self._log(batch, figures, "")
 
@@ -244,6 +247,11 @@ class Run(run.Run):
         now = time.monotonic()
         self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])
         self._since = now
+
+    @property
+    def _samples(self) -> int:
+        """Answers for each ticket of a round."""
+        return self.config.sampler.samples_per_decode * len(self.config.sampler.grid)
 
     def _set_resume(self) -> None:
         lifetime.set_resume("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")

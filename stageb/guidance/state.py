@@ -32,6 +32,7 @@ class Tally:
     unreadable: int = 0  # candidates that could not be parsed
     rollouts: int = 0  # candidates sampled
     tokens: int = 0  # new tokens in them
+    by_rules: int = 0  # tickets that rules as code decided
 
     def plus(self, ticket: Ticket, answers: Answers, selection: Selection) -> Tally:
         """The tally with one more ticket. One without a verdict is wrong, and neither fp nor fn."""
@@ -50,8 +51,9 @@ class Tally:
             review_fp=self.review_fp + (review and fp),
             review_fn=self.review_fn + (review and fn),
             unreadable=self.unreadable + sum(not candidate.format_ok for candidate in answers.candidates),
-            rollouts=self.rollouts + len(answers.candidates),
+            rollouts=self.rollouts + (0 if answers.by_rules else len(answers.candidates)),
             tokens=self.tokens + sum(candidate.tokens for candidate in answers.candidates),
+            by_rules=self.by_rules + answers.by_rules,
         )
 
     @property
@@ -117,17 +119,21 @@ class Spent:
     judged: int = 0  # verdicts for the gate
     reflections: int = 0  # reflection answers sampled
     tokens: int = 0  # read and made, in all of these
+    saved: int = 0  # rollouts and verdicts that rules as code have spared the model
 
-    def plus(self, rollouts: int = 0, judged: int = 0, reflections: int = 0, tokens: int = 0) -> Spent:
+    def plus(self, rollouts: int = 0, judged: int = 0, reflections: int = 0, tokens: int = 0, saved: int = 0) -> Spent:
         """The sum."""
-        return Spent(self.rollouts + rollouts, self.judged + judged, self.reflections + reflections, self.tokens + tokens)
+        costs = self.rollouts + rollouts, self.judged + judged, self.reflections + reflections, self.tokens + tokens
+        return Spent(*costs, self.saved + saved)
 
-    def on(self, records: Sequence[Record]) -> Spent:
-        """With the rollouts that brought ``records``."""
-        answers = [record.answers for record in records]
+    def on(self, records: Sequence[Record], samples: int) -> Spent:
+        """With the rollouts that brought ``records``, of ``samples`` answers each."""
+        saved = samples * sum(record.answers.by_rules for record in records)
+        answers = [record.answers for record in records if not record.answers.by_rules]
         candidates = [candidate for given in answers for candidate in given.candidates]
         read = sum(given.prompt_tokens for given in answers if given.candidates)
-        return self.plus(rollouts=len(candidates), tokens=read + sum(candidate.tokens for candidate in candidates))
+        tokens = read + sum(candidate.tokens for candidate in candidates)
+        return self.plus(rollouts=len(candidates), tokens=tokens, saved=saved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,9 +126,11 @@ def describe_spending(state: State, edits: int) -> list[str]:
         f"Spent: {spent.rollouts:,} rollouts, {spent.judged:,} verdicts for the gate, {spent.reflections:,} reflections; "
         f"{spent.tokens:,} tokens"
     ]
-    if edits:
-        each = (spent.rollouts + spent.judged) / edits
+    if edits and (asked := spent.rollouts + spent.judged):
+        each = asked / edits
         lines[0] += f". For each accepted edit {each:,.0f} rollouts and verdicts"
+    if spent.saved:
+        lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts.")
     if state.ended:
         lines.append(f"Learning ended at {state.ended}.")
     return lines

@@ -15,6 +15,7 @@ OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
 FOLDS = 3  # parts of the train tickets, which teach in turn
+BY_RULES = -1  # in the place of an entry of the decode grid: rules as code gave the answer
 UNKNOWN = cast("Verdict", "")
 """The label of a ticket that nobody has judged yet, or whose label is kept from who answers. Where tickets teach, none has
 it."""
@@ -121,7 +122,7 @@ class Candidate:
     """One sampled answer."""
 
     index: int  # 0-based, over the decode grid and then its samples
-    decode: int  # which entry of the decode grid made it
+    decode: int  # which entry of the decode grid made it; ``BY_RULES``: none, but rules as code
     temperature: float  # that entry's temperature
     text: str  # the raw answer
     verdict: Verdict | None  # None where the answer could not be parsed
@@ -141,6 +142,11 @@ class Answers:
     candidates: tuple[Candidate, ...]  # empty where the ticket was set aside
     set_aside: str = ""  # why it was never rolled out (a prompt over the limit); empty otherwise
 
+    @property
+    def by_rules(self) -> bool:
+        """Whether rules as code gave the answer, and no model."""
+        return any(candidate.decode == BY_RULES for candidate in self.candidates)
+
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
@@ -148,6 +154,7 @@ class Judgement:
 
     merit: float  # the share of answers, in [0, 1], that give the ticket's label
     tokens: int  # read and made; 0 where the ticket was not judged
+    by_rules: bool = False  # whether rules as code gave it, and no model
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ _DATA = {
     "sampler": "samples_per_decode max_prompt_tokens micro_batch_size use_images",
     "sampler.grid": "temperature top_p top_k max_new_tokens repetition_penalty seed stop",
     "runner": (
-        "epochs per_rank_rollout_batch_size tickets_per_epoch log_every_s max_unreadable total_steps "
+        "epochs per_rank_rollout_batch_size tickets_per_epoch judge log_every_s max_unreadable total_steps "
         "per_rank_num_envs rollout_steps global_batch commit_every log_every compile divergence_every"
     ),
     "reflection": (

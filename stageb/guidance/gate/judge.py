@@ -40,7 +40,8 @@ class Judge:
         self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
         self._present = present
         self._merits: dict[str, dict[int, float]] = {rule_lines(present): dict(known)}  # equal rules, judged alike
-        self.judged = 0  # tickets judged
+        self.judged = 0  # tickets that the model judged
+        self.saved = 0  # that rules as code judged
         self.tokens = 0  # that this cost
 
     def merits(self, asked: Sequence[tuple[Guidance, Sequence[int]]]) -> Dialogue[list[list[float]]]:
@@ -55,7 +56,8 @@ class Judge:
         answers: Sequence[Sequence[Judgement]] = (yield JudgeTickets(wanted)) if wanted else ()
         for (guidance, positions), judged in zip(wanted, answers, strict=True):
             self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
-            self.judged += len(judged)
+            self.judged += sum(not each.by_rules for each in judged)
+            self.saved += sum(each.by_rules for each in judged)
             self.tokens += sum(each.tokens for each in judged)
         return [[self.known(guidance)[i] for i in positions] for guidance, positions in asked]
 

@@ -11,7 +11,7 @@ from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.reading import Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.types import HEADLINE_KEY, Guidance
+from stageb.guidance.types import HEADLINE_KEY, Guidance, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,13 @@ def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> list
     """All rules of ``guidance``, those that are out of reach included; the headline only if it is not the neutral one."""
     return [
         CodedRule(rule.key, rule.text, parse_rule(rule.text, vocabulary, words))
-        for rule in guidance.rules
-        if rule.key != HEADLINE_KEY or rule.text != words.neutral_headline
+        for rule in speaking_rules(guidance.rules, words)
     ]
+
+
+def speaking_rules(rules: Sequence[Rule], words: Words) -> list[Rule]:
+    """``rules`` without the neutral headline, which says what happens where none of the others speaks."""
+    return [rule for rule in rules if rule.key != HEADLINE_KEY or rule.text != words.neutral_headline]
 
 
 def compile_rules(rules: Sequence[CodedRule]) -> Callable[[Reading], Ruling]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from stageb.guidance.rules.reading import Reading, parse_number
+from stageb.guidance.rules.reading import Reading, find_mentioned, parse_number
 
 Predicate = Callable[[Reading], "bool | None"]
 Verdict = Literal["pass", "fail"]
@@ -64,7 +64,7 @@ def mentions(*words: str) -> Predicate:
     def holds(ticket: Reading) -> bool | None:
         if not wanted.isdisjoint(ticket.words):
             return True
-        return any(not wanted.isdisjoint(text.casefold().split()) for pair in ticket.pairs.items() for text in pair)
+        return any(not wanted.isdisjoint(find_mentioned(text)) for pair in ticket.pairs.items() for text in pair)
 
     return holds
 

@@ -60,6 +60,12 @@ def parse_number(value: str) -> float | None:
     return float(found[0]) if found else None
 
 
+@lru_cache(maxsize=1 << 16)
+def find_mentioned(text: str) -> frozenset[str]:
+    """The words that a pair's name or value mentions: as free text does, and as they stand."""
+    return frozenset(_words(text)) | frozenset(text.casefold().split())
+
+
 @lru_cache(maxsize=1 << 16)  # of many tickets most pieces are the same
 def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
     """A pair, or None, and the words of what is none."""

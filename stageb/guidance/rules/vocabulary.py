@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.rules.reading import find_mentioned, parse_number
 from stageb.guidance.types import Ticket
 
 
@@ -41,7 +41,7 @@ class Vocabulary:
                 values.setdefault(name, set()).add(value.casefold())
                 if parse_number(value) is not None:
                     numeric.add(name)
-        words |= {part for name, own in values.items() for text in (name, *own) for part in text.casefold().split()}
+        words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
         frozen = {name: frozenset(own) for name, own in values.items()}
         text = "\n".join(dict.fromkeys(texts))
         return cls(names, frozen, frozenset(numeric), frozenset(words), text, 2 * having >= max(1, counted))
