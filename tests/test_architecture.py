@@ -110,7 +110,7 @@ THIRD_PARTY = {
     "lab/bench/learning/*": {"gepa", "matplotlib", "sklearn", "torch"},
     "lab/bench/snake_sb3": {"numpy", "stable_baselines3", "torch"},
     "lab/bench/two_channel_fcos": {"torch", "torchvision"},
-    "lab/bench/two_channel": {"matplotlib", "torch"},
+    "lab/bench/two_channel": {"lightning", "matplotlib", "torch"},
     "lab/bench/snake*": {"gymnasium", "numpy", "torch"},
     "lab/bench/*": {"lightning", "numpy", "tokenizers", "torch", "transformers"},
     "lab/tiny/*": {"numpy", "safetensors", "tokenizers", "torch", "transformers"},

@@ -36,6 +36,7 @@ BENCHMARKS = {
     "growth": Benchmark("Steps of growing hosts per second, in blocks and on devices.", "lab.bench.growth:main"),
     "two_channel": Benchmark("Steps of channel B, answers and packs of loop two_channel.", "lab.bench.two_channel:main"),
     "boxes": Benchmark("Two ways to teach a detector, with paired intervals.", "lab.bench.two_channel_compare:main"),
+    "arms": Benchmark("Ways to teach a detector beside each other, by val.", "lab.bench.two_channel_arms:main"),
     "views": Benchmark("Objects and boxes in views of training and in val.", "lab.bench.two_channel_views:main"),
     "fcos": Benchmark("A detector of the usual kind from scratch, on a detector's data.", "lab.bench.two_channel_fcos:main"),
     "learn": Benchmark("Test accuracy of several methods of learning, over rollouts.", "lab.bench.learning.learn:main"),

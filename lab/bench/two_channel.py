@@ -1,4 +1,4 @@
-"""Speed of loop two_channel: ``bin/bench two_channel steps rollout packs``, any of the three, one after the other.
+"""Speed of loop two_channel: ``bin/bench two_channel steps rollout learn packs``, any of the four, one after the other.
 
 - ``steps``: the real command by ``--config``, steps of channel B alone, for each of ``--topologies``: ``2`` is two ranks
   that do both, ``1+3`` one that learns and three that answer, ``1+3:1`` the same at staleness 1. A step is told beside the
@@ -6,6 +6,8 @@
   quarter of the steps is not counted.
 - ``rollout``: answers by the loop's writer, which takes weights anew before each pass, beside the default engine on the same
   checkpoint, prompts and streams, as ``bin/bench rollout`` times it.
+- ``learn``: steps of channel A in this process, views included, with a GPU's sums in a fixed order, as the learner has it,
+  and in any; with the most memory that was allocated.
 - ``packs``: packs of the train file's true answers in lots of ``--lot``, beside the fewest that there could be.
 
 Figures are medians, with the lowest and the highest.
@@ -19,11 +21,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
+from lightning.fabric import Fabric
 
 from lab.bench.rows import Row, device_name, fit, measured, pairs, spread, write
 from stageb import engines
@@ -32,18 +37,23 @@ from stageb.config import require
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Decode, Request
 from stageb.errors import InputError
+from stageb.job.world import World
 from stageb.runs.run import METRICS, TIMINGS
 from stageb.seeds import stream
-from stageb.two_channel import inputs, model, packing
+from stageb.two_channel import data, inputs, learner, model, packing
+from stageb.two_channel.augmentation import make_view
 from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.learner import Learner, StepFigures
 from stageb.two_channel.rollout import Writer
-from stageb.two_channel.targets import of_truth
+from stageb.two_channel.schedule import Schedule
+from stageb.two_channel.targets import count_totals, of_truth
 from stageb.two_channel.text import find_spelling, truth
 from stageb.two_channel.types import Sample
 
 CONFIG = "configs/two_channel/shapes.yaml"
-PARTS = ("steps", "rollout", "packs")
+PARTS = ("steps", "rollout", "learn", "packs")
 LEARNING = ("parse_match_s", "pack_s", "forward_s", "reduce_s")  # what a rank that learns does in a step
+PARTS_OF_A_STEP = ("pack_s", "forward_s", "reduce_s")  # the same, of channel A
 ANSWERING, WAITING = "rollout_generate_s", "wait_s"
 
 
@@ -66,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     for name in ("images", "repeats", "lot"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.steps >= 4, "--steps", given.steps, "at least 4")
-    rows = measured(given, {"steps": steps, "rollout": rollout, "packs": packs})
+    rows = measured(given, {"steps": steps, "rollout": rollout, "learn": learn, "packs": packs})
     machine = {"device": device_name(), "cores": os.cpu_count(), "torch": torch.__version__}
     write(given.json, {"machine": machine, "rows": rows})
     if given.picture:
@@ -198,6 +208,44 @@ def _checkpoint(config: TwoChannelConfig, descs: Sequence[str], folder: Path) ->
         return config.model.model_name_or_path
     model.make(folder, config.model.small, descs)
     return str(folder)
+
+
+# Learning alone
+
+
+def learn(given: argparse.Namespace) -> list[Row]:
+    """Seconds of a step of channel A, and the most memory."""
+    config = config_of(given.config, given.set)
+    train = data.read([config.data.train], config.data.images)
+    precision: Any = config.fabric.precision
+    world = World(Fabric(accelerator="auto", devices=1, precision=precision))
+    schedule, rows = Schedule(config, len(train)), []
+    with tempfile.TemporaryDirectory() as made:
+        folder = _checkpoint(config, sorted({each.desc for sample in train for each in sample.objects}), Path(made))
+        for name, order in (("fixed", learner.deterministic), ("any", lambda _: nullcontext())):
+            dtype = model.learning(config.fabric, config.tuner)
+            detector = model.load(folder, config.model, config.data.prompt, world.device, dtype)
+            taught = Learner(world, detector, config)
+            with patch.object(learner, "deterministic", order):
+                figures = [_learnt(taught, schedule, train, step) for step in range(given.steps)][given.steps // 4 :]
+            memory = torch.cuda.max_memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
+            parts = {part: statistics.median(getattr(each, part) for each, _ in figures) for part in PARTS_OF_A_STEP}
+            rows.append({"order of sums": name, **spread("step_s", [taken for _, taken in figures]), **parts, "MiB": memory})
+    return rows
+
+
+def _learnt(taught: Learner, schedule: Schedule, train: Sequence[Sample], step: int) -> tuple[StepFigures, float]:
+    """A step of channel A, and its seconds."""
+    began, spelling = time.perf_counter(), find_spelling(taught.detector.tokenizer)
+    views, done = schedule.config.augmentation, schedule.done(step)
+    chosen = enumerate(schedule.chosen(step))
+    samples = [make_view(train[place], schedule.view_key(step, number), views, done) for number, place in chosen]
+    targets = [(sample, of_truth(truth(sample), spelling)) for sample in samples]
+    totals = count_totals(target for _, target in targets)
+    figures = taught.step(step, targets, "A", totals, schedule.learning_rate(step))
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return figures, time.perf_counter() - began
 
 
 # Packs alone

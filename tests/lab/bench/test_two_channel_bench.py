@@ -36,6 +36,15 @@ def test_packs_are_told_beside_the_fewest(tmp_path: Path, capsys: pytest.Capture
     assert "of loop snake; name one of two_channel" in capsys.readouterr().err
 
 
+def test_learning_alone_is_told_with_and_without_an_order(tmp_path: Path) -> None:
+    train, out = shapes.write(tmp_path, "train", 8, seed=1), tmp_path / "out.json"
+    settings = {"data.train": train, "channel_a.samples_per_step": 4, "schedule.steps": 4}
+    keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    assert main(["two_channel", "learn", *keys, "--steps", "4", "--json", str(out)]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["order of sums"] for row in rows] == ["fixed", "any"] and all(row["step_s"] > 0 for row in rows)
+
+
 def test_the_usual_detector_learns_and_is_judged(tmp_path: Path) -> None:
     pytest.importorskip("torchvision", reason="the extra bench is not installed", exc_type=ImportError)
     train, val, test = (shapes.write(tmp_path, split, 6, seed=1) for split in ("train", "val", "test"))
@@ -69,3 +78,20 @@ def test_views_are_told_beside_val(tmp_path: Path, capsys: pytest.CaptureFixture
     assert first["at an edge"] > middle["at an edge"] > last["at an edge"]
     assert first["side"] > middle["side"] > last["side"]
     assert judged["images"] == "val" and "val " in capsys.readouterr().out
+
+
+def test_arms_are_told_by_val_and_test_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, val = (shapes.write(tmp_path, split, 6, seed=1) for split in ("train", "val"))
+    out = tmp_path / "out.json"
+    keys = [f"data.train={train}", f"data.val={val}", "data.test=/nowhere", "schedule.steps=2", "evaluation.every=1"]
+    keys += ["schedule.pattern=[A]", "channel_a.samples_per_step=2", "fabric.devices=1"]
+    words = [word for key in keys for word in ("--set", key)]
+    arms = ["--arm", "plain", "--arm", "scaled augmentation.scale_jitter=[1.0,2.0]"]
+    config = ["--config", "configs/two_channel/shapes.yaml"]
+    assert main(["arms", *config, *words, *arms, "--seeds", "2", "--at-once", "2", "--json", str(out)]) == 0
+    rows = json.loads(out.read_text())["rows"]
+    assert [(row["arm"], row["seed"]) for row in rows] == [("plain", 2), ("scaled", 2)]
+    assert all([step for step, *_ in row["looks"]] == [1, 2] and row["step_s"] > 0 for row in rows)
+    assert "arm scaled, seeds 1, best_f1_50 0" in capsys.readouterr().out
+    assert main(["arms", *config, "--arm", "a=b"]) == 2
+    assert "--arm" in capsys.readouterr().err
