@@ -940,6 +940,7 @@ COMMANDS = [
     "predict --guidance=RUN", "predict --guidance=RUN@1 --model.engine=scripted", "guidance show RUN",
     "evaluate --guidance=RUN --model.engine=scripted --selection=majority", "predict --guidance=RUN --model.engine=openai",
     "guidance show RUN@0 --all-tickets", "guidance diff RUN@0 RUN", "guidance history RUN", "guidance export RUN",
+    "guidance export RUN --format python", "guidance export RUN --format sql", "guidance export RUN --format json",
     "guidance promote RUN --to shared.json --yes", "report RUN --output out.html",
 ]  # fmt: skip
 

@@ -63,7 +63,9 @@ def write_python(missions: Sequence[CodedMission]) -> str:
 def write_json(missions: Sequence[CodedMission]) -> str:
     """The rules' expressions as a tree."""
     content = {"version": VERSION, "missions": {mission.name: _to_json(mission) for mission in missions}}
-    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(content, ensure_ascii=False, indent=2)
+    seen = (letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
+    return "".join(seen) + "\n"
 
 
 def write_sql(missions: Sequence[CodedMission]) -> str:

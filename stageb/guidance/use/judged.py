@@ -93,16 +93,16 @@ class JudgedRounds:
         tickets = self.rounds.tickets
 
         def survey() -> dict[str, Any]:
-            found, check = Survey(self._find_doubts(), Counter(), Counter()), self.make_check()
+            doubts = Doubts({}, {}) if self._by == "rules" else self._find_doubts()  # rules as code know what they lack
+            found, check = Survey(doubts, Counter(), Counter()), self.make_check()
 
             def look(line: TicketLine) -> None:
                 check(line)
                 found.add(line.ticket)
 
             count = tickets.survey(look)
-            if self._by != "rules":
-                for said in found.describe(self._config.min_rule_accuracy):
-                    console().print(shown(said, 400))
+            for said in found.describe(self._config.min_rule_accuracy):
+                console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
         def fingerprint() -> dict[str, Any]:

@@ -199,6 +199,16 @@ def test_every_world_size_and_every_kill_leaves_the_same_bytes(job: Job) -> None
         assert out.read_bytes() == wholes[1][0], kill_before
 
 
+def test_of_several_ranks_one_judges_by_rules(job: Job) -> None:
+    """As under torchrun: the others have nothing to do."""
+    one = job.folder / "one.jsonl"
+    assert job(by="rules", output=str(one)) == 0
+    ended = forks.run(options("predict", job.keys | {"by": "rules"}), 2, job.folder / "job")
+    assert set(ended.codes) == {0}, ended.err
+    assert not [each for each in ended.operations[1] if "out.jsonl" in each]
+    assert job.out.read_bytes() == one.read_bytes()
+
+
 def test_rules_alone_survive_a_kill_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stageb.guidance.use.judged.MOST", 16)
     assert job(by="rules") == 0
