@@ -18,12 +18,12 @@ OUTCOMES = {
     "dropped": "not tested",
     "turns no evidence": "no effect",
 }
-ENDS = {  # after how many edits it was
-    "unproven": "short of a proof when the tickets ended",
-    "futile": "given up with little hope of a proof",
-    "unpromising": "too unpromising for a test",
-    "dropped": "not tested, since it promised too little or less than another",
-    "turns no evidence": "without effect on the tickets that taught it",
+ENDS = {  # what so many edits did
+    "unproven": "fell short of a proof",
+    "futile": "left little hope of a proof",
+    "unpromising": "promised too little for a test",
+    "dropped": "promised too little, or less than another",
+    "turns no evidence": "had no effect on the tickets that taught them",
 }
 REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
     (r".*(no ticket has|no ticket mentions|is no number in|is neither a number)", "named what no ticket has"),
@@ -67,7 +67,7 @@ def explain_refusals(refused: Mapping[str, int]) -> list[tuple[str, int]]:
     counts: Counter[str] = Counter()
     for why, count in refused.items():
         counts[next((words for pattern, words in REFUSALS if re.match(pattern, why)), OTHERWISE)] += count
-    return counts.most_common()
+    return [(re.sub("^were ", "was ", why) if n == 1 else why, n) for why, n in counts.most_common()]
 
 
 def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:

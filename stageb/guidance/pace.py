@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-AGREEING = 4  # estimates in a row of when a run ends
-SPREAD = 0.25  # of the time left, by which these may differ
+AGREEING = 3  # estimates in a row of when a run ends
+SPREAD = 1 / 3  # of the time left, by which these may differ; but for ``LITTLE`` at the least
+LITTLE = 60.0  # seconds
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Pace:
             return None
         self._ends.append(now + sum(to_come[kind] * self._seconds[kind] / self._tickets[kind] for kind in awaited))
         mean = sum(self._ends) / len(self._ends)
-        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > SPREAD * (mean - now):
+        if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > max(LITTLE, SPREAD * (mean - now)):
             return None
         return mean - now
 

@@ -13,6 +13,7 @@ from stageb.__main__ import main
 from stageb.guidance.advice import advise
 from stageb.guidance.attempts import Attempts
 from stageb.guidance.config import BudgetConfig, GateConfig, LoopConfig
+from stageb.guidance.outcomes import explain_refusals
 
 NONE_TRIED = Attempts(0, (), {}, {}, (), None)
 
@@ -36,6 +37,7 @@ def test_the_facts_of_a_run_say_what_to_try() -> None:
     [one] = advise(metrics(0, 40), NONE_TRIED, config(), "")
     assert one == "None of 40 val and test tickets is labelled fail: give tickets with both labels."
     refused = Attempts(9, (), {}, {"no ticket has 'X'": 20, "not one JSON object: Expecting value": 4}, (), None)
+    assert explain_refusals({"not one JSON object": 1}) == [("was not in the form asked for", 1)]
     assert any(
         "24 proposals could not be used, most of them since they named what no ticket has" in line
         for line in advise(metrics(40, 60), refused, config(), "")

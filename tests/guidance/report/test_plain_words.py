@@ -41,6 +41,7 @@ def test_results_and_rules_come_first_and_costs_last(learnt: Path) -> None:
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "always passing would catch none." in text
+    assert re.search(r"Fail if state is torn\. Decides \d+ of the val and test tickets, \d+ rightly\.", text)
     assert "tokens read and made" in text[places[-1] :]
 
 
