@@ -75,14 +75,37 @@ def find_evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int, p
     told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)]), sides)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
-    for joined, (mask, _) in sorted(told.items(), key=lambda item: (-item[1][1], _written(item[0]))):
-        plain = all(CLASS[condition.kind] != "compared" for condition in joined)
+    for joined, mask in _rank(told, sides):
+        plain = _is_plain(joined)
         # What compares two names hides nothing plain: not every model can follow it.
         before = [other for other, simple in seen if simple or not plain]
         if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
             seen.append((mask, plain))
             clues.append(Clue(joined, *sides.counts(mask)))
     return Evidence(len(wrong), len(right), tuple(clues))
+
+
+def _rank(told: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tuple[_Joined, int]]:
+    """What tells something, with its mask, the most telling first; a comparison of two names behind what speaks of one name
+    at a time and has the same counts, however few comparisons there are to choose from."""
+    plain: dict[tuple[int, int], float] = {}
+    for joined, (mask, tells) in told.items():
+        if _is_plain(joined):
+            counts = sides.counts(mask)
+            plain[counts] = max(plain.get(counts, -inf), tells)
+
+    def rank(item: tuple[_Joined, tuple[int, float]]) -> tuple[float, bool, str]:
+        joined, (mask, tells) = item
+        if _is_plain(joined):
+            return -tells, False, _written(joined)
+        return -min(tells, plain.get(sides.counts(mask), inf)), True, _written(joined)
+
+    return [(joined, mask) for joined, (mask, _) in sorted(told.items(), key=rank)]
+
+
+def _is_plain(joined: _Joined) -> bool:
+    """Whether no condition compares two names."""
+    return all(CLASS[condition.kind] != "compared" for condition in joined)
 
 
 class _Sides:

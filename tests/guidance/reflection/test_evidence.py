@@ -209,6 +209,22 @@ def test_of_clues_for_nearly_the_same_tickets_one_is_listed() -> None:
     assert len(find_evidence(wrong, right, MOST).clues) == 2
 
 
+def test_a_plain_condition_stands_before_a_comparison_with_the_same_counts() -> None:
+    """Of two names that share their values one nearly never changes, so comparing them says what the other one says by
+    itself: and there are few comparisons to choose from, but hundreds of words."""
+    chance = Random("plain before compared")
+
+    def make(number: int, bxqsq: str, mulch: str) -> Ticket:
+        words = " ".join(f"word{chance.randrange(300)}" for _ in range(20))
+        return ticket(number, f"bxqsq: {bxqsq}; mulch: {mulch}", words)
+
+    pairs = [("t", "f")] * 28 + [("t", "t")] * 2 + [("f", "t")] * 2
+    wrong = [make(n, *pair) for n, pair in enumerate(pairs)]
+    right = [make(n, "f", "f") for n in range(100, 160)]
+    first, *_ = find_evidence(wrong, right, 2).clues
+    assert first == Clue((Condition("is", "bxqsq", "t"),), 30, 0)
+
+
 def test_of_one_name_no_two_conditions_say_which_values_it_may_have() -> None:
     """Two that are true of one value alone are a longer way to say it, and would be the likelier one where words abound."""
     values = [COLOURS[n % 3] for n in range(60)]
