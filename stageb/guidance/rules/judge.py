@@ -23,11 +23,15 @@ class CodedRule:
     code: RuleCode | OutOfReach
 
 
-def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words) -> list[CodedRule]:
-    """All rules of ``guidance``, those that are out of reach included; the headline only if it is not the neutral one."""
+def read_rules(guidance: Guidance, vocabulary: Vocabulary, words: Words, is_whole: bool = True) -> list[CodedRule]:
+    """All rules of ``guidance``, those that are out of reach included; the headline only if it is not the neutral one.
+
+    Where ``vocabulary`` is not the ``is_whole`` one that rules were learnt by, a value or word that it lacks is taken as it
+    stands, if it can be read in one way alone.
+    """
+    parse = parse_rule if is_whole else _parse_openly
     return [
-        CodedRule(rule.key, rule.text, parse_rule(rule.text, vocabulary, words))
-        for rule in speaking_rules(guidance.rules, words)
+        CodedRule(rule.key, rule.text, parse(rule.text, vocabulary, words)) for rule in speaking_rules(guidance.rules, words)
     ]
 
 
@@ -44,6 +48,20 @@ def compile_rules(rules: Sequence[CodedRule]) -> Callable[[Reading], Ruling]:
 def explain_unknown(rules: Sequence[CodedRule], ruling: Ruling, reading: Reading) -> str:
     """Why rules give no verdict on a ticket: those that it hangs on, and what it does not tell."""
     return "; ".join(f"{rule.key}: {_why_unknown(rule.code, reading)}" for rule in rules if rule.key in ruling.unknown)
+
+
+def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
+    """What a rule says where tickets may lack its values. In a list, one may be a part of a longer value: no one way."""
+    read = first = parse_rule(text, vocabulary, words)
+    added: set[tuple[str, str]] = set()
+    while isinstance(read, OutOfReach) and read.value:
+        added.add((read.field, read.value))
+        vocabulary = vocabulary.with_value(read.field, read.value)
+        read = parse_rule(text, vocabulary, words)
+    if isinstance(read, OutOfReach):
+        return first
+    lists = [atom for atom in atoms(read.expression) if atom.relation == "is" and len(atom.values) > 1]
+    return first if any((atom.name, value) in added for atom in lists for value in atom.values) else read
 
 
 def _why_unknown(code: RuleCode | OutOfReach, reading: Reading) -> str:

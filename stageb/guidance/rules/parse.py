@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Atom, Expression, Relation, Some, negate
-from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.rules.reading import parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
 
@@ -126,6 +126,7 @@ class OutOfReach:
     why: str
     unknown: Literal["field", "value", "word", ""] = ""  # what it names that no ticket has
     field: str = ""  # that it names where ``unknown`` is a field or a value
+    value: str = ""  # the value or the word that is unknown, where no other way to read it is left
 
 
 NO_RULE = OutOfReach("it does not begin with a verdict and 'if' or 'unless'")
@@ -271,7 +272,8 @@ class _Reader:
         words = [word.casefold() for word in self._items(listed)]
         for word in words:
             if not self._vocabulary.holds(word):
-                return OutOfReach(f"no ticket mentions {word!r}{_hint(self._vocabulary.nearest_word(word))}", "word")
+                why = f"no ticket mentions {word!r}{_hint(self._vocabulary.nearest_word(word))}"
+                return OutOfReach(why, "word", value=word if word in read_summaries((word,)).words else "")
             if word not in self._vocabulary.words:
                 return OutOfReach(f"{word!r} is no single word")
         return Atom("mentions", "", self._once(words))
@@ -290,7 +292,8 @@ class _Reader:
                 if field in known.numeric and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 hint = _hint(known.nearest_value(field, wrong))
-                return OutOfReach(f"no ticket has {field!r} as {wrong!r}{hint}", "value", field)
+                why = f"no ticket has {field!r} as {wrong!r}{hint}"
+                return OutOfReach(why, "value", field, value if self._is_plain(value) else "")
             found = Atom("is", field, self._once(lists[0]))
         elif relation in ("above", "below"):
             if field not in known.numeric:
@@ -320,6 +323,11 @@ class _Reader:
             if first.casefold() in known:
                 ways += [(first, *rest) for rest in self._lists(field, listed[mark.end() :])]
         return ways[:2]
+
+    def _is_plain(self, value: str) -> bool:
+        """Whether nothing in a value might part it."""
+        marks = (self._grammar.and_, *self._grammar.unless)
+        return not self._separator.search(value) and not any(mark in value for mark in marks)
 
     def _items(self, listed: str) -> list[str]:
         """The parts of "a, b or c"."""

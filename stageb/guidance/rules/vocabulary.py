@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.reading import find_mentioned, parse_number
@@ -45,6 +45,12 @@ class Vocabulary:
         frozen = {name: frozenset(own) for name, own in values.items()}
         text = "\n".join(dict.fromkeys(texts))
         return cls(names, frozen, frozenset(numeric), frozenset(words), text, 2 * having >= max(1, counted))
+
+    def with_value(self, field: str, value: str) -> Vocabulary:
+        """With one more value of a field, or with one more word where no field is named."""
+        if not field:
+            return replace(self, words=self.words | {value.casefold()})
+        return replace(self, values={**self.values, field: self.values[field] | {value.casefold()}})
 
     def holds(self, text: str) -> bool:
         """Whether some ticket's words hold ``text``, which is casefolded."""

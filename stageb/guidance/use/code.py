@@ -44,12 +44,14 @@ def find_tickets(
     return read_same_tickets(folder, of_run, str(digest), naming)
 
 
-def code_rules(guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words) -> dict[str, list[CodedRule]]:
-    """The rules of each mission, read by what ``tickets`` of it hold."""
+def code_rules(
+    guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words, is_whole: bool = True
+) -> dict[str, list[CodedRule]]:
+    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as ``read_rules`` takes it."""
     of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
     for ticket in tickets:
         of.get(ticket.mission, []).append(ticket)
-    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words) for mission, mine in of.items()}
+    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words, is_whole) for mission, mine in of.items()}
 
 
 class CodeJudge:

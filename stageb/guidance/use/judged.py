@@ -178,4 +178,4 @@ class JudgedRounds:
         if why:
             console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
-        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt)))
+        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt), is_whole=not why))

@@ -209,6 +209,37 @@ def test_verdicts_are_those_of_a_model_that_follows_rules_by_their_letter(texts:
     assert judge_by_sql(exported, [fields]) == [(answer[0], ruling.rule)]
 
 
+Q, RUST = Atom("is", "Type", ("Q",)), Atom("mentions", "", ("rust",))
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("Fail if Type is Q and a summary mentions rust.", All((Q, RUST))),
+        ("Fail if Type is Q and Torque Nm is above 3.", All((Q, Atom("above", "Torque Nm", ("3",))))),
+        ("Fail if Type is not Q.", Not(Q)),
+        ("Fail if a summary mentions rust or lid.", Atom("mentions", "", ("rust", "lid"))),
+        ("Fail if Type is Q or a summary mentions rust.", Some((Q, RUST))),
+        ("Fail if Type is Q or Z.", None),  # one value or two?
+        ("Fail if Type is Q or H.", None),
+        ("Fail if Type is H or Q.", None),
+        ("Fail if Type is H, Q or L.", None),
+        ("Fail if Type is Q and lid is no.", None),
+        ("Fail if Typ is H.", None),
+        ("Fail if Type is above 3.", None),
+        ("Fail if a summary mentions rusty nails.", None),
+    ],
+)
+def test_where_tickets_may_lack_a_value_it_is_taken_as_it_stands_if_that_is_all_it_can_be(
+    text: str, condition: Expression | None
+) -> None:
+    vocabulary = Vocabulary.of(tickets_of("en"))
+    guidance = Guidance("m", 0, (Rule("G0", EN.neutral_headline), Rule("G1", text)), 2)
+    (closed,), (opened,) = (read_rules(guidance, vocabulary, EN, is_whole) for is_whole in (True, False))
+    assert isinstance(closed.code, OutOfReach)
+    assert opened.code == (RuleCode("fail", condition) if condition else closed.code)
+
+
 def test_a_rule_out_of_reach_leaves_open_what_hangs_on_it() -> None:
     vocabulary = Vocabulary.of(tickets_of("en"))
     rules = (Rule("G0", EN.neutral_headline), Rule("G1", "Fail if anything looks odd."), Rule("G2", "Pass if Type is H."))
