@@ -206,7 +206,7 @@ def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[
 def _checkpoint(config: TwoChannelConfig, descs: Sequence[str], folder: Path) -> str:
     if config.model.model_name_or_path:
         return config.model.model_name_or_path
-    model.make(folder, config.model.small, descs)
+    model.make(folder, config.model.small, descs, config.answer.box_first)
     return str(folder)
 
 
@@ -236,7 +236,7 @@ def learn(given: argparse.Namespace) -> list[Row]:
 
 def _learnt(taught: Learner, schedule: Schedule, train: Sequence[Sample], step: int) -> tuple[StepFigures, float]:
     """A step of channel A, and its seconds."""
-    began, spelling = time.perf_counter(), find_spelling(taught.detector.tokenizer)
+    began, spelling = time.perf_counter(), find_spelling(taught.detector.tokenizer, schedule.config.answer.box_first)
     views, done = schedule.config.augmentation, schedule.done(step)
     chosen = enumerate(schedule.chosen(step))
     samples = [make_view(train[place], schedule.view_key(step, number), views, done) for number, place in chosen]
@@ -258,7 +258,7 @@ def packs(given: argparse.Namespace) -> list[Row]:
         read = inputs.read(config)
         folder = _checkpoint(config, read.descs, Path(made))
         detector = model.load(folder, config.model, config.data.prompt, "cpu")
-    spelling, room = find_spelling(detector.tokenizer), config.packing.global_max_length
+    spelling, room = find_spelling(detector.tokenizer, config.answer.box_first), config.packing.global_max_length
     lines = [packing.make_line(detector, each, of_truth(truth(each), spelling)) for each in read.train]
     found = []
     for start in range(0, len(lines) - given.lot + 1, given.lot) if len(lines) >= given.lot else [0]:

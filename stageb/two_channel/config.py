@@ -100,6 +100,14 @@ class SmallConfig:
 
 
 @dataclass(frozen=True)
+class AnswerConfig:
+    """How the model writes what it sees."""
+
+    box_first: bool = False
+    """An object's box stands before its name, which is then said of that box (Chen et al. 2022, Pix2Seq)."""
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The model that is taught."""
 
@@ -309,6 +317,7 @@ class TwoChannelConfig:
     """Names every random stream of the run."""
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    answer: AnswerConfig = field(default_factory=AnswerConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     tuner: TunerConfig = field(default_factory=TunerConfig)
     losses: LossConfig = field(default_factory=LossConfig)

@@ -49,7 +49,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     def on_ranks(world: World) -> int:
         dtype = model.answering(config.fabric, world.device)
         detector = model.load(str(place), config.model, config.data.prompt, world.device, dtype)
-        told = evaluate_on_ranks(world, Writer(detector), samples, find_spelling(detector.tokenizer), config)
+        spelling = find_spelling(detector.tokenizer, config.answer.box_first)
+        told = evaluate_on_ranks(world, Writer(detector), samples, spelling, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
             print("\n".join(table(samples, told)))

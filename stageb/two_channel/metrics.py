@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.two_channel.matching import match, near
-from stageb.two_channel.text import Spelling, box_of, boxes_in, truth
+from stageb.two_channel.text import Spelling, box_of, boxes_in, parse, truth
 from stageb.two_channel.types import Detection, Sample
 
 IOUS = tuple((50 + 5 * step) / 100 for step in range(10))
@@ -46,10 +46,10 @@ def scores(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> 
     what it is) times the geometric mean of those of its four coordinates.
     """
     found, begin = [], len(spelling.opening)
-    for places in boxes_in(ids, spelling):
-        words = sum(chances[place] for place in range(begin, places[-1]) if place not in places)
+    for places, end in zip(boxes_in(ids, spelling), parse(ids, spelling).ends, strict=True):
+        words = sum(chances[place] for place in range(begin, end - len(spelling.tail)) if place not in places)
         found.append(math.exp(words + sum(chances[place] for place in places) / len(places)))
-        begin = places[-1] + 1 + len(spelling.tail)
+        begin = end
     return tuple(found)
 
 

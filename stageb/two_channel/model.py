@@ -42,7 +42,7 @@ from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
 from stageb.two_channel.config import ModelConfig, SmallConfig, TunerConfig
 from stageb.two_channel.losses import Head
-from stageb.two_channel.text import COORDINATES, PIECES
+from stageb.two_channel.text import COORDINATES, pieces
 from stageb.two_channel.types import BINS
 from stageb.two_channel.views import Views
 
@@ -149,11 +149,11 @@ def save(detector: Detector, folder: Path) -> None:
     detector.eyes.process.save_pretrained(folder)
 
 
-def make(folder: Path, small: SmallConfig, descs: Iterable[str]) -> None:
+def make(folder: Path, small: SmallConfig, descs: Iterable[str], box_first: bool = False) -> None:
     """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
     and ``descs``, an image processor."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    tokenizer = _tokenizer(descs)
+    tokenizer = _tokenizer({*pieces(box_first), "user\n", "assistant\n", *descs})
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
     model = Qwen3VLForConditionalGeneration(_shape(small, tokenizer))
     _begin(model, small.seed)
@@ -245,21 +245,21 @@ def _added(token: str) -> AddedToken:
     return AddedToken(token, special=False, normalized=False)
 
 
-def _tokenizer(descs: Iterable[str]) -> Any:
-    """A byte-level tokenizer to which each piece of an answer's form, and each of ``descs``, is one token."""
+def _tokenizer(known: Iterable[str]) -> Any:
+    """A byte-level tokenizer to which each of ``known`` is one token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    pieces = sorted({*PIECES, "user\n", "assistant\n", *descs})
+    words = sorted(known)
     trainer = trainers.BpeTrainer(
-        vocab_size=len(alphabet) + len(SPECIAL) + sum(map(len, pieces)),
+        vocab_size=len(alphabet) + len(SPECIAL) + sum(map(len, words)),
         special_tokens=list(SPECIAL),
         initial_alphabet=sorted(alphabet),
         min_frequency=2,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(pieces * 2, trainer)
+    tokenizer.train_from_iterator(words * 2, trainer)
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=list(SPECIAL[:2])
     )

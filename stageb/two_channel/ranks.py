@@ -82,7 +82,7 @@ class Ranks:
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         dtype = model.answering(config.fabric, world.device)
         self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)
-        self.spelling = text.find_spelling(self.reader.tokenizer)
+        self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
         text.check(inputs.train, self.spelling)
         self.train, self.aside = self._fitting(inputs.train)
         self.schedule = Schedule(config, len(self.train))

@@ -74,7 +74,7 @@ class Run(LearningRun):
             base = self.folder / stored.BASE
             stored.clear(base)
             with disk.reporting(base):
-                model.make(base, self.config.model.small, self.inputs.descs)
+                model.make(base, self.config.model.small, self.inputs.descs, self.config.answer.box_first)
             named = str(base)
         return Start(done, named, str(path) if path else None, self._ends(done))
 

@@ -1,4 +1,6 @@
 """Objects as one line of text, ``{"objects": [{"desc": "RBC", "bbox_2d": [<|coord_12|>, ...]}, ...]}``, in tokens, and back.
+A spelling may have the box first, ``{"bbox_2d": [<|coord_12|>, ...], "desc": "RBC"}``: a name is then given to a box that is
+there already (Chen et al. 2022, Pix2Seq).
 
 An answer has one spelling. Its fixed pieces are tokenized each by itself, so that an object ends where a token ends: a
 rollout can be cut behind any of its objects and gone on with, no token of it touched. The parser knows this spelling alone;
@@ -25,7 +27,9 @@ from stageb.untrusted.clean_text import text_fault
 COORDINATES = tuple(f"<|coord_{number}|>" for number in range(BINS))  # the tokens, in order
 
 TEXTS = 1 << 16  # whose ids are remembered
-PIECES = ('{"objects": [', '{"desc": "', '", "bbox_2d": [', ", ", "]}")
+OPENING, COMMA, CLOSING = '{"objects": [', ", ", "]}"
+NAME_FIRST = ('{"desc": "', '", "bbox_2d": [', "]}")  # before, between and behind the two parts of an object
+BOX_FIRST = ('{"bbox_2d": [', '], "desc": "', '"}')
 
 Ids = tuple[int, ...]
 
@@ -34,11 +38,13 @@ Ids = tuple[int, ...]
 class Spelling:
     """How a tokenizer spells answers: the ids of each piece. Made by ``find_spelling``."""
 
+    box_first: bool  # an object's box stands before its desc
     opening: Ids  # {"objects": [
     head: Ids  # {"desc": "
     middle: Ids  # ", "bbox_2d": [
     comma: Ids  # between two coordinates, and between two objects
-    tail: Ids  # ]} of an object, and of all
+    tail: Ids  # ]} of an object
+    closing: Ids  # ]} of all
     end: int  # the token that ends an answer
     coordinates: Ids  # by bin
     bins: Mapping[int, int]  # by coordinate's id
@@ -54,7 +60,13 @@ class WrittenAnswer:
     boxes: tuple[tuple[int, int, int, int], ...]  # of each object that was written: where its four coordinates stand
 
 
-def find_spelling(tokenizer: Any) -> Spelling:
+def pieces(box_first: bool) -> tuple[str, ...]:
+    """What an answer is made of beside descs and coordinates."""
+    head, middle, tail = BOX_FIRST if box_first else NAME_FIRST
+    return OPENING, head, middle, COMMA, tail, CLOSING
+
+
+def find_spelling(tokenizer: Any, box_first: bool = False) -> Spelling:
     """How ``tokenizer``, of transformers, spells answers. Raises ``InputError`` where it cannot."""
     known = tokenizer.get_vocab()
     missing = [token for token in COORDINATES if token not in known]
@@ -63,11 +75,12 @@ def find_spelling(tokenizer: Any) -> Spelling:
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer names no eos_token, so no answer could end: name one in its tokenizer_config.json")
     coordinates = tuple(known[token] for token in COORDINATES)
-    opening, head, middle, comma, tail = (_spelt(tokenizer, piece) for piece in PIECES)
+    opening, head, middle, comma, tail, closing = (_spelt(tokenizer, piece) for piece in pieces(box_first))
     reserved = frozenset(tokenizer.added_tokens_decoder) | frozenset(tokenizer.all_special_ids) | frozenset(coordinates)
     bins = {token: number for number, token in enumerate(coordinates)}
     end = int(tokenizer.eos_token_id)
-    return Spelling(opening, head, middle, comma, tail, end, coordinates, bins, reserved, tokenizer)
+    parts = opening, head, middle, comma, tail, closing
+    return Spelling(box_first, *parts, end, coordinates, bins, reserved, tokenizer)
 
 
 def check(samples: Iterable[Sample], spelling: Spelling) -> None:
@@ -126,14 +139,16 @@ def seen(objects: Iterable[Detection], width: int, height: int) -> tuple[Object,
 # Text and tokens
 
 
-def text_of(objects: Sequence[Detection]) -> str:
+def text_of(objects: Sequence[Detection], box_first: bool = False) -> str:
     """The answer as people read it, without the token that ends it."""
-    inner = ", ".join(
-        f'{{"desc": {json.dumps(each.desc, ensure_ascii=False)}, '
-        f'"bbox_2d": [{", ".join(COORDINATES[number] for number in each.bins)}]}}'
-        for each in objects
-    )
-    return f'{{"objects": [{inner}]}}'
+    opening, head, middle, comma, tail, closing = pieces(box_first)
+
+    def said(each: Detection) -> str:
+        parts = json.dumps(each.desc, ensure_ascii=False)[1:-1], comma.join(COORDINATES[number] for number in each.bins)
+        first, second = reversed(parts) if box_first else parts
+        return f"{head}{first}{middle}{second}{tail}"
+
+    return f"{opening}{comma.join(map(said, objects))}{closing}"
 
 
 def written(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[int] = ()) -> WrittenAnswer:
@@ -145,12 +160,15 @@ def written(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[i
     boxes = []
     for number, each in enumerate(objects):
         ids += spelling.comma if number or behind else ()
-        ids += (*spelling.head, *_desc_ids(each.desc, spelling), *spelling.middle)
-        places = tuple(len(ids) + place * (1 + len(spelling.comma)) for place in range(4))
+        desc = _desc_ids(each.desc, spelling)
         numbers = [(*(spelling.comma if place else ()), spelling.coordinates[at]) for place, at in enumerate(each.bins)]
-        ids += (*chain(*numbers), *spelling.tail)
+        parts = desc, tuple(chain(*numbers))
+        first, second = reversed(parts) if spelling.box_first else parts
+        begin = len(ids) + len(spelling.head) + (0 if spelling.box_first else len(desc) + len(spelling.middle))
+        places = tuple(begin + place * (1 + len(spelling.comma)) for place in range(4))
         boxes.append((places[0], places[1], places[2], places[3]))
-    ids += (*spelling.tail, spelling.end)
+        ids += (*spelling.head, *first, *spelling.middle, *second, *spelling.tail)
+    ids += (*spelling.closing, spelling.end)
     return WrittenAnswer(tuple(ids), tuple(boxes))
 
 
@@ -167,12 +185,12 @@ def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
     ends: list[int] = []
     try:
         at = _past(ids, 0, spelling.opening)
-        while not _stands(ids, at, spelling.tail):
+        while not _stands(ids, at, spelling.closing):
             at = _past(ids, at, spelling.comma) if objects else at
             placed, at = _object(ids, at, spelling)
             objects.append(placed)
             ends.append(at)
-        rest = ids[at + len(spelling.tail) :]
+        rest = ids[at + len(spelling.closing) :]
         if len(rest) and tuple(rest) != (spelling.end,):
             raise _RefusedError("more behind its end")
     except _RefusedError as refused:
@@ -188,15 +206,30 @@ def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, in
 
 def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection, int]:
     """The object that begins at ``at``, and where it ends. Raises ``_RefusedError``."""
-    begin = end = _past(ids, at, spelling.head)
-    while not _stands(ids, end, spelling.middle):
+    at = _past(ids, at, spelling.head)
+    if spelling.box_first:
+        bins, at = _box(ids, at, spelling)
+        desc, at = _name(ids, _past(ids, at, spelling.middle), spelling.tail, spelling)
+        return Detection(desc, bins), at
+    desc, at = _name(ids, at, spelling.middle, spelling)
+    bins, at = _box(ids, at, spelling)
+    return Detection(desc, bins), _past(ids, at, spelling.tail)
+
+
+def _name(ids: Sequence[int], at: int, behind: Ids, spelling: Spelling) -> tuple[str, int]:
+    """The desc that begins at ``at``, and where ``behind``, which follows it, ends. Raises ``_RefusedError``."""
+    end = at
+    while not _stands(ids, end, behind):
         if end >= len(ids):
             raise _RefusedError(CUT_SHORT)
         if ids[end] in spelling.reserved:
             raise _RefusedError("a special token in a desc")
         end += 1
-    desc = _desc(ids[begin:end], spelling)
-    at = end + len(spelling.middle)
+    return _desc(ids[at:end], spelling), end + len(behind)
+
+
+def _box(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Bins, int]:
+    """The four coordinates that begin at ``at``, and where they end. Raises ``_RefusedError``."""
     numbers = []
     for place in range(4):
         at = _past(ids, at, spelling.comma) if place else at
@@ -209,7 +242,7 @@ def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection,
     x1, y1, x2, y2 = numbers
     if x1 > x2 or y1 > y2:
         raise _RefusedError("corners that changed places")
-    return Detection(desc, (x1, y1, x2, y2)), _past(ids, at, spelling.tail)
+    return (x1, y1, x2, y2), at
 
 
 def _desc(ids: Sequence[int], spelling: Spelling) -> str:

@@ -15,10 +15,10 @@ DESCS = ("RBC", "WBC", "Platelets", 'a 12" pipe', "back\\slash\\", "红色 阀�
 
 
 @cache
-def spelling() -> Spelling:
+def spelling(box_first: bool = False) -> Spelling:
     tokenizer = bpe()
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in COORDINATES])
-    return find_spelling(tokenizer)
+    return find_spelling(tokenizer, box_first)
 
 
 @st.composite

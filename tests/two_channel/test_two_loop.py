@@ -174,6 +174,16 @@ def test_adapters_learn_and_are_saved_merged(tmp_path: Path) -> None:
     assert last["eval/f1_50"] >= 0
 
 
+def test_boxes_may_stand_before_names(tmp_path: Path) -> None:
+    """On both channels, and for ``stageb evaluate``."""
+    assert main(detectors.arguments(tmp_path, answer__box_first=True, schedule__steps=3)) == 0
+    run, told = tmp_path / "run", rows(tmp_path / "run")
+    assert [row["stage2/channel_b"] for row in told] == [0, 0, 1] and told[-1]["loss/text"] < told[0]["loss/text"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
+    assert len(tokenizer('{"bbox_2d": [', add_special_tokens=False)["input_ids"]) == 1
+    assert main(["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]) == 0
+
+
 def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path: Path) -> None:
     """Val alone is looked at on the way; test once, at the end."""
     ended = forks.run(looking(tmp_path, schedule__steps=4), 1, tmp_path / "job")

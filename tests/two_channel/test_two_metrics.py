@@ -72,8 +72,9 @@ def test_average_precision_is_by_score() -> None:
     assert first == pytest.approx(51 / 101) and last == pytest.approx(51 / 101 / 2)
 
 
-def test_an_objects_score_is_that_of_its_own_tokens() -> None:
-    s = spelling()
+@pytest.mark.parametrize("box_first", [False, True])
+def test_an_objects_score_is_that_of_its_own_tokens(box_first: bool) -> None:
+    s = spelling(box_first)
     objects = [Detection("RBC", (1, 2, 3, 4)), Detection("Platelets", (5, 6, 7, 8))]
     made = written(objects, s)
     ids = made.ids

@@ -13,7 +13,7 @@ from stageb.seeds import bits, stream
 from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts, ious, match, match_prefix, near
 from stageb.two_channel.targets import of_rollout, of_truth
-from stageb.two_channel.text import in_order, parse, written
+from stageb.two_channel.text import Spelling, in_order, parse, written
 from stageb.two_channel.types import BINS, Bins, Detection, Target
 
 GATES = (0.1, 0.5, 0.75)
@@ -112,7 +112,7 @@ def test_the_truth_is_taught_whole(objects: list[Detection]) -> None:
     assert target.against == ()
 
 
-def rolled_out(number: int, true: list[Detection]) -> tuple[int, ...]:
+def rolled_out(number: int, true: list[Detection], s: Spelling) -> tuple[int, ...]:
     """The tokens of an answer that saw something of the truth, and went wrong somewhere."""
     key, draws = stream("rollout", number), iter(range(1 << 20))
 
@@ -125,18 +125,18 @@ def rolled_out(number: int, true: list[Detection]) -> tuple[int, ...]:
             x1, y1, x2, y2 = (min(BINS - 1, max(0, at + below(3) - 1)) for at in each.bins)
             told.append(Detection(each.desc, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))))
     told += close_objects(key, 2)
-    ids = list(written(told, spelling()).ids)
+    ids = list(written(told, s).ids)
     for _ in range((0, 0, 1, 1, 4)[below(5)]):
         place = below(len(ids))
-        ids[place : place + below(2)] = [below(len(spelling().tokenizer) + 8) for _ in range(below(3))]
+        ids[place : place + below(2)] = [below(len(s.tokenizer) + 8) for _ in range(below(3))]
     return tuple(ids[: below(len(ids) + 1)] if below(3) == 0 else ids)
 
 
 def hold(number: int) -> None:
     """What holds for every rollout."""
-    s = spelling()
+    s = spelling(box_first=number % 8 >= 4)
     true = in_order(close_objects(stream("true", number), 6))
-    answer = rolled_out(number, list(true))
+    answer = rolled_out(number, list(true), s)
     parsed = parse(answer, s)
     modes: tuple[FalsePositives, ...] = ("cut", "neutral", "duplicates", "all")
     mode = modes[number % len(modes)]
@@ -147,7 +147,7 @@ def hold(number: int) -> None:
     kept = (0, *parsed.ends)[count]
     assert target.ids[:kept] == answer[:kept]  # untouched
     whole = parse(target.ids, s)
-    assert whole.complete and whole.tokens == (len(target.ids) - len(s.tail) - 1 if whole.objects else 0)
+    assert whole.complete and whole.tokens == (len(target.ids) - len(s.closing) - 1 if whole.objects else 0)
     found = {j for i, j in paired.pairs if i < count}
     missed = [each for j, each in enumerate(true) if j not in found]
     assert whole.objects == (*parsed.objects[:count], *missed)  # what was kept is read once more, then what that misses

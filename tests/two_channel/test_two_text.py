@@ -30,32 +30,37 @@ from stageb.two_channel.types import BINS, Detection, Object, Sample
 OBJECTS = st.lists(placed(), max_size=5)
 
 
-@given(OBJECTS)
-@settings(max_examples=60)
-def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Detection]) -> None:
-    made = written(objects, spelling())
-    parsed = parse(made.ids, spelling())
+@given(OBJECTS, st.booleans())
+@settings(max_examples=120)
+def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Detection], box_first: bool) -> None:
+    s = spelling(box_first)
+    made = written(objects, s)
+    parsed = parse(made.ids, s)
     assert (parsed.objects, parsed.complete, parsed.refused) == (tuple(objects), True, "")
-    assert parse(made.ids[:-1], spelling()) == parsed  # an engine may keep the token that ends it to itself
-    said = spelling().tokenizer.decode(made.ids[:-1])
-    assert said == text_of(objects)
+    assert parse(made.ids[:-1], s) == parsed  # an engine may keep the token that ends it to itself
+    said = s.tokenizer.decode(made.ids[:-1])
+    assert said == text_of(objects, box_first)
     rows = json.loads(said.replace("<|coord_", "").replace("|>", ""))["objects"]
     assert [(row["desc"], tuple(row["bbox_2d"])) for row in rows] == [(each.desc, each.bins) for each in objects]
-    assert boxes_in(made.ids, spelling()) == made.boxes
+    assert [next(iter(row)) == "bbox_2d" for row in rows] == [box_first] * len(rows)
+    assert boxes_in(made.ids, s) == made.boxes
     for places, each in zip(made.boxes, objects, strict=True):
-        assert tuple(spelling().bins[made.ids[place]] for place in places) == each.bins
+        assert tuple(s.bins[made.ids[place]] for place in places) == each.bins
 
 
-@given(OBJECTS, st.data())
-@settings(max_examples=60)
-def test_a_cut_answer_keeps_its_whole_objects_and_can_be_gone_on_with(objects: list[Detection], data: st.DataObject) -> None:
-    ids = written(objects, spelling()).ids
-    cut = data.draw(st.integers(0, len(ids) - len(spelling().tail) - 2))
-    parsed = parse(ids[:cut], spelling())
+@given(OBJECTS, st.booleans(), st.data())
+@settings(max_examples=120)
+def test_a_cut_answer_keeps_its_whole_objects_and_can_be_gone_on_with(
+    objects: list[Detection], box_first: bool, data: st.DataObject
+) -> None:
+    s = spelling(box_first)
+    ids = written(objects, s).ids
+    cut = data.draw(st.integers(0, len(ids) - len(s.closing) - 2))
+    parsed = parse(ids[:cut], s)
     assert parsed.objects == tuple(objects[: len(parsed.objects)])
     assert parsed.tokens <= cut and not parsed.complete and parsed.refused == "cut short"
     rest = objects[len(parsed.objects) :]
-    assert written(rest, spelling(), behind=ids[: parsed.tokens]).ids == ids
+    assert written(rest, s, behind=ids[: parsed.tokens]).ids == ids
 
 
 def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
