@@ -49,6 +49,10 @@ def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(
     metrics = rows(run, "metrics.jsonl")
     assert all(row["by_rules"] == row["n"] and row["rollouts"] == 0 for row in metrics)
     assert [row["acc"] for row in metrics if row["split"] == "test"][-1] == 1.0
+    assert main(["report", str(run), "--tickets", str(tickets)]) == 0
+    page = (run / "report.html").read_text()
+    assert "of them rightly." in page
+    assert "The model judged" not in page
 
 
 def test_the_model_is_asked_for_what_code_cannot_decide(tickets: Path, tmp_path: Path) -> None:

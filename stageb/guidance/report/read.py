@@ -123,7 +123,7 @@ def _read_mission(
                 yield row, ticket
 
     coded = code_rules({name: final_guidance}, (ticket for _, ticket in judged_tickets()), words_of(config.prompt))
-    letter = compare_with_letter(judged_tickets, coded)
+    letter = compare_with_letter(judged_tickets, coded, by_model=config.runner.judge == "model")
     return MissionReport(
         name=name,
         folder=place,

@@ -28,6 +28,7 @@ class Confusion:
         default_factory=lambda: {label: dict.fromkeys(("pass", "fail", "none"), 0) for label in ("pass", "fail")}
     )  # the same of those that no person needs to see
     taught: int = 0  # that the guidance was learnt from
+    asked: int = 0  # that the model was asked
 
     def figures(self) -> dict[str, Any]:
         """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
@@ -37,6 +38,7 @@ class Confusion:
             "without_review": _measure(self.kept),
             "confusion": self.answered,
             "taught": self.taught,
+            "asked": self.asked,
         }
 
 
@@ -48,6 +50,7 @@ def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, frozenset
             verdict = row["verdict"] or "none"
             count.answered[row["label"]][verdict] += 1
             count.kept[row["label"]][verdict] += not row["review"]
+            count.asked += row["by"] == "model"
             count.taught += f"{row['group_id']}::{row['label']}" in taught.get(row["mission"], ())
     return counts
 

@@ -73,14 +73,16 @@ def _list_sides(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, str, Mappi
 
 def _tabulate(evaluation: Mapping[str, Any], sides: Sequence[tuple[str, str, Mapping[str, Any]]]) -> Table:
     names = ["tickets", "accuracy", "wrong pass", "wrong fail", "no verdict", "review"]
-    columns = {"guidance": "compare" in evaluation["figures"] or len(sides) == 1, "by": any(by for _, by, _ in sides)}
-    drawn = make_table("accuracy (95 % interval)", [*(each for each, told in columns.items() if told), "mission"], names)
+    told = any(by for _, by, _ in sides)
+    names += ["model asked"] if told else []
+    columns = {"guidance": "compare" in evaluation["figures"] or len(sides) == 1, "by": told}
+    drawn = make_table("accuracy (95 % interval)", [*(each for each, shows in columns.items() if shows), "mission"], names)
     for name, by, of in sides:
-        who = [Text(cell) for cell, told in zip((evaluation[name], by), columns.values(), strict=True) if told]
+        who = [Text(cell) for cell, shows in zip((evaluation[name], by), columns.values(), strict=True) if shows]
         for mission, figures in of["missions"].items():
-            drawn.add_row(*who, Text(mission), *_format_cells(figures))
+            drawn.add_row(*who, Text(mission), *_format_cells(figures, told))
         if len(of["missions"]) > 1:
-            drawn.add_row(*who, Text("all"), *_format_cells(of["all"]))
+            drawn.add_row(*who, Text("all"), *_format_cells(of["all"], told))
     return drawn
 
 
@@ -107,7 +109,8 @@ def _describe_difference(mission: str, paired: Mapping[str, Any]) -> str:
     )
 
 
-def _format_cells(figures: Mapping[str, Any]) -> list[str]:
+def _format_cells(figures: Mapping[str, Any], tells_asked: bool) -> list[str]:
     low, high = figures["acc_interval"]
     counts = [figures["fp"], figures["fn"], figures["unanswered"], figures["n"] - figures["without_review"]["n"]]
+    counts += [figures["asked"]] if tells_asked else []
     return [f"{figures['n']:,}", f"{figures['acc']:.1%} ({low:.1%}-{high:.1%})", *(f"{each:,}" for each in counts)]

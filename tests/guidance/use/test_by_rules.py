@@ -150,6 +150,7 @@ def test_ways_to_judge_stand_side_by_side(job: Job, capsys: pytest.CaptureFixtur
     assert valves["acc"] == pytest.approx(right / 40, abs=1e-6)
     assert found["by"]["rules"]["missions"]["pumps"]["unanswered"] == 40
     assert found["by"]["both"]["missions"]["valves"]["acc"] == valves["acc"]
+    assert [found["by"][by]["all"]["asked"] for by in ("model", "rules", "both")] == [80, 0, 40]
     assert found["by"]["both"]["missions"]["pumps"]["acc"] == found["by"]["model"]["missions"]["pumps"]["acc"]
     files = ["predictions.jsonl", "predictions-rules.jsonl", "predictions-both.jsonl"]
     assert found["files"] == ["evaluation.json", "wrong.jsonl", *files]
@@ -161,6 +162,7 @@ def test_ways_to_judge_stand_side_by_side(job: Job, capsys: pytest.CaptureFixtur
         assert letter[key]["decided"] == len(mine)
         assert letter[key]["right"] == sum(predicted[n]["verdict"] == labels[n] for n in mine)
         assert letter[key]["model_right"] == sum(model[n] == labels[n] for n in mine)
+    assert "no verdict review model asked" in told
     assert f"rules valves 40 {valves['acc']:.1%}" in told
     assert "valves: rules as code rule decides right by code right by the model text" in told
     assert "G1 Fail if it looks odd. (not read as code: it compares no fields)" in told

@@ -20,6 +20,7 @@ ROW = st.fixed_dictionaries(
         "group_id": st.integers(0, 4).map(str),
         "label": st.sampled_from(["pass", "fail"]),
         "verdict": VERDICT,
+        "by": st.sampled_from(["model", "rules"]),
         "review": st.booleans(),
     }
 )
@@ -37,6 +38,7 @@ def test_counts_are_those_of_a_table(rows: list[dict[str, Any]]) -> None:
             assert found["fp"] == sum((r["label"], r["verdict"]) == ("fail", "pass") for r in some)
             assert found["fn"] == sum((r["label"], r["verdict"]) == ("pass", "fail") for r in some)
             assert found["unanswered"] == sum(r["verdict"] is None for r in some)
+        assert figures["asked"] == sum(r["by"] == "model" for r in of)
         assert figures["taught"] == sum((r["mission"], r["group_id"], r["label"]) == ("a", "1", "pass") for r in of)
 
 
