@@ -54,7 +54,7 @@ from stageb.guidance.prompts import (
     rollout_prompt,
 )
 from stageb.guidance.reflection.edits import apply, named, number
-from stageb.guidance.reflection.evidence import find_evidence
+from stageb.guidance.reflection.evidence import Evidence, find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.selection import select
 from stageb.guidance.types import Answers, Candidate, Guidance, Operation, Rule, Ticket
@@ -599,6 +599,8 @@ OPERATIONS: list[dict[str, Any]] = [
     {"op": "update", "key": "G0", "text": "A ticket passes unless two rules fail it.", "evidence": ["T1"]},
     {"op": "merge", "merged_from": ["G1", "G2"], "text": "Fail if a is b or c is d.", "evidence": ["T1"]},
     {"op": "merge", "merged_from": ["G2", "G3"], "text": "Fail if c is d.", "evidence": ["T4"]},
+    {"op": "add", "text": "Fail if [1] and [12].", "rationale": "[1]; [999999]; [0]", "evidence": ["T1"]},
+    {"op": "update", "key": "G1", "text": "Fail if [2] or [1]{text}.", "evidence": ["T1"]},
     {"op": "remove", "key": "G2", "evidence": ["T2"]},
     {"op": "remove", "key": "G3", "evidence": ["T2"]},
 ]
@@ -612,6 +614,7 @@ class Asked:
     guidance: Guidance
     config: ReflectionConfig
     language: str
+    evidence: Evidence
 
 
 def make_reflection(rng: random.Random) -> Asked:
@@ -625,12 +628,15 @@ def make_reflection(rng: random.Random) -> Asked:
     rules = (Rule("G0", RULES[0]), *(Rule(f"G{place}", text) for place, text in enumerate(texts, 1)))
     guidance = Guidance("m", rng.randrange(3), rules, len(rules) + rng.choice([0, 0, 3, 999_990]))
     limits = ReflectionConfig(max_operations=rng.choice([1, 3, 9]), max_rule_chars=60)
-    return Asked(text, guidance, limits, rng.choice(["en", "zh"]))
+    counted = find_evidence(CASES[: rng.randrange(len(CASES))], CASES[:1], rng.choice([0, 3, 12]))
+    return Asked(text, guidance, limits, rng.choice(["en", "zh"]), counted)
 
 
 def meet_reflection(asked: Asked) -> bool:
     cases, before = [Case(ticket, False, "") for ticket in CASES], asked.guidance
-    proposal = parse_proposal(asked.text, cases, before, asked.config, WORDS[asked.language], 2)
+    proposal = parse_proposal(
+        asked.text, ReflectionInput(tuple(cases), asked.evidence), before, asked.config, WORDS[asked.language], 2
+    )
     assert (proposal.index, proposal.text) == (2, asked.text)
     assert all(refusal.reason and "\n" not in refusal.reason for refusal in proposal.refusals)
     check_refusals(asked.text, len(proposal.operations), [refusal.raw for refusal in proposal.refusals])

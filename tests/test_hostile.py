@@ -19,6 +19,7 @@ from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.guidance.config import LoopConfig, ReflectionConfig
 from stageb.guidance.inputs import read_inputs
+from stageb.guidance.reflection.evidence import NOTHING, find_evidence
 from stageb.guidance.types import Guidance, Rule
 
 COUNTS = {"configs, command lines": 40, "folders of runs": 60, "files of guidance": 100, "images of tickets": 300}
@@ -86,7 +87,8 @@ FIELDS = {
     "op": st.sampled_from(["add", "update", "merge", "remove"]) | hostile.JSON,
     "key": st.sampled_from(["G0", "G1", "G2", "G3", "G4"]) | hostile.TEXTS,
     "merged_from": st.lists(st.sampled_from(["G0", "G1", "G2", "G3"]) | hostile.TEXTS, max_size=3),
-    "text": st.sampled_from(["Fail if x is y.", "Pass if u is v.", "Fail if c is d."]) | hostile.TEXTS,
+    "text": st.sampled_from(["Fail if x is y.", "Fail if [1].", "Pass if [2] or [9].", "Pass if u is v.", "Fail if c is d."])
+    | hostile.TEXTS,
     "rationale": hostile.TEXTS,
     "evidence": st.lists(st.sampled_from(["T1", "T2", "T3", "T4"]), min_size=1, max_size=3) | hostile.JSON,
 }
@@ -101,7 +103,8 @@ RULES = tuple(Rule(f"G{place}", text) for place, text in enumerate(hostile.RULES
 def test_reflection_answers(items: list[Any], language: str) -> None:
     limits = ReflectionConfig(max_operations=3, max_rule_chars=60)
     text = json.dumps({"operations": items}, ensure_ascii=False)
-    hostile.meet_reflection(hostile.Asked(text, Guidance("m", 0, RULES[:4], 4), limits, language))
+    for counted in (NOTHING, find_evidence(hostile.CASES, [], 3)):
+        hostile.meet_reflection(hostile.Asked(text, Guidance("m", 0, RULES[:4], 4), limits, language, counted))
 
 
 @settings(deadline=None)

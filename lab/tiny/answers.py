@@ -72,12 +72,18 @@ def read_rule(text: str) -> WorldRule | None:
     found = re.fullmatch(r"(Fail|Pass) (if|unless) (.+?)(?: unless (.+))?\.", text)
     if found is None:
         return None
-    conditions = [read_condition(part) for part in found[3].split(" and ")]
-    exception = read_condition(found[4]) if found[4] else None
+    conditions = [read_condition(_listed(part)) for part in found[3].split(" and ")]
+    exception = read_condition(_listed(found[4])) if found[4] else None
     known = tuple(condition for condition in conditions if condition is not None)
     if len(known) < len(conditions) or (found[4] and exception is None):
         return None
     return WorldRule("fail" if found[1] == "Fail" else "pass", known, exception, found[2] == "unless")
+
+
+def _listed(text: str) -> str:
+    """``a is b or a is c`` as ``a is b or c``."""
+    head = re.match(r"a summary mentions |.+? is ", text)
+    return text.replace(f" or {head[0]}", " or ") if head else text
 
 
 def read_condition(text: str) -> Condition | None:

@@ -91,7 +91,7 @@ def climb(engine: Engine, table: Table, seed: int, bundles: int) -> dict[str, An
             if stage.wrong:
                 prompt = reflection_prompt(shown, guidance, WORDS["en"], 1)
                 (text,) = sampled(engine, prompt, (seed, number, sample), 1)
-                operations = parse_proposal(text, shown.cases, guidance, RULES, WORDS["en"], 0).operations
+                operations = parse_proposal(text, shown, guidance, RULES, WORDS["en"], 0).operations
                 books += [after for operation in operations if (after := executed(book, operation))]
         best = max(books, key=lambda after: careful_gain(train, tested, book, after), default=book)
         gained.update(usable=len(books), better=sum(net_gain(train, tested, book, after) > 1 for after in books))

@@ -135,7 +135,7 @@ def reflection_quality(engine: Engine, taught: Sequence[Lesson], seed: int) -> d
         most = max(net_gain(stage.pool, stage.tested, book, edited(book, o.edit)) for o in lesson.options)
         gains = []
         for text in sampled(engine, Prompt(lesson.row.system, lesson.row.segments[0][0]), (seed, number)):
-            proposal = parse_proposal(text, lesson.shown.cases, lesson.guidance, RULES, WORDS["en"], 0)
+            proposal = parse_proposal(text, lesson.shown, lesson.guidance, RULES, WORDS["en"], 0)
             gain = 0.0
             count["all"] += 1
             for operation in proposal.operations:

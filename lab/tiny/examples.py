@@ -105,10 +105,13 @@ def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: i
 
 
 def limits(rng: random.Random, world: World) -> list[WorldRule]:
-    """One to three rules that compare a number with a limit, of any length."""
+    """One to three rules that compare numbers with limits of any length: of one attribute, or of two or three together."""
     names = list(world.numbers)
-    count = rng.choice((1, 1, 2, 3)) if names else 0
-    return [WorldRule(_verdict(rng, spot), (draw_limit(world, rng, rng.choice(names)),)) for spot in range(count)]
+    rules = []
+    for spot in range(rng.choice((1, 1, 2, 3)) if names else 0):
+        chosen = rng.sample(names, min(len(names), rng.choice((1, 1, 2, 2, 3))))
+        rules.append(WorldRule(_verdict(rng, spot), tuple(draw_limit(world, rng, name) for name in chosen)))
+    return rules
 
 
 def comparisons(rng: random.Random, world: World) -> list[WorldRule]:

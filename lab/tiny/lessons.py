@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lab.tiny.examples import Row, guidance_of, headline
@@ -29,7 +29,6 @@ from stageb.guidance.prompts import (
     ReflectionInput,
     case_name,
     case_text,
-    clue_text,
     evidence_lines,
     reflection_prompt,
 )
@@ -205,21 +204,61 @@ def operation_json(option: Option, stage: Stage, shown: ReflectionInput) -> str:
     elif edit.keys:
         operation["key"] = edit.keys[0]
     if edit.rule is not None:
-        operation["text"] = edit.rule.text(language, CANONICAL)
+        operation["text"] = with_lines(edit.rule, shown, language)
     operation["evidence"] = [case_name(place) for place in option.turned[:MOST_NAMED]]
     return json.dumps({"operations": [operation]}, ensure_ascii=False)
 
 
+def with_lines(rule: WorldRule, shown: ReflectionInput, language: str) -> str:
+    """The rule in words, with the numbers of counted lines in place of what these say."""
+    lines = _lines(shown)
+    left, parts = list(rule.conditions), []
+    if len(left) == 1:
+        parts, left = [_either(left[0], lines, language)], []
+    while left:
+        said = [(place, set(line)) for place, line in lines.items() if left[0] in line and set(line) <= set(left)]
+        if said:
+            place, line = max(said, key=lambda found: len(found[1]))
+            left = [condition for condition in left if condition not in line]
+            parts.append(f"[{place}]")
+        else:
+            parts.append(left.pop(0).text(language, CANONICAL))
+    exception = _either(rule.exception, lines, language) if rule.exception else ""
+    return rule.written(parts, exception, language, CANONICAL)
+
+
+def _lines(shown: ReflectionInput) -> dict[int, tuple[Condition, ...]]:
+    """The counted lines by their numbers, in the world's own conditions."""
+    return {place: tuple(map(condition_of, clue.conditions)) for place, clue in enumerate(shown.evidence.clues, 1)}
+
+
+def _either(condition: Condition, lines: Mapping[int, tuple[Condition, ...]], language: str) -> str:
+    """A condition that stands alone, its values each by the number of the line that says it, where one does."""
+    for place, line in lines.items():
+        if line == (condition,):
+            return f"[{place}]"
+    if condition.kind not in ("in", "mentions"):
+        return condition.text(language, CANONICAL)
+    apart = {
+        replace(condition, kind="is" if condition.kind == "in" else "mentions", values=(v,)): v for v in condition.values
+    }
+    places = {apart[line[0]]: place for place, line in lines.items() if len(line) == 1 and line[0] in apart}
+    rest = tuple(value for value in condition.values if value not in places)
+    kind: Kind = "is" if condition.kind == "in" and len(rest) == 1 else condition.kind
+    first = [replace(condition, kind=kind, values=rest).text(language, CANONICAL)] if rest else []
+    return (" or " if language == "en" else "或").join([*first, *(f"[{place}]" for place in places.values())])
+
+
 def rationale(option: Option, stage: Stage, shown: ReflectionInput) -> str:
-    """``14 to 0: A is x; B is y: T7 T9 but T2``: the evidence that the edit takes, then what to look for besides, with the
+    """``[2]; B is y: T7 T9 but T2``: the lines of the evidence that the edit takes, then what to look for besides, with the
     wrong and (``but``) the right cases that have it."""
     steps, left, language = [], stage.pool.everyone, stage.pool.world.language
     changed = [key for key in option.edit.keys if stage.book.rules[key].verdict != stage.label]
     if changed:
         left = stage.decided(changed[0])
         steps.append(changed[0] if stage.rule else _step(changed[0], left, stage))
-    lines, rest = cited(option.edit.grounds, shown, language)
-    steps += lines
+    places, rest = cited(option.edit.grounds, shown)
+    steps += [f"[{place}]" for place in places]
     for condition in option.edit.grounds:
         left &= stage.pool.meet(condition)
         if condition in rest:
@@ -227,26 +266,19 @@ def rationale(option: Option, stage: Stage, shown: ReflectionInput) -> str:
     return "; ".join(steps)
 
 
-def cited(grounds: Sequence[Condition], shown: ReflectionInput, language: str) -> tuple[list[str], list[Condition]]:
+def cited(grounds: Sequence[Condition], shown: ReflectionInput) -> tuple[list[int], list[Condition]]:
     """The lines of the evidence that say most of some conditions, and the conditions of which they say nothing."""
-    clues = [([condition_of(each) for each in clue.conditions], clue) for clue in shown.evidence.clues]
-    said_of = {part for conditions, _ in clues for condition in conditions for part in _parts(condition)}
+    lines = _lines(shown)
+    said_of = {part for line in lines.values() for condition in line for part in _parts(condition)}
     left = {part for each in grounds if said_of.issuperset(_parts(each)) for part in _parts(each)}
     unsaid = [condition for condition in grounds if not said_of.issuperset(_parts(condition))]
-    lines: list[str] = []
-    last: Condition | None = None
-    for conditions, clue in sorted(clues, key=lambda pair: (not set(pair[0]) <= set(grounds), -len(pair[0]))):
-        said = {part for condition in conditions for part in _parts(condition)}
+    places: list[int] = []
+    for place, line in sorted(lines.items(), key=lambda pair: (not set(pair[1]) <= set(grounds), -len(pair[1]))):
+        said = {part for condition in line for part in _parts(condition)}
         if said <= left:
             left -= said
-            first = conditions[0]
-            again = len(said) == 1 and last is not None and _parts(last)[0][:2] == _parts(first)[0][:2]
-            text = (
-                first.values[0] if again else clue_text(clue.conditions, WORDS[language])
-            )  # the next value of the same attribute
-            lines.append(WORDS[language].clue.format(wrong=clue.wrong, right=clue.right, text=text))
-            last = first if len(conditions) == 1 else None
-    return lines, [condition for condition in grounds if condition in unsaid or left & set(_parts(condition))]
+            places.append(place)
+    return places, [condition for condition in grounds if condition in unsaid or left & set(_parts(condition))]
 
 
 def _parts(condition: Condition) -> list[tuple[Kind, str, str]]:

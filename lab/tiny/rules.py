@@ -228,18 +228,20 @@ class WorldRule:
 
     def text(self, language: str, style: Style) -> str:
         """The rule in words."""
-        parts = [condition.text(language, style) for condition in self.conditions]
+        exception = self.exception.text(language, style) if self.exception else ""
+        return self.written([condition.text(language, style) for condition in self.conditions], exception, language, style)
+
+    def written(self, conditions: Sequence[str], exception: str, language: str, style: Style) -> str:
+        """The rule around its conditions and its exception, which are in words already."""
         if language == "zh":
-            body, verdict = "且".join(parts), WORDS["zh"].verdicts[self.verdict]
+            body, verdict = "且".join(conditions), WORDS["zh"].verdicts[self.verdict]
             if self.inverted:
                 return f"{verdict}：除非{body}。"
-            tail = f"，除非{self.exception.text('zh', style)}" if self.exception else ""
-            return f"{verdict}：{body}{tail}。"
-        body, verdict = " and ".join(parts), self.verdict.capitalize()
+            return f"{verdict}：{body}{f'，除非{exception}' if exception else ''}。"
+        body, verdict = " and ".join(conditions), self.verdict.capitalize()
         if self.inverted:
             return f"{verdict} unless {body}."
-        tail = f" unless {self.exception.text(language, style)}" if self.exception else ""
-        return f"{style.opening.format(verdict=verdict)}{body}{tail}."
+        return f"{style.opening.format(verdict=verdict)}{body}{f' unless {exception}' if exception else ''}."
 
     def seen(self, facts: Facts, language: str) -> str:
         """Why it fired, for the reason line."""

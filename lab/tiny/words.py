@@ -1,9 +1,9 @@
 """Arbitrary words for synthetic missions: what a model has to copy must never be what it has learnt by heart.
 
 Kinds: English words (out of the text of the standard library), made-up words from syllables, letter strings, codes,
-numbers, compounds with ``_``, ``-`` or a space, short grades (``low``, ``none``), scales of look-alikes (``brim``,
-``vbrim``, ``brimmer``), and Chinese strings. English words whose hash falls in a tenth are held out of training and make
-the "unseen" words of the evaluation; made-up kinds are unseen by chance alone (thousands of millions of them).
+numbers, compounds with ``_``, ``-`` or a space, in CamelCase or with a unit in brackets, short grades (``low``, ``none``),
+scales of look-alikes (``brim``, ``vbrim``, ``brimmer``), and Chinese strings. English words whose hash falls in a tenth are
+held out of training and make the "unseen" words of the evaluation; made-up kinds are unseen by chance alone.
 """
 
 from __future__ import annotations
@@ -70,13 +70,32 @@ def name(rng: random.Random, unseen: bool, chinese: bool) -> str:
     kind = rng.random()
     if chinese and kind < 0.6:
         return han(rng, 2, 4)
-    if kind < 0.5:
+    if kind < 0.4:
         return cased(rng, plain(rng, unseen))
-    if kind < 0.85:
+    if kind < 0.62:
         return cased(rng, rng.choice("__- ").join((plain(rng, unseen), plain(rng, unseen))))
+    if kind < 0.87:
+        return column(rng, unseen)
     if kind < 0.95:
         return "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 5)))
     return f"{plain(rng, unseen)}{rng.randint(1, 9)}"
+
+
+def column(rng: random.Random, unseen: bool) -> str:
+    """A column's name as databases and machines write it: ``RotationalSpeed``, ``airTemp``, ``Tool wear [min]``."""
+    parts = [plain(rng, unseen) for _ in range(rng.choice((1, 2, 2, 2, 3, 4)))]
+    kind = rng.random()
+    if kind < 0.6:
+        name = "".join(part.capitalize() for part in parts)
+    elif kind < 0.7:
+        name = parts[0] + "".join(part.capitalize() for part in parts[1:])
+    else:
+        name = rng.choice((" ", " ", "_")).join(parts[:3])
+        name = name.capitalize() if kind < 0.9 else name
+    if rng.random() < 0.6:
+        return name
+    opened, closed = rng.choice(("[]", "[]", "()"))
+    return f"{name}{rng.choice((' ', ' ', ''))}{opened}{unit(rng).strip()}{closed}"
 
 
 def value(rng: random.Random, unseen: bool, chinese: bool) -> str:
@@ -173,7 +192,9 @@ def family(rng: random.Random, count: int, unseen: bool) -> tuple[str, ...]:
 def unit(rng: random.Random) -> str:
     """A unit behind a number."""
     short = "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 3)))
-    return rng.choice((" ", " ", "")) + rng.choice(("%", "kg", "mm", "cm", "m", "s", "min", "days", "°C", "V", short, short))
+    return rng.choice((" ", " ", "")) + rng.choice(
+        ("%", "kg", "mm", "cm", "m", "s", "min", "days", "°C", "K", "Nm", "rpm", "V", short, short, short)
+    )
 
 
 def han(rng: random.Random, shortest: int, longest: int) -> str:

@@ -207,7 +207,11 @@ def alike_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: bo
 def sundry_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: bool) -> Attributes:
     """Attributes of all kinds, each with values of its own or with some that others have too."""
     most = 2 + round(difficulty * (8 if rng.random() < 0.85 else 20))
-    attributes = Attributes(tuple(dict.fromkeys(words.name(rng, unseen, zh) for _ in range(rng.randint(2, max(3, most))))))
+    table = not zh and rng.random() < 0.25  # all names as one table writes them
+    names = (
+        words.column(rng, unseen) if table else words.name(rng, unseen, zh) for _ in range(rng.randint(2, max(3, most)))
+    )
+    attributes = Attributes(tuple(dict.fromkeys(names)))
     most_numeric = rng.choice((0.0, 0.0, 0.2, 0.5, 0.9)) * difficulty
     shared = [words.value(rng, unseen, zh) for _ in range(rng.randint(2, 6))]  # values that several attributes have
     scales = [words.scale(rng, unseen, zh) for _ in range(rng.randint(1, 3))]  # sets of values that several attributes have

@@ -148,7 +148,7 @@ def _asked(user: str, words: Words, forms: _Forms) -> _Asked:
         for right, texts in ((True, words.right), (False, words.wrong))
         for verdict, text in texts.items()
     ]
-    clue = words.clue.format(wrong=r"\d+", right=r"\d+", text="(.+)")
+    clue = words.clue.replace("[", r"\[").format(place=r"\d+", wrong=r"\d+", right=r"\d+", text="(.+)")
     cases: dict[bool, list[_Seen]] = {True: [], False: []}
     clues: list[str] = []
     right, label, rule = True, "fail", ""

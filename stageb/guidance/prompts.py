@@ -5,8 +5,8 @@ an edit keeps the longest prefix), the user text holds one ticket's summaries an
 group_id. The answer is two lines, ``Verdict: ...`` and ``Reason: ...``.
 
 Reflection: what was counted to set one kind of error apart, then cases of it beside rightly judged ones of the same answer,
-right ones first. Cases go by short names (T1, T2, ...), which stand for ticket_keys outside the prompt. The answer is one
-JSON object.
+right ones first. Cases go by short names (T1, T2, ...), which stand for ticket_keys outside the prompt, and counted lines by
+their numbers: a rule that says [3] says what line 3 does, in the tickets' own words. The answer is one JSON object.
 
 The shipped model is trained on exactly these texts (``lab/tiny``): a change here means training it again.
 """
@@ -41,6 +41,7 @@ class Words:
     mission: str  # first line of the reflection's user text; {mission}
     counted: dict[Verdict, str]  # heading of the evidence, by the right verdict of the wrong ones; {wrong}, {right}
     clue: str  # one line of it; {wrong}, {right}, {text}
+    cited: str  # such a line in an edit's rationale, as people read it; {wrong}, {right}, {text}
     conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}
     both: str  # between two that hold together
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
@@ -75,13 +76,16 @@ _EN = Words(
         "op: add (text), update (key, text), merge (merged_from: keys, text) or remove (key). "
         "evidence: the cases to turn. At most {max_operations} operations."
     ),
-    counting="Counts are over all tickets seen and tell more than single cases. ",
+    counting=(
+        "Counts are over all tickets seen and tell more than single cases. In a rule, [1] stands for the words of line [1]. "
+    ),
     mission="Mission: {mission}",
     counted={
         "pass": "Counted in {wrong} wrong that <should pass>, {right} right <to fail>:",
         "fail": "Counted in {wrong} wrong that <should fail>, {right} right <to pass>:",
     },
-    clue="{wrong} to {right}: {text}",
+    clue="[{place}] {wrong} to {right}: {text}",
+    cited="{text} ({wrong} tickets for it, {right} against)",
     conditions={
         "is": "{name} is {value}",
         "among": "{name} is {value} or {other}",
@@ -124,13 +128,14 @@ _ZH = Words(
         "op: add (text), update (key, text), merge (merged_from: keys, text) 或 remove (key)。"
         "evidence：要改变的案例。最多{max_operations}个操作。"
     ),
-    counting="统计涵盖所有看过的工单，比单个案例更可信。",
+    counting="统计涵盖所有看过的工单，比单个案例更可信。规则中可用[1]代替第[1]行的文字。",
     mission="任务：{mission}",
     counted={
         "pass": "统计：应<pass>而判错{wrong}个，判<fail>正确{right}个：",
         "fail": "统计：应<fail>而判错{wrong}个，判<pass>正确{right}个：",
     },
-    clue="{wrong}比{right}：{text}",
+    clue="[{place}]{wrong}比{right}：{text}",
+    cited="{text}（支持{wrong}个工单，反对{right}个）",
     conditions={
         "is": "{name}为{value}",
         "among": "{name}为{value}或{other}",
@@ -272,8 +277,8 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
         "",
         words.counted[label].format(wrong=evidence.wrong, right=evidence.right),
         *(
-            words.clue.format(wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, words))
-            for clue in evidence.clues
+            words.clue.format(place=place, wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, words))
+            for place, clue in enumerate(evidence.clues, 1)
         ),
     ]
 

@@ -83,7 +83,7 @@ def test_sampled_answers_slip_now_and_then_and_greedy_ones_never() -> None:
 def proposed(shown: ReflectionInput | list[Case], rules: Guidance, language: str = "en", key: int = 1) -> Any:
     shown = ReflectionInput(tuple(shown)) if isinstance(shown, list) else shown
     text = respond(reflection_prompt(shown, rules, WORDS[language], 1), GREEDY, key)
-    proposal = parse_proposal(text, shown.cases, rules, ReflectionConfig(), WORDS[language], 0)
+    proposal = parse_proposal(text, shown, rules, ReflectionConfig(), WORDS[language], 0)
     assert proposal.refusals == ()
     return proposal.operations[0]
 

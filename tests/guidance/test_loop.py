@@ -478,8 +478,8 @@ def test_what_was_counted_stands_in_the_prompt_and_in_the_file(fit: Fit, model: 
     (counted,) = first["evidence"]
     assert f"Counted in {counted['wrong']} wrong that should fail, {counted['right']} right to pass:" in prompts
     assert [counted["rule"], counted["clues"][0][2]] == ["", "state is torn"]
-    for wrong, right, text in counted["clues"]:
-        assert f"\n{wrong} to {right}: {text}" in prompts
+    for place, (wrong, right, text) in enumerate(counted["clues"], 1):
+        assert f"\n[{place}] {wrong} to {right}: {text}" in prompts
     assert counted["wrong"] + counted["right"] <= first["tickets"]
 
 

@@ -55,8 +55,10 @@ def test_a_reflection_prompt_holds_each_clue_and_each_case_on_a_line_of_its_own(
     assert lines[:begin] == [words.mission.format(mission="m"), *rule_lines(GUIDANCE).split("\n")]
     if first:
         counted = [
-            words.clue.format(wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, WORDS[language]))
-            for clue in made.evidence.clues
+            words.clue.format(
+                place=place, wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, WORDS[language])
+            )
+            for place, clue in enumerate(made.evidence.clues, 1)
         ]
         start = lines.index(counted[0])
         assert lines[start : start + len(counted)] == counted
@@ -139,5 +141,5 @@ def test_without_errors_or_clues_nothing_is_counted() -> None:
     clue = Clue((Condition("is", "a", "b"),), 2, 0)
     assert evidence_lines(ReflectionInput((right,), Evidence(0, 1, (clue,))), WORDS["en"]) == []
     assert evidence_lines(ReflectionInput((wrong,), Evidence(1, 0, ())), WORDS["en"]) == []
-    counted = ["", "Counted in 3 wrong that should pass, 1 right to fail:", "2 to 0: a is b"]
+    counted = ["", "Counted in 3 wrong that should pass, 1 right to fail:", "[1] 2 to 0: a is b"]
     assert evidence_lines(ReflectionInput((wrong,), Evidence(3, 1, (clue,))), WORDS["en"]) == counted

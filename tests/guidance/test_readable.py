@@ -193,7 +193,7 @@ def test_prompts_speak_verdict_words_alone(language: Any, own: dict[str, str]) -
     edit = {"op": "add", "text": f"{own['fail']}: torn", "evidence": ["T1"]}
     for text, kept in ((edit["text"], 1), ("Fail if torn", 0)):
         answer = json.dumps({"operations": [{**edit, "text": text}]})
-        assert len(parse_proposal(answer, shown.cases, guidance, ReflectionConfig(), words, 0).operations) == kept
+        assert len(parse_proposal(answer, shown, guidance, ReflectionConfig(), words, 0).operations) == kept
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ NEXT = 0.25  # by how much each rank of the evidence is drawn less often than th
 NAMED = 3  # cases that an answer names
 
 _COUNTED = re.compile(r"^Counted in \d+ wrong that should (pass|fail), ", re.MULTILINE)
-_CLUE = re.compile(r"^\d+ to \d+: (.+)$", re.MULTILINE)
+_CLUE = re.compile(r"^\[\d+\] \d+ to \d+: (.+)$", re.MULTILINE)
 _WRONG = re.compile(r"^Wrong or unsure.*", re.MULTILINE | re.DOTALL)
 _CASE = re.compile(r"^(T\d+)\. (.*)$", re.MULTILINE)
 _REASON = re.compile(r" => .*$")
@@ -48,7 +48,7 @@ def propose(
         return [], 0
     shown, asked = _shown(cases, guidance, engine, answers, key, counted)
     given = [
-        parse_proposal(completion.text, each.cases, guidance, SETTINGS, ENGLISH, index)
+        parse_proposal(completion.text, each, guidance, SETTINGS, ENGLISH, index)
         for index, (each, (completion,)) in enumerate(zip(shown, engine.generate(asked), strict=True))
     ]
     return [proposal for proposal, _ in sorted(merge_equal(given), key=lambda pair: -pair[1])], len(given)

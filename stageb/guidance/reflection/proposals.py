@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from stageb.engines.protocol import Completion
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case, Words, case_name
+from stageb.guidance.prompts import Case, ReflectionInput, Words, case_name, clue_text
 from stageb.guidance.reflection.edits import named
+from stageb.guidance.reflection.evidence import Clue
 from stageb.guidance.texts import copied, one_line
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
 from stageb.untrusted import strict_json
@@ -24,6 +27,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 MAX_RATIONALE_CHARS = 200
 
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
+_LINE = re.compile(r"\[(\d{1,3})\]")  # of the evidence
 _FIELDS = {  # what each operation must hold, beside its op and evidence; a rationale is welcome
     "add": {"text"},
     "update": {"key", "text"},
@@ -37,12 +41,13 @@ class _RefusedError(Exception):
 
 
 def parse_proposal(
-    text: str, cases: Sequence[Case], guidance: Guidance, config: ReflectionConfig, words: Words, index: int
+    text: str, shown: ReflectionInput, guidance: Guidance, config: ReflectionConfig, words: Words, index: int
 ) -> Proposal:
-    """Answer ``index`` of a bundle, to a prompt that showed ``cases`` in this order and ``guidance``.
+    """Answer ``index`` of a bundle, to a prompt that showed ``shown`` and ``guidance``.
 
     Operations are taken in their order; one that touches a rule which an earlier one touches is refused.
     """
+    cases = shown.cases
     seen = tuple(case.ticket.key for case in cases)
     try:
         items = _items(text)
@@ -54,7 +59,7 @@ def parse_proposal(
         try:
             if position >= config.max_operations:
                 raise _RefusedError(f"more operations than {config.max_operations}")
-            operation = _operation(item, cases)
+            operation = _expand_lines(_operation(item, cases), shown.evidence.clues, words)
             _check_rules(operation, guidance, kept)
             if operation.op != "remove":
                 _check_text(operation, cases, guidance, kept, config, words)
@@ -105,9 +110,26 @@ def _operation(item: Any, cases: Sequence[Case]) -> Operation:
         op=op,  # type: ignore[arg-type]  # one of _FIELDS
         key=_string(item, "key") if "key" in item else None,
         merged_from=_strings(item, "merged_from") if "merged_from" in item else (),
-        text=_clean(_string(item, "text")) if "text" in item else "",
-        rationale=one_line(_string(item, "rationale"), MAX_RATIONALE_CHARS) if "rationale" in item else "",
+        text=_string(item, "text") if "text" in item else "",
+        rationale=_string(item, "rationale") if "rationale" in item else "",
         evidence=_evidence(item, cases),
+    )
+
+
+def _expand_lines(operation: Operation, clues: Sequence[Clue], words: Words) -> Operation:
+    """The operation with the words of counted lines in the places of their numbers; with their counts in its rationale."""
+
+    def line(form: str, found: re.Match[str]) -> str:
+        if not 1 <= int(found[1]) <= len(clues):
+            raise _RefusedError(f"no counted line {found[0]}: there are {len(clues)}")
+        clue = clues[int(found[1]) - 1]
+        return form.format(text=clue_text(clue.conditions, words), wrong=clue.wrong, right=clue.right)
+
+    text, rationale = operation.text, operation.rationale
+    if clues:  # otherwise brackets are a ticket's own
+        text, rationale = _LINE.sub(partial(line, "{text}"), text), _LINE.sub(partial(line, words.cited), rationale)
+    return replace(
+        operation, text=_clean(text) if operation.op != "remove" else "", rationale=one_line(rationale, MAX_RATIONALE_CHARS)
     )
 
 

@@ -70,7 +70,7 @@ def reflect(
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
     proposals = tuple(
-        unfinished(index, answer) or parse_proposal(answer.text, each.cases, guidance, config, words, index)
+        unfinished(index, answer) or parse_proposal(answer.text, each, guidance, config, words, index)
         for index, (each, answer) in enumerate(zip(shown, answers, strict=True))
     )
     read = sum(count_tokens([request.prompt for request in asked]))

@@ -23,7 +23,6 @@ from stageb.guidance.advice import advise
 from stageb.guidance.attempts import Attempt, keep_furthest
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import EQUAL, describe_review, prices_of
-from stageb.guidance.prompts import words_of
 from stageb.guidance.report import charts, sentences
 from stageb.guidance.report.charts import Pair, Point
 from stageb.guidance.report.history import Lineage, trace_rules
@@ -198,9 +197,6 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
     def words(name: str) -> str:
         return name.replace("_", " ")
 
-    def explain_rationale(text: str) -> str:
-        return sentences.explain_rationale(text, words_of(run.config.prompt))
-
     def describe_attempt(attempt: Attempt) -> str:
         return sentences.describe_attempt(attempt, prices_of(run.config.gating) != EQUAL)
 
@@ -216,7 +212,6 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
         "reflection": outcomes.name_reflection,
         "outcome": outcomes.name_outcome,
         "attempt": describe_attempt,
-        "rationale": explain_rationale,
         "refusals": outcomes.explain_refusals,
         "idle": outcomes.explain_idle,
         "fields": sentences.split_fields,

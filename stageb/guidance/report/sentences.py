@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,6 @@ from stageb.guidance.attempts import Attempt
 from stageb.guidance.costs import Prices, warn_of_constant
 from stageb.guidance.files.reflection_file import ACCEPTED
 from stageb.guidance.outcomes import count_of
-from stageb.guidance.prompts import Words
 from stageb.guidance.report.words import format_percent
 
 
@@ -79,13 +77,6 @@ def _describe_end(attempt: Attempt) -> str:
         "unpromising": "That promises too little for a test.",
         "dropped": "It promised too little, or less than another edit.",
     }.get(attempt.outcome, "")
-
-
-def explain_rationale(text: str, words: Words) -> str:
-    """A reason that the model gave, counts that it copied (``16 to 0: label is missing``) told in words."""
-    before, middle, after = re.split(r"\{wrong\}|\{right\}", words.clue.partition("{text}")[0])
-    pattern = rf"{re.escape(before)}(\d+){re.escape(middle)}(\d+)(?={re.escape(after.rstrip())})"
-    return re.sub(pattern, r"\1 tickets for it, \2 against", text)
 
 
 def split_fields(summary: str) -> list[tuple[str, str]]:

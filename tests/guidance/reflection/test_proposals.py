@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import WORDS, Case
+from stageb.guidance.prompts import WORDS, Case, ReflectionInput
+from stageb.guidance.reflection.conditions import Condition
 from stageb.guidance.reflection.edits import apply
+from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
 
@@ -34,8 +36,8 @@ MERGE = {"op": "merge", "merged_from": ["G1", "G3"], "text": "Fail if a is b or 
 REMOVE = {"op": "remove", "key": "G3", "evidence": ["T2"]}
 
 
-def parse(text: str, config: ReflectionConfig = CONFIG, language: str = "en") -> Proposal:
-    return parse_proposal(text, CASES, GUIDANCE, config, WORDS[language], 0)
+def parse(text: str, config: ReflectionConfig = CONFIG, language: str = "en", evidence: Evidence = NOTHING) -> Proposal:
+    return parse_proposal(text, ReflectionInput(tuple(CASES), evidence), GUIDANCE, config, WORDS[language], 0)
 
 
 def answer(*operations: object) -> str:
@@ -65,6 +67,39 @@ def test_each_operation_is_read() -> None:
     )
     (merge,) = parse(answer(MERGE)).operations
     assert merge == Operation("merge", None, ("G1", "G3"), "Fail if a is b or c is d.", "", ("g0::fail",))
+
+
+COUNTED = Evidence(
+    9,
+    8,
+    (
+        Clue((Condition("above", "Tool wear [min]", "200"), Condition("is", "Type", "L")), 7, 0),
+        Clue((Condition("mentions", "", "leak"),), 5, 2),
+    ),
+)
+
+
+def test_a_counted_line_stands_for_its_words_in_a_rule_and_for_its_counts_in_a_rationale() -> None:
+    said = {**ADD, "text": "Fail if [2] and x is y.", "rationale": "[2]; x is y: T1"}
+    (add,) = parse(answer(said), evidence=COUNTED).operations
+    assert (add.text, add.rationale) == (
+        "Fail if a summary mentions leak and x is y.",
+        "a summary mentions leak (5 tickets for it, 2 against); x is y: T1",
+    )
+    (add,) = parse(answer({**ADD, "text": "不通过：[1]。"}), replace(CONFIG, max_rule_chars=99), "zh", COUNTED).operations
+    assert add.text == "不通过：Tool wear [min]大于200且Type为L。"
+
+
+def test_a_line_that_was_not_counted_is_refused_and_brackets_of_tickets_are_left_alone() -> None:
+    for number in (0, 3, 12):
+        (refused,) = parse(answer({**ADD, "text": f"Fail if [{number}]."}), evidence=COUNTED).refusals
+        assert refused.reason == f"no counted line [{number}]: there are 2"
+    (refused,) = parse(
+        answer({**ADD, "text": "Fail if [1]."}), replace(CONFIG, max_rule_chars=20), evidence=COUNTED
+    ).refusals
+    assert "at most 20" in refused.reason
+    (add,) = parse(answer({**ADD, "text": "Fail if x is [1]."})).operations
+    assert add.text == "Fail if x is [1]."
 
 
 def test_white_space_and_one_json_fence_are_forgiven() -> None:

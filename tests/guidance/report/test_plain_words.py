@@ -13,8 +13,7 @@ from programs import small
 from stageb.guidance.attempts import Attempt
 from stageb.guidance.files.reflection_file import RaceEntry
 from stageb.guidance.outcomes import explain_refusals
-from stageb.guidance.prompts import WORDS
-from stageb.guidance.report.sentences import describe_attempt, explain_rationale, split_fields
+from stageb.guidance.report.sentences import describe_attempt, split_fields
 
 TORN = {
     "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
@@ -106,11 +105,7 @@ def test_the_worst_tickets_open_to_their_values(tmp_path: Path) -> None:
     assert re.search(r"<dt><bdi[^>]*>state</bdi></dt><dd><bdi[^>]*>torn</bdi></dd>", opened)
 
 
-def test_reasons_and_refusals_are_told_in_words() -> None:
-    assert explain_rationale("16 to 0: seal is torn; 3 to 12: worn", WORDS["en"]) == (
-        "16 tickets for it, 0 against: seal is torn; 3 tickets for it, 12 against: worn"
-    )
-    assert explain_rationale("between 10 to 20 bar", WORDS["en"]) == "between 10 to 20 bar"
+def test_refusals_are_told_in_words() -> None:
     told = explain_refusals(
         {"not one JSON object: Expecting ',' delimiter: line 1 column 9": 2, "op is none of add": 3, "odd": 1}
     )

@@ -20,7 +20,7 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
 from stageb.guidance import follower
 from stageb.guidance.files.guidance_file import make_neutral
-from stageb.guidance.prompts import Case, rule_lines
+from stageb.guidance.prompts import Case, ReflectionInput, rule_lines
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket, Verdict
@@ -118,7 +118,7 @@ def test_idle_edits_are_taken_by_the_loop_and_change_no_verdict(task: Task) -> N
     texts = set()
     for key in range(5):
         answer = proposer.idle(Prompt("", ""), Decode(), key)
-        proposal = parse_proposal(answer, cases, task.first, proposer.SETTINGS, ENGLISH, 0)
+        proposal = parse_proposal(answer, ReflectionInput(tuple(cases)), task.first, proposer.SETTINGS, ENGLISH, 0)
         assert not proposal.refusals
         edited = apply(task.first, proposal.operations)
         texts.add(edited.rules[-1].text)
@@ -160,7 +160,7 @@ def test_statistics_makes_rules_of_the_evidence_the_first_ranks_most_often(task:
     texts: Count[str] = Count()
     for key in range(60):
         answer = proposer.statistics(prompt, Decode(), key)
-        proposal = parse_proposal(answer, leaking(label), task.first, proposer.SETTINGS, ENGLISH, 0)
+        proposal = parse_proposal(answer, ReflectionInput(tuple(leaking(label))), task.first, proposer.SETTINGS, ENGLISH, 0)
         (operation,) = proposal.operations
         texts[operation.text] += 1
     assert texts.most_common(1)[0][0] == f"{label.capitalize()} if hue is red."
@@ -191,7 +191,7 @@ def test_evidence_is_counted_over_what_is_given_and_fits_the_prompt(task: Task) 
         for n in range(300)
     ]
     prompt = prompt_of(many[:24], task.first, many)
-    assert "Counted in 150 wrong that should fail, 150 right to pass:\n150 to 0: hue is red" in prompt.user
+    assert "Counted in 150 wrong that should fail, 150 right to pass:\n[1] 150 to 0: hue is red" in prompt.user
     assert len((prompt.system + " " + prompt.user).split()) <= proposer.SETTINGS.max_prompt_tokens
     assert prompt.user.count("\nT") >= 2
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+from dataclasses import replace
 from itertools import islice
 
 import pytest
@@ -13,6 +14,8 @@ from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.reflection.proposals import parse_proposal
+from stageb.guidance.rules.check import check_proposal
+from stageb.guidance.rules.vocabulary import Vocabulary
 
 
 @pytest.mark.parametrize(("chinese", "language"), [(0.0, "en"), (1.0, "zh")])
@@ -22,7 +25,7 @@ def test_answers_are_operations_that_the_loop_accepts(chinese, language):
         assert lesson.row.system.startswith(WORDS[language].reflection.partition("{")[0])
         assert sum(lesson.row.shares) == pytest.approx(len(lesson.row.shares))
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), WORDS[language], 0)
+            proposal = parse_proposal(answer, lesson.shown, lesson.guidance, ReflectionConfig(), WORDS[language], 0)
             total += 1
             accepted += len(proposal.operations)
     # the rest repeat a rule that is there already, or state it at more length than a rule may have
@@ -44,11 +47,7 @@ def test_a_rationale_names_the_cases_that_meet_each_of_the_conditions():
     for lesson in islice(lessons(random.Random(4), 1.0, chinese=0.0), 60):
         for option, (_, answer) in zip(lesson.options, lesson.row.segments, strict=False):
             (operation,) = json.loads(answer)["operations"]
-            if (
-                operation["op"] != "add"
-                or len(option.edit.grounds) != 1
-                or cited(option.edit.grounds, lesson.shown, "en")[0]
-            ):
+            if operation["op"] != "add" or len(option.edit.grounds) != 1 or cited(option.edit.grounds, lesson.shown)[0]:
                 continue
             condition = option.edit.grounds[0]
             head = condition.text("en", CANONICAL) + ": "
@@ -66,10 +65,10 @@ def test_an_edit_that_takes_a_line_of_the_evidence_quotes_it():
         lines = lesson.row.segments[0][0].split("\n")
         for option, (_, answer) in zip(lesson.options, lesson.row.segments, strict=False):
             (operation,) = json.loads(answer)["operations"]
-            found, rest = cited(option.edit.grounds, lesson.shown, "en")
+            found, rest = cited(option.edit.grounds, lesson.shown)
             if not rest and len(found) == 1:
-                assert found[0] in lines
-                assert operation["rationale"].endswith(found[0])
+                assert any(line.startswith(f"[{found[0]}] ") for line in lines)
+                assert operation["rationale"].endswith(f"[{found[0]}]")
                 quoted += 1
             if lesson.shown.rule and operation["op"] == "update" and operation["key"] == lesson.shown.rule:
                 assert operation["rationale"].startswith(lesson.shown.rule + ";")
@@ -87,13 +86,15 @@ def test_what_the_loop_makes_of_an_answer_is_what_the_teacher_meant():
     """The text, read back and executed, judges the pool like the option; and the product applies it to the same rule."""
     for lesson in islice(lessons(random.Random(6), 1.0, chinese=0.0), 60):
         pool, book = lesson.stage.pool, lesson.stage.book
+        known = Vocabulary.of(pool.ticket(position, random.Random(1)) for position in range(len(pool.facts)))
         for _, answer in lesson.row.segments:
-            proposal = parse_proposal(answer, lesson.shown.cases, lesson.guidance, ReflectionConfig(), WORDS["en"], 0)
+            proposal = parse_proposal(answer, lesson.shown, lesson.guidance, ReflectionConfig(), WORDS["en"], 0)
             for operation in proposal.operations:
                 after = executed(book, operation)
                 assert after is not None
-                texts = {rule.text for rule in apply(lesson.guidance, [operation]).rules[1:]}
-                if all(
+                checked = check_proposal(replace(proposal, operations=(operation,)), known, WORDS["en"]).operations
+                texts = {rule.text for rule in apply(lesson.guidance, checked).rules[1:]}
+                if checked and all(
                     rule.text("en", CANONICAL) in {r.text for r in lesson.guidance.rules} for rule in book.rules.values()
                 ):
                     assert texts == {rule.text("en", CANONICAL) for rule in after.rules.values()}
