@@ -114,7 +114,9 @@ def completion(arguments: Sequence[str]) -> int:
     from stageb.cli.completion import script
 
     if arguments and arguments[0] in ("-h", "--help"):
-        print('usage: stageb completion SHELL; for bash: eval "$(stageb completion bash)", in ~/.bashrc')
+        print(
+            'usage: stageb completion SHELL; such as: eval "$(stageb completion bash)", in ~/.bashrc; zsh: behind compinit'
+        )
         return 0
     of_runs = [name for name, entry in COMMANDS.items() if isinstance(entry.run, partial)]
     sys.stdout.write(script(arguments, summaries(), of_runs))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import select
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +59,47 @@ def test_bash_offers_commands_keys_values_and_files(script: Path) -> None:
     assert offered(script, "completion", "z") == ["zsh"]
     assert offered(script, "guidance", "di") == ["diff"]
     assert offered(script, "guidance", "show", "tick") == ["tickets.jsonl"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh on this machine")
+def test_zsh_offers_commands_keys_and_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    (tmp_path / "stageb.zsh").write_text(capsys.readouterr().out, encoding="utf-8")
+    with Zsh(tmp_path) as zsh:
+        zsh.ask(
+            f"autoload -Uz compinit; compinit -u -d {tmp_path / 'dump'}; eval \"$(<stageb.zsh)\"; echo re''ady\n", "ready"
+        )
+        zsh.ask("stageb guid\t", "guidance")
+        zsh.ask("ex\t", "export")
+        zsh.ask("\x15stageb boxes sh\t", "shapes")
+        zsh.ask("\x15stageb fit --gate.judge_by p\t", "probability")
+        zsh.ask("\x15stageb fit --jump_refl\t", "--jump_reflection")
+
+
+class Zsh:
+    """A zsh at a terminal of its own, without anybody's settings."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> Zsh:
+        self._master, slave = pty.openpty()
+        self._shell = subprocess.Popen(["zsh", "-f", "-i"], cwd=self._folder, stdin=slave, stdout=slave, stderr=slave)
+        os.close(slave)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shell.kill()
+        self._shell.wait()
+        os.close(self._master)
+
+    def ask(self, typed: str, shown: str) -> None:
+        """Type, and wait until the terminal shows a text."""
+        os.write(self._master, typed.encode())
+        seen, deadline = "", time.monotonic() + 60
+        while shown not in seen:
+            assert select.select([self._master], [], [], deadline - time.monotonic())[0], f"{shown!r} is not in {seen!r}"
+            seen += os.read(self._master, 4096).decode(errors="replace")
 
 
 @pytest.mark.parametrize("name", [name for name, tool in registry.tools().items() if not tool.config])
