@@ -98,6 +98,19 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     assert (loud in text) == (model is not None)
 
 
+def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path: Path) -> None:
+    (tmp_path / "rules.json").write_text(json.dumps(TORN))
+    tickets = small.write(tmp_path / "t.jsonl", "valves")
+    assert (
+        fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), jump_reflection=True, runner__judge="both").code
+        == 0
+    )
+    text = plain(tmp_path)
+    assert "As it is written, it decides" in text
+    assert "answers and verdicts that rules as code spared the model" in text
+    assert "The model judged" not in text
+
+
 def test_the_worst_tickets_open_to_their_values(tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "t.jsonl", "valves", groups=40)
     assert fit(tmp_path, tickets, model__model_name_or_path="programs.models:idle", jump_reflection=True).code == 0
