@@ -37,8 +37,8 @@ REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ augmentation boxes config correct data imports inputs predictions progress schedule targets text types".split()
-)
+    "__init__ augmentation boxes config correct data imports inputs noise predictions progress schedule targets text types"
+).split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
 THIRD_PARTY = {
@@ -173,7 +173,7 @@ STAGES = {
         "rules/reading rules/expression rules/vocabulary rules/parse rules/write rules/check rules/judge "
         "gate/sequential gate/exact gate/betting gate/race gate/decide gate/pruning use/rows use/figures changes"
     ).split(),
-    "two_channel": "rows text matching targets correct losses channel_a schedule metrics".split(),
+    "two_channel": "rows text matching noise targets correct losses channel_a schedule metrics".split(),
     "snake": "game agent rollout rows schedule picture".split(),
     "growth": (
         "layers blueprints kinds hosts bank blends training counterfactual tasks teachers flops "

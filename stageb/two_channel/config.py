@@ -11,7 +11,8 @@ from typing import Literal
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
 
 Channel = Literal["A", "B"]
-FalsePositives = Literal["cut", "neutral", "duplicates", "all"]
+FalsePositives = Literal["cut", "neutral", "duplicates", "all", "noise"]
+Order = Literal["top_down", "random"]
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,16 @@ class AnswerConfig:
 
     box_first: bool = False
     """An object's box stands before its name, which is then said of that box (Chen et al. 2022, Pix2Seq)."""
+    order: Order = "top_down"
+    """Of the objects that are taught: by their upper left corners, or drawn anew for every view."""
+    object_budget: int = 0
+    """Objects that an answer which is taught holds at least: behind the true ones stand boxes that show none, named noise,
+    whose coordinates are not taught. Objects named noise are not told. 0: the true ones alone; above, box_first."""
+
+    def __post_init__(self) -> None:
+        require(self.object_budget >= 0, "answer.object_budget", self.object_budget, "0 or more")
+        fits = self.box_first or not self.object_budget
+        require(fits, "answer.object_budget", self.object_budget, "0, or answer.box_first true")
 
 
 @dataclass(frozen=True)
@@ -203,8 +214,10 @@ class ChannelBConfig:
     min_iou: float = 0.5
     """Overlap with an object of the same name from which on a box counts as found."""
     false_positives: FalsePositives = "cut"
-    """What comes of boxes without an object. cut: the answer is kept up to the first of them; else they stay in it, and are
-    taught against: none (neutral), near-duplicates of earlier boxes, or all."""
+    """What comes of boxes without an object. cut: the answer is kept up to the first of them. noise, where
+    answer.object_budget is above 0 and only there: they stay in it, named noise, and all others are given the name of the
+    object that they overlap. Else they stay in it, and are taught against: none (neutral), near-duplicates of earlier boxes,
+    or all."""
 
     def __post_init__(self) -> None:
         require(self.rollouts_per_step >= 1, "channel_b.rollouts_per_step", self.rollouts_per_step, "at least 1")
@@ -341,6 +354,11 @@ class TwoChannelConfig:
         passes = self.channel_a.n_softctx_iter
         remedy = "1, or losses.l1 or losses.giou above 0: no other loss is taken on later passes"
         require(passes == 1 or self.losses.l1 + self.losses.giou > 0, "channel_a.n_softctx_iter", passes, remedy)
+        treated = self.channel_b.false_positives
+        noisy = self.answer.object_budget > 0
+        remedy = "noise where answer.object_budget is above 0, and only there"
+        sound = (treated == "noise") == noisy or "B" not in self.schedule.pattern
+        require(sound, "channel_b.false_positives", treated, remedy)
         every = self.evaluation.every
         remedy = "0, or data.val named: data.test is judged once, at the end"
         require(not every or bool(self.data.val), "evaluation.every", every, remedy)

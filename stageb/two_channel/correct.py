@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from stageb.two_channel.config import ChannelBConfig
-from stageb.two_channel.matching import match, match_prefix, near
-from stageb.two_channel.targets import of_rollout, of_truth
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.matching import first_counts, match, match_prefix, near
+from stageb.two_channel.noise import draw_noise, real
+from stageb.two_channel.targets import of_renamed, of_rollout, of_truth
 from stageb.two_channel.text import Spelling, parse, truth
-from stageb.two_channel.types import Rollout, Sample, Target
+from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +37,51 @@ class Correction:
 
 
 def corrected(
-    sample: Sample, rollout: Rollout, spelling: Spelling, config: ChannelBConfig, room: int
+    sample: Sample, rollout: Rollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
 ) -> tuple[Target, Correction]:
-    """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to."""
-    true, parsed = truth(sample), parse(rollout.ids, spelling)
-    matched = match(parsed.objects, true, config.min_iou)
-    kept = match_prefix(parsed.objects, true, config.min_iou) if config.false_positives == "cut" else matched
-    target = of_rollout(rollout.ids, parsed, kept, true, spelling, config.false_positives)
+    """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to; noise is drawn from the
+    stream ``key``."""
+    true, parsed, gate = truth(sample), parse(rollout.ids, spelling), config.channel_b.min_iou
+    predicted = real(parsed.objects) if config.answer.object_budget else parsed.objects
+    matched = match(predicted, true, gate)
+    target = _target(rollout.ids, parsed, true, spelling, config, key)
     overlong = len(target.ids) > room
-    target = of_truth(true, spelling) if overlong else target
+    if overlong:
+        target = of_truth(true, spelling, draw_noise(true, config.answer.object_budget - len(true), key))
     outcome = Correction(
         tokens=len(rollout.ids),
-        kept=target.taught.index(True),
+        kept=0 if overlong else parsed.tokens if config.channel_b.false_positives == "noise" else target.taught.index(True),
         ended=rollout.ended,
         truncated=parsed.truncated,
         malformed=not (parsed.complete or parsed.truncated),
         unread=not (parsed.objects or parsed.complete),
         overlong=overlong,
-        predicted=len(parsed.objects),
+        predicted=len(predicted),
         true=len(true),
         matched=len(matched.pairs),
-        duplicates=len(near(parsed.objects)),
+        duplicates=len(near(predicted)),
         version=rollout.version,
     )
     return target, outcome
+
+
+def _target(
+    answer: Sequence[int],
+    parsed: ParsedAnswer,
+    true: Sequence[Detection],
+    spelling: Spelling,
+    config: TwoChannelConfig,
+    key: int,
+) -> Target:
+    """What ``answer``, of which ``parsed`` could be read, is turned into."""
+    treated, gate = config.channel_b.false_positives, config.channel_b.min_iou
+    if treated == "noise":
+        boxes = [replace(each, desc="") for each in parsed.objects]
+        matched = first_counts(match(boxes, [replace(each, desc="") for each in true], gate), boxes)
+        missing = config.answer.object_budget - len(boxes) - len(matched.missed)
+        return of_renamed(parsed, matched, true, spelling, draw_noise(true, missing, key))
+    matched = (match_prefix if treated == "cut" else match)(parsed.objects, true, gate)
+    return of_rollout(answer, parsed, matched, true, spelling, treated)
 
 
 def summary(outcomes: Sequence[Correction]) -> dict[str, float | None]:

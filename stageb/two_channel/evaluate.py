@@ -15,6 +15,7 @@ from stageb.two_channel import data, metrics, model, picture, predictions
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.matching import match
 from stageb.two_channel.metrics import Detections
+from stageb.two_channel.noise import NOISE
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import find_model
 from stageb.two_channel.text import Spelling, find_spelling, parse, truth
@@ -87,7 +88,9 @@ def answer_images(
     for rollout, each in zip(rollouts, chances, strict=True):
         parsed = parse(rollout.ids, spelling)
         kept = rollout.ids[: parsed.tokens]
-        found.append(Detections(parsed.objects, metrics.scores(kept, each, spelling)))
+        scored = zip(parsed.objects, metrics.scores(kept, each, spelling), strict=True)
+        objects = [(one, score) for one, score in scored if one.desc != NOISE or not config.answer.object_budget]
+        found.append(Detections(tuple(one for one, _ in objects), tuple(score for _, score in objects)))
     return found
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from stageb.config import require
 from stageb.errors import ConfigError, InputError, StagebError
 from stageb.job.world import World, decode, encode
+from stageb.seeds import shuffled, stream
 from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import make_view
@@ -31,6 +32,7 @@ from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, list_keys
 from stageb.two_channel.learner import Learner, StepFigures
 from stageb.two_channel.metrics import Detections
+from stageb.two_channel.noise import NOISE, draw_noise
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.targets import count_totals, of_truth
@@ -84,6 +86,8 @@ class Ranks:
         self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)
         self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
         text.check(inputs.train, self.spelling)
+        if config.answer.object_budget and NOISE in inputs.descs:
+            raise InputError(f"data.train names objects {NOISE!r}: call them otherwise, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader)
@@ -145,7 +149,14 @@ class Ranks:
 
     def _truth(self, step: int) -> list[Example]:
         """Channel A: the truth."""
-        return [(sample, of_truth(text.truth(sample), self.spelling)) for sample in self.samples(step)]
+        numbered = enumerate(self.samples(step))
+        return [(sample, self._true(sample, self.schedule.answer_key(step, number))) for number, sample in numbered]
+
+    def _true(self, sample: Sample, key: int) -> Target:
+        """The true answer to ``sample``, its order and its noise drawn from the stream ``key``."""
+        answer, true = self.config.answer, text.truth(sample)
+        noise = draw_noise(true, answer.object_budget - len(true), key)
+        return of_truth(shuffled(true, key) if answer.order == "random" else true, self.spelling, noise)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
         """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
@@ -157,7 +168,8 @@ class Ranks:
         for sample, rollout in rollouts:
             began = time.perf_counter()
             left = room - len(self.reader.prompt_ids(sample.image))
-            target, outcome = corrected(sample, rollout, self.spelling, self.config.channel_b, left)
+            key = stream(self.config.seed, "two_channel", "noise", rollout.version, sample.key)
+            target, outcome = corrected(sample, rollout, self.spelling, self.config, left, key)
             self._outcomes.append(outcome)
             self._parse_s += time.perf_counter() - began
             yield sample, target
@@ -260,7 +272,7 @@ class Ranks:
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
         fits, over = list[Sample](), list[Sample]()
         for sample, prompt in zip(samples, prompts, strict=True):
-            whole = prompt + len(of_truth(text.truth(sample), self.spelling).ids)
+            whole = prompt + len(self._true(sample, 0).ids)
             (fits if whole <= packing.max_length else over).append(sample)
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(

@@ -11,6 +11,7 @@ from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
 from stageb.two_channel import evaluate, metrics, model, progress, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs
+from stageb.two_channel.noise import NOISE
 from stageb.two_channel.ranks import BestWeights, Checkpoint, Evaluation, Ranks, StepResult
 from stageb.two_channel.rows import VIEW, row_of, times_of
 from stageb.two_channel.schedule import Schedule
@@ -74,7 +75,9 @@ class Run(LearningRun):
             base = self.folder / stored.BASE
             stored.clear(base)
             with disk.reporting(base):
-                model.make(base, self.config.model.small, self.inputs.descs, self.config.answer.box_first)
+                answer = self.config.answer
+                descs = [*self.inputs.descs, *([NOISE] if answer.object_budget else [])]
+                model.make(base, self.config.model.small, descs, answer.box_first)
             named = str(base)
         return Start(done, named, str(path) if path else None, self._ends(done))
 

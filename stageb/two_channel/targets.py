@@ -11,17 +11,19 @@ the truth goes on with those it missed, and the model learns that where it would
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from stageb.two_channel.config import FalsePositives
 from stageb.two_channel.matching import first_counts
+from stageb.two_channel.noise import NOISE
 from stageb.two_channel.text import Spelling, boxes_in, written
 from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, StepTotals, Target
 
 
-def of_truth(true: Sequence[Detection], spelling: Spelling) -> Target:
-    """Channel A: the answer that lists ``true``, all of it taught."""
-    made = written(true, spelling)
-    slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=True))
+def of_truth(true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection] = ()) -> Target:
+    """Channel A: the answer that lists ``true``, all of it taught, and behind it ``noise``, but for its coordinates."""
+    made = written((*true, *noise), spelling)
+    slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=False))
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
 
 
@@ -47,7 +49,7 @@ def of_rollout(
     against: those of near-duplicates, of all of them, or of none.
     """
     matched = first_counts(matched, parsed.objects)
-    wrong = {"cut": (), "neutral": (), "duplicates": matched.duplicates, "all": matched.false_positives}[false_positives]
+    wrong = {"duplicates": matched.duplicates, "all": matched.false_positives}.get(false_positives, ())
     whole = len(parsed.objects)
     count = min(matched.false_positives, default=whole) if false_positives == "cut" else whole
     pairs = {predicted: number for predicted, number in matched.pairs if predicted < count}
@@ -63,3 +65,22 @@ def of_rollout(
         tuple(slots),
         tuple(place for number in wrong for place in told[number]),
     )
+
+
+def of_renamed(
+    parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection]
+) -> Target:
+    """Channel B, where false positives are ``noise``: the boxes of an answer as they were told, then those of ``true`` that
+    they miss, then ``noise``.
+
+    ``matched`` says which box is which true object, whatever either is called. Boxes of true objects are given their names
+    and taught their coordinates, others are named noise and taught none; all text is taught.
+    """
+    pairs = dict(matched.pairs)
+    names = [true[pairs[number]].desc if number in pairs else NOISE for number in range(len(parsed.objects))]
+    told = [replace(each, desc=name) for each, name in zip(parsed.objects, names, strict=True)]
+    missed = [true[number] for number in matched.missed]
+    made = written((*told, *missed, *noise), spelling)
+    slots = [CoordinateSlot(made.boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
+    slots += [CoordinateSlot(made.boxes[len(told) + at], each.bins) for at, each in enumerate(missed)]
+    return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), tuple(slots))

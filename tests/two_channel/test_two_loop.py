@@ -184,6 +184,17 @@ def test_boxes_may_stand_before_names(tmp_path: Path) -> None:
     assert main(["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]) == 0
 
 
+def test_noise_is_taught_on_both_channels_and_never_told(tmp_path: Path) -> None:
+    answer = {"answer__box_first": True, "answer__object_budget": 8, "answer__order": "random", "packing__max_length": 320}
+    keys = answer | {"channel_b__false_positives": "noise", "packing__global_max_length": 512, "schedule__steps": 3}
+    assert main(detectors.arguments(tmp_path, **keys)) == 0
+    run, told = tmp_path / "run", rows(tmp_path / "run")
+    assert told[2]["stage2/channel_b"] == 1 and told[-1]["loss/text"] < told[0]["loss/text"]
+    evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]
+    assert main([*evaluate, f"--told={tmp_path / 'told.jsonl'}"]) == 0
+    assert "noise" not in (tmp_path / "told.jsonl").read_text()
+
+
 def test_the_best_checkpoint_by_val_is_kept_and_test_is_judged_with_it(tmp_path: Path) -> None:
     """Val alone is looked at on the way; test once, at the end."""
     ended = forks.run(looking(tmp_path, schedule__steps=4), 1, tmp_path / "job")
@@ -253,6 +264,8 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"topology__staleness": 1}, "topology.staleness: 1: 0, or topology.rollout above 0"),
         ({"topology__learn": 1, "topology__rollout": 1, "schedule__pattern": ["A"]}, "topology.rollout: 1: 0, or"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
+        ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),
+        ({"channel_b__false_positives": "noise"}, "channel_b.false_positives: 'noise': noise where answer.object_budget"),
         ({"evaluation__every": 2}, "evaluation.every: 2: 0, or data.val named"),
         ({"evaluation__patience": 2}, "evaluation.patience: 2: 0, or evaluation.every above 0"),
         ({"channel_a__n_softctx_iter": 2}, "channel_a.n_softctx_iter: 2: 1, or losses.l1 or losses.giou above 0"),
