@@ -78,6 +78,11 @@ class Section:
     letter: Mapping[str, Mapping[str, Any]]  # by rule: what its letter decides, and how often the model judged so
 
     @property
+    def is_sampled(self) -> bool:
+        """Whether figures stand for more tickets than were judged."""
+        return any(sum(each["n"] for each in after["classes"].values()) > after["n"] for _, after in self.pairs)
+
+    @property
     def accepted_edits(self) -> int:
         """Edits that were accepted, searches for idle rules left out."""
         return sum(not each.is_removal for each in self.mission.attempts.accepted)

@@ -111,6 +111,17 @@ def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path
     assert "The model judged" not in text
 
 
+def test_figures_that_stand_for_more_tickets_than_were_judged_say_so(tmp_path: Path) -> None:
+    rows = [{**row, "label": "fail" if n % 12 == 0 else "pass"} for n, row in enumerate(small.rows("valves", 400))]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    said = "Val has more tickets than were judged: all that are dear to judge wrong, and a sample of the others."
+    for weight, told in ((20, True), (1, False)):
+        root = tmp_path / str(weight)
+        keys = {"model__model_name_or_path": "programs.models:idle", "runner__epochs": 1}
+        assert fit(root, tmp_path / "t.jsonl", gate__fp_weight=weight, **keys).code == 0
+        assert (said in plain(root)) == told
+
+
 def test_the_worst_tickets_open_to_their_values(tmp_path: Path) -> None:
     tickets = small.write(tmp_path / "t.jsonl", "valves", groups=40)
     assert fit(tmp_path, tickets, model__model_name_or_path="programs.models:idle", jump_reflection=True).code == 0
