@@ -17,6 +17,7 @@ from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance
+from stageb.guidance.use.record import name_doubtful, read_record
 from stageb.runs.summary import make_console, make_table
 from stageb.store.journal import Journal
 
@@ -38,6 +39,8 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
+        for line in name_doubtful(mission, read_record(str(journal.folder), learnt)) if count else ():
+            console.print(f"  {line}")
         for line in advise_mission(journal, config, state, mission):
             console.print(line)
     console.print("")

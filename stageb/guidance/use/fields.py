@@ -15,6 +15,8 @@ from stageb.guidance.types import Guidance, Ticket
 
 OFTEN = 0.05  # share of the tickets that taught a rule, from which on a field that they lack is an empty cell like others
 
+SHORTEST = 3  # letters of a name that is looked for in a text which is no code: shorter ones stand there by chance
+
 NamedFields = Mapping[str, Sequence[str]]
 """Fields as rules name them, each with the keys of these rules."""
 
@@ -62,5 +64,6 @@ def _list_fields(code: RuleCode | OutOfReach, text: str, vocabulary: Vocabulary)
     if isinstance(code, RuleCode):
         return [name for atom in atoms(code.expression) for name in atom.fields]
     unknown = [code.field] if code.field and vocabulary.is_tabular else []
-    names = (name for name in vocabulary.values if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE))
+    long_ones = (name for name in vocabulary.values if len(name) >= SHORTEST)
+    names = (name for name in long_ones if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE))
     return [*unknown, *names]

@@ -66,7 +66,7 @@ def name_doubtful(mission: str, record: RuleRecord) -> list[str]:
     """A line for each rule that was often wrong."""
     return [
         f"{mission}: {key or 'no rule'} was right for {share:.0%} of the {tickets:,} val tickets that it decided; "
-        f"--min_rule_accuracy {OFTEN_WRONG} sends its verdicts to review"
+        f"predict --min_rule_accuracy {OFTEN_WRONG} sends its verdicts to review"
         for key, (tickets, share) in record.items()
         if tickets >= TELLING and share < OFTEN_WRONG
     ]
