@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.guidance.types import Ticket
+from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.types import HEADLINE_KEY, Ticket
 from stageb.guidance.use.fields import NamedFields, describe_missing, explain_missing, find_missing
 from stageb.guidance.use.record import RuleRecord, explain_doubt, name_doubtful
 
@@ -26,6 +27,14 @@ class Doubts:
         if missing or min_rule_accuracy is None or row["verdict"] is None:
             return missing
         return explain_doubt(self.rules.get(ticket.mission, {}), row["reason"], min_rule_accuracy)
+
+    def explain_ruling(self, mission: str, ruling: Ruling, min_rule_accuracy: float | None) -> str:
+        """Why a person should see a verdict that rules gave as code; empty where nothing speaks for it."""
+        if min_rule_accuracy is None or ruling.verdict is None:
+            return ""
+        record = self.rules.get(mission, {})
+        names_none = ruling.rule == HEADLINE_KEY and HEADLINE_KEY not in record
+        return explain_doubt(record, "" if names_none else ruling.rule, min_rule_accuracy)
 
 
 @dataclass(frozen=True, slots=True)

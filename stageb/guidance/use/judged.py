@@ -62,7 +62,7 @@ class JudgedRounds:
         Raises ``ConfigError`` where it cannot tell what ``min_rule_accuracy`` asks for.
         """
         wanted = config.min_rule_accuracy
-        if wanted is not None and by != "rules" and not (split_step(source)[0] / COMMIT).is_file():
+        if wanted is not None and not (split_step(source)[0] / COMMIT).is_file():
             remedy = "name a run's folder as guidance: its val tells how often each rule was right"
             raise ConfigError("min_rule_accuracy", wanted, remedy)
         self.rounds = rounds
@@ -93,8 +93,7 @@ class JudgedRounds:
         tickets = self.rounds.tickets
 
         def survey() -> dict[str, Any]:
-            doubts = Doubts({}, {}) if self._by == "rules" else self._find_doubts()  # rules as code know what they lack
-            found, check = Survey(doubts, Counter(), Counter()), self.make_check()
+            found, check = Survey(self._find_doubts(), Counter(), Counter()), self.make_check()
 
             def look(line: TicketLine) -> None:
                 check(line)
@@ -145,7 +144,9 @@ class JudgedRounds:
                 made.append(send_to_review(row, doubts.explain(line.ticket, row, config.min_rule_accuracy)))
             else:
                 assert self._code is not None  # it has ruled
-                made.append(make_ruled_row(line, ruling, self._code.explain(ruling, line.ticket), step))
+                row = make_ruled_row(line, ruling, self._code.explain(ruling, line.ticket), step)
+                doubt = doubts.explain_ruling(line.ticket.mission, ruling, config.min_rule_accuracy)
+                made.append(send_to_review(row, doubt))
         self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
 
     def _take_round(self, code: CodeJudge) -> None:
@@ -163,13 +164,16 @@ class JudgedRounds:
         """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""
         config, words = self._config, words_of(self._config.prompt)
         guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
+        records = {mission: read_record(self._source, each) for mission, each in guidance.items()}
+        if self._by == "rules":  # as code they say themselves what tickets lack
+            return Doubts({}, records)
         taught, why = find_tickets(self._source, list_vocabulary(config), None, "") if guidance else ((), "")
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
         fields = {}
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
             fields[mission] = find_named_fields(each, mine, words, taught=not why)
-        return Doubts(fields, {mission: read_record(self._source, each) for mission, each in guidance.items()})
+        return Doubts(fields, records)
 
     def _read_code(self) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from guidance.use.made import guidance, options, rows, tickets
-from programs import forks
+from programs import forks, small
 
 import stageb
 from stageb.__main__ import main
@@ -131,6 +131,22 @@ def test_the_function_judges_by_rules_too(job: Job) -> None:
         guidance=job.keys["guidance"], tickets=job.keys["tickets"], output=job.folder / "measured", by="rules"
     )
     assert found.figures["figures"]["guidance"]["missions"]["valves"]["n"] == 40
+
+
+def test_a_rule_that_val_found_often_wrong_is_doubted_as_code_too(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert job(by="rules", min_rule_accuracy=0.9) == 2  # nothing is known of a file's rules
+    folder = job.folder / "run"
+    assert main(small.arguments(small.write(job.folder / "t.jsonl", "valves"), job.folder, keys={"runner.epochs": 1})) == 0
+    new = tickets(job.folder / "new.jsonl", "valves")
+    keys = {"guidance": str(folder), "tickets": new, "vocabulary": new, "min_rule_accuracy": 0.9}
+    records = {"G1": (20, 0.5), "": (20, 0.95)}
+    monkeypatch.setattr("stageb.guidance.use.judged.read_record", lambda source, guidance: records)
+    for by in ("rules", "both"):
+        assert job(by=by, output=str(job.folder / f"{by}.jsonl"), **keys) == 0
+        judged = rows(job.folder / f"{by}.jsonl")
+        why = {"fail": "G1 was right for 50% of 20 val tickets", "pass": ""}
+        assert {row["verdict"] for row in judged} == {"pass", "fail"}
+        assert all((row["review"], row["why"]) == (bool(why[row["verdict"]]), why[row["verdict"]]) for row in judged)
 
 
 # Evaluate ----------------------------------------------------------------------------------------------------------------
