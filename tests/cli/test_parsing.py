@@ -518,7 +518,8 @@ def test_every_option_that_help_prints_can_be_given(
             return ",".join(f"{name}={json.dumps(value)}" for name, value in plain.items())
         if key.endswith("+"):
             items = default(key[:-1])
-            return json.dumps(items[0] if isinstance(items, list) and items else 0 if "devices" in key else "x")
+            of_numbers = any(name in key for name in ("devices", "scale_jitter"))
+            return json.dumps(items[0] if isinstance(items, list) and items else 0 if of_numbers else "x")
         return str(default(key)) if key == "loop" else json.dumps(default(key))
 
     asked, given = ["--help"], []
