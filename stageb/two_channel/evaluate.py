@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from stageb.config import FabricConfig, require
@@ -18,7 +20,7 @@ from stageb.two_channel.metrics import Detections
 from stageb.two_channel.noise import NOISE
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import find_model
-from stageb.two_channel.text import Spelling, find_spelling, parse, truth
+from stageb.two_channel.text import Spelling, boxes_in, find_spelling, first_token, parse, truth
 from stageb.two_channel.types import Detection, Sample
 
 COLUMNS = 2  # of pictures in a sheet
@@ -71,27 +73,60 @@ def evaluate_on_ranks(
 ) -> list[Detections]:
     """What the model says of ``samples``, each rank's share by itself; all of it, on every rank."""
     with world.at("evaluation"):
-        mine = answer_images(writer, world.share(samples), spelling, config)
-    plain: Json = [[[[each.desc, *each.bins] for each in told.objects], told.scores] for told in mine]
+        descs = sorted({each.desc for sample in samples for each in sample.objects})
+        mine = answer_images(writer, world.share(samples), spelling, config, descs)
+    plain: Json = [
+        [
+            [[each.desc, *each.bins] for each in told.objects],
+            told.scores,
+            [[each.desc, *each.bins, of] for each, of in told.tail],
+        ]
+        for told in mine
+    ]
     rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
-    return [Detections(tuple(_placed(each) for each in objects), tuple(scores)) for objects, scores in rows]
+    return [
+        Detections(
+            tuple(map(_placed, objects)), tuple(scores), tuple((_placed(each), float(score)) for *each, score in tail)
+        )
+        for objects, scores, tail in rows
+    ]
 
 
 def answer_images(
-    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig
+    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
 ) -> list[Detections]:
-    """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
+    """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read; ``descs`` are what
+    objects may be called."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
     chances = writer.chances(samples, [each.ids for each in rollouts])
     found = []
-    for rollout, each in zip(rollouts, chances, strict=True):
+    for sample, rollout, each in zip(samples, rollouts, chances, strict=True):
         parsed = parse(rollout.ids, spelling)
         kept = rollout.ids[: parsed.tokens]
-        scored = zip(parsed.objects, metrics.scores(kept, each, spelling), strict=True)
-        objects = [(one, score) for one, score in scored if one.desc != NOISE or not config.answer.object_budget]
-        found.append(Detections(tuple(one for one, _ in objects), tuple(score for _, score in objects)))
+        told = Detections(parsed.objects, metrics.scores(kept, each, spelling))
+        if config.answer.object_budget:
+            numbers = [number for number, one in enumerate(parsed.objects) if one.desc == NOISE]
+            places = [boxes_in(kept, spelling)[number][-1] + 1 + len(spelling.middle) for number in numbers]
+            tokens = [first_token(desc, spelling) for desc in descs]
+            others = writer.chances_of(sample, rollout.ids, places, tokens) if places and tokens else []
+            gains = [[other - each[place] for other in row] for place, row in zip(places, others, strict=True)]
+            told = rename_noise(told, gains, descs)
+        found.append(told)
     return found
+
+
+def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequence[str]) -> Detections:
+    """What was ``told``, boxes named noise apart, as its tail: each by the likeliest of ``descs``. ``gains`` are how much
+    likelier than noise each of these is for each such box, as a logarithm; where they are none there is no tail."""
+    scored = list(zip(told.objects, told.scores, strict=True))
+    kept = [each for each in scored if each[0].desc != NOISE]
+    noise = [each for each in scored if each[0].desc == NOISE]
+    tail = []
+    for (one, score), gain in zip(noise, gains, strict=False):
+        best = max(range(len(descs)), key=gain.__getitem__)
+        tail.append((replace(one, desc=descs[best]), score * math.exp(gain[best])))
+    return Detections(tuple(one for one, _ in kept), tuple(score for _, score in kept), tuple(tail))
 
 
 def table(samples: Sequence[Sample], told: Sequence[Detections]) -> list[str]:

@@ -2,7 +2,8 @@
 
 - **mAP** is COCO's (IoU .50 to .95, at most 100 objects an image), by faster-coco-eval. A language model has no score for a
   box, so an object's is the probability of its own tokens (``scores``). A desc that no true object has is left out, as COCO
-  does.
+  does. Boxes that a model named noise count with the likeliest other name and its probability, as in Pix2Seq (Chen et al.
+  2022, section 2.3).
 - **F1** at an IoU needs no score: every predicted object counts, paired as in training (``matching.match``), over all images
   and descs together. **mIoU-F1** is its mean over the IoUs .50, .55, ..., .95.
 """
@@ -27,6 +28,7 @@ class Detections:
 
     objects: tuple[Detection, ...]
     scores: tuple[float, ...]  # of each object, the higher the surer
+    tail: tuple[tuple[Detection, float], ...] = ()  # boxes named noise, by the likeliest other name; for mAP alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def _answers(samples: Sequence[Sample], told: Sequence[Detections], numbers: dic
         {"image_id": at, "category_id": numbers[each.desc], "score": score}
         | _box(box_of(each.bins, sample.width, sample.height))
         for at, (sample, said) in enumerate(zip(samples, told, strict=True), 1)
-        for each, score in zip(said.objects, said.scores, strict=True)
+        for each, score in (*zip(said.objects, said.scores, strict=True), *said.tail)
         if each.desc in numbers
     ]
 

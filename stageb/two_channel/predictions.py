@@ -1,11 +1,13 @@
 """What a detector said of images, as JSON Lines: ``{"image": KEY, "objects": [[desc, x1, y1, x2, y2, score], ...]}``.
 
-Boxes are in bins, so that what is read is what was said.
+Boxes are in bins, so that what is read is what was said. Boxes that were named noise, by the likeliest other name, are the
+``tail``, in the same form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ def put(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> No
             "objects": [
                 [one.desc, *one.bins, float(f"{score:.6g}")] for one, score in zip(each.objects, each.scores, strict=True)
             ],
+            **({"tail": [[one.desc, *one.bins, float(f"{score:.6g}")] for one, score in each.tail]} if each.tail else {}),
         }
         for sample, each in zip(samples, told, strict=True)
     ]
@@ -42,7 +45,9 @@ def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
         for number, raw in filled_lines(path, KIND):
             try:
                 row = object_on(raw, SHAPE)
-                found[str(row.get("image"))] = _told(row.get("objects"))
+                told, tail = _told(row.get("objects")), _told(row.get("tail", []))
+                scored = tuple(zip(tail.objects, tail.scores, strict=True))
+                found[str(row.get("image"))] = replace(told, tail=scored)
             except FaultError as fault:
                 bad.append(BadLine(path, number, fault.what, fault.remedy))
     except FaultError as fault:

@@ -15,8 +15,9 @@ from torch import Tensor
 from stageb.engines.protocol import Decode, Request
 from stageb.engines.rows import Answer
 from stageb.engines.transformers import TransformersEngine
+from stageb.two_channel import channel_a, packing
 from stageb.two_channel.model import Detector
-from stageb.two_channel.types import Rollout, Sample
+from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
 
 Ids = tuple[int, ...]
 
@@ -75,6 +76,15 @@ class Writer:
         """The log-probability of every token of an answer for each of ``samples``, at temperature 1."""
         prompts = (self._detector.prompt(sample.image) for sample in samples)
         return self._engine.chances(list(zip(prompts, answers, strict=True)))
+
+    @torch.no_grad()
+    def chances_of(self, sample: Sample, answer: Ids, places: Sequence[int], tokens: Sequence[int]) -> list[list[float]]:
+        """The log-probability of each of ``tokens`` at each of ``places`` of an ``answer``, behind what stands before it."""
+        line = packing.make_line(self._detector, sample, Target(answer, (False,) * len(answer), ()))
+        states = channel_a.forward(self._detector.model, packing.pack(self._detector, [line], StepTotals(0, 0)))
+        chances = self._detector.head().logits(states[list(places)]).float().log_softmax(-1)
+        found: list[list[float]] = chances[:, list(tokens)].tolist()
+        return found
 
     @property
     def _weights(self) -> dict[str, Tensor]:

@@ -273,6 +273,11 @@ def _desc_ids(desc: str, spelling: Spelling) -> Ids:
     return _ids(spelling.tokenizer, json.dumps(desc, ensure_ascii=False)[1:-1])
 
 
+def first_token(desc: str, spelling: Spelling) -> int:
+    """The id that ``desc`` begins with in an answer."""
+    return _desc_ids(desc, spelling)[0]
+
+
 def _spelt(tokenizer: Any, piece: str) -> Ids:
     ids = _ids(tokenizer, piece)
     if (said := _text(tokenizer, ids)) != piece:

@@ -29,6 +29,7 @@ from stageb.two_channel.losses import losses
 from stageb.two_channel.matching import match_prefix
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line
+from stageb.two_channel.rollout import Writer
 from stageb.two_channel.targets import count_totals, of_rollout, of_truth
 
 Targets = list[Any]
@@ -356,3 +357,14 @@ def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path
     alone = [token for place, token in enumerate(ids) if token != picture or ids[place - 1] != picture]
     assert tokenizer(prompt)["input_ids"] == alone
     assert process.patch_size == made.SMALL.patch_size
+
+
+def test_the_chances_of_other_tokens_are_those_that_the_engine_tells_of_its_own(root: Path) -> None:
+    found = made.detector(root)
+    writer, spelling = Writer(found), text.find_spelling(found.tokenizer)
+    for sample in made.samples(root)[:3]:
+        ids = of_truth(text.truth(sample), spelling).ids
+        (chances,) = writer.chances([sample], [ids])
+        places = [3, len(ids) // 2, len(ids) - 1]
+        others = writer.chances_of(sample, ids, places, [ids[place] for place in places])
+        assert [row[at] for at, row in enumerate(others)] == pytest.approx([chances[place] for place in places], abs=1e-4)

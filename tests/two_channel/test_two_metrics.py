@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from two_channel.spelt import spelling
 
 from stageb.two_channel import picture
+from stageb.two_channel.evaluate import rename_noise
 from stageb.two_channel.matching import match
 from stageb.two_channel.metrics import IOUS, Detections, average_precision, count, f1, figures, scores
 from stageb.two_channel.text import bins_of, parse, truth, written
@@ -70,6 +72,18 @@ def test_average_precision_is_by_score() -> None:
     last = average_precision([true], [told(right, wrong, scores=(0.1, 0.9))])["mAP50"]
     # recall reaches a half, at a precision of 1 or 1/2: 51 of the 101 recall points (0, .01, ..., .5)
     assert first == pytest.approx(51 / 101) and last == pytest.approx(51 / 101 / 2)
+
+
+def test_noise_counts_for_average_precision_alone_by_its_likeliest_name() -> None:
+    true = sample(("a", (0, 0, 100, 100)), ("b", (200, 200, 300, 300)))
+    one, other = truth(true)
+    said = told(one, replace(other, desc="noise"), scores=(0.9, 0.8))
+    found = rename_noise(said, [[math.log(0.1), math.log(0.25)]], ["a", "b"])
+    assert (found.objects, found.scores) == ((one,), (0.9,))
+    assert found.tail == ((other, pytest.approx(0.2)),)
+    measured = figures([true], [found])
+    assert measured["mAP50"] == pytest.approx(1) and measured["recall_50"] == 0.5 and measured["predicted_per_true"] == 0.5
+    assert rename_noise(said, [], ["a", "b"]).tail == ()
 
 
 @pytest.mark.parametrize("box_first", [False, True])
