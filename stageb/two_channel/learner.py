@@ -79,6 +79,8 @@ class Learner:
         self._weights = [each for group in self._groups for each in group["params"]]
         self._device = self._weights[0].device
         self._head = detector.head(world.fabric.autocast)
+        if self._device.type == "cuda":  # once: filters that come and go would have every other warning told at every step
+            warnings.filterwarnings("ignore", message=".*[Dd]eterministic", category=UserWarning)
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
@@ -229,9 +231,7 @@ def deterministic(device: torch.device) -> Iterator[None]:
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # which nothing here reads
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*[Dd]eterministic")
-            yield
+        yield
     finally:
         torch.use_deterministic_algorithms(False)
 
