@@ -7,7 +7,7 @@
 # BCCD holds the photographs of blood cells as VOC has them; OUT gets what was measured, as JSON.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-bccd=$1 out=$2 steps=${3:-1200}
+bccd=$1 out=$2 steps=${3:-900}
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 mkdir -p "$out"
@@ -24,5 +24,5 @@ OMP_NUM_THREADS=2 python -m lab.bench arms "${config[@]}" --set "schedule.steps=
     --arm "whole augmentation.scale_jitter=[0.8,1.25]" \
     --arm "gentle augmentation.scale_jitter=[1.0,2.0]" \
     --arm "box_first answer.box_first=true" \
-    --arm "noise answer.box_first=true answer.object_budget=40 answer.order=random channel_b.max_new_tokens=768" \
+    --arm "noise answer.box_first=true answer.object_budget=40 channel_b.max_new_tokens=768" \
     --arm "batch128 channel_a.samples_per_step=128 packing.global_max_length=32768 schedule.steps=$((steps / 3)) evaluation.every=$((steps / 9))"
