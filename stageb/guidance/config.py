@@ -73,8 +73,7 @@ class PromptConfig:
     """Words of your own for the two verdicts, such as {pass: OK, fail: NG}; null: the language's. The model reads and writes
     them, the files of a run say pass and fail."""
     prefill: bool = False
-    """Begin every verdict in the model's place, with Verdict:, so that a poor model keeps to the form. One that thinks aloud
-    then does not."""
+    """Begin every verdict for the model, with Verdict:, so that a poor one keeps to the form. No model then thinks aloud."""
 
     def __post_init__(self) -> None:
         if self.verdict_words is not None:
@@ -204,8 +203,9 @@ class ReflectionConfig:
     evidence: int = 12
     """Lines of what sets the errors apart, counted over all tickets that an answer may see; 0: none."""
     evidence_tickets: int = 192
-    """Train tickets that this is counted over, at the least, where there are so many: those that the present guidance has
-    not judged yet are judged for it."""
+    """Train tickets that this is counted over, at least: those not judged yet by the present guidance are judged for it."""
+    arithmetic: bool = False
+    """Whether these lines also compute with two numbers. Few models follow such rules; with runner.judge both code does."""
     max_prompt_tokens: int = 8192
     """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24

@@ -53,6 +53,7 @@ AUTHORITY: Mapping[str, str] = {
     "output.run_name": WRITTEN,
     "task.folder": READ,
     "data.train": READ,
+    "data.val": READ,
     "data.test": READ,
     "data.images": READ,
     "fabric.accelerator": DEVICES,
@@ -84,7 +85,7 @@ _DATA = {
         "per_rank_num_envs rollout_steps global_batch commit_every log_every compile divergence_every"
     ),
     "reflection": (
-        "batch_size num_proposals max_operations max_cases evidence evidence_tickets max_prompt_tokens "
+        "batch_size num_proposals max_operations max_cases evidence evidence_tickets arithmetic max_prompt_tokens "
         "max_rules max_guidance_tokens max_rule_chars temperature top_p max_new_tokens"
     ),
     "reflection.model": (
@@ -103,7 +104,7 @@ _DATA = {
         "gamma gae_lambda clip epochs value_weight entropy_weight entropy_weight_end learning_rate "
         "learning_rate_end max_grad_norm target_kl"
     ),
-    "evaluation": "every episodes environments samples pictures",
+    "evaluation": "every episodes environments samples pictures patience",
     "task": "name fit_examples slot blueprint",
     "host": "kind width blueprints blend epochs steps_per_epoch batch_size learning_rate slots seed_learning_rate precision",
     "gates": "training_epochs blending_epochs probation_epochs least_contribution embargo_epochs vanishing exploding",
@@ -111,7 +112,8 @@ _DATA = {
     "policy": "hidden minibatches",
     "growth": "controller updates environments block ddp commit_every",
     "data": "prompt",
-    "augmentation": "mirror upend turn crop light",
+    "answer": "box_first object_budget order",
+    "augmentation": "mirror upend turn scale_jitter scale_jitter_end light",
     "tuner": "kind rank alpha dropout use_dora target_modules",
     "losses": "text coordinates soft_width l1 giou against",
     "schedule": (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from stageb.guidance.rules.reading import Reading, parse_number, parse_summaries
+from stageb.guidance.rules.reading import OPERATORS, Computed, Reading, parse_number, parse_summaries
 from stageb.guidance.types import Ticket
 
 Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under"]
@@ -15,6 +15,8 @@ Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs",
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
+MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
+DIGITS = 4  # of a computed limit that count
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,7 @@ class Condition:
     name: str  # of the pair; empty for ``mentions``
     value: str  # the value, the limit of ``above`` and ``below``, the word, or the other pair's name
     other: str = ""  # the second value of ``among``
+    is_computed: bool = False  # whether ``name``, and what it may be compared with, is a number that two names' give
 
 
 def reading(ticket: Ticket) -> Reading:
@@ -32,8 +35,9 @@ def reading(ticket: Ticket) -> Reading:
     return parse_summaries(tuple(summary for _, summary in ticket.per_image))
 
 
-def find_conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
-    """Every condition that tickets suggest, with the bit mask of those that meet it."""
+def find_conditions(readings: Sequence[Reading], arithmetic: bool = False) -> dict[Condition, int]:
+    """Every condition that tickets suggest, with the bit mask of those that meet it; with ``arithmetic``, also of what two
+    names' numbers give."""
     masks: dict[Condition, int] = {}
     columns: dict[str, dict[int, str]] = {}
     for position, each in enumerate(readings):
@@ -54,6 +58,8 @@ def find_conditions(readings: Sequence[Reading]) -> dict[Condition, int]:
     common = sorted(columns, key=lambda name: (-len(columns[name]), name))
     for one, other in combinations(common[:MOST_COMPARED], 2):
         masks |= _compared(one, columns[one], other, columns[other], one in numeric and other in numeric)
+    if arithmetic:
+        masks |= _computed({name: numeric[name] for name in [name for name in common if name in numeric][:MOST_COMPUTED]})
     return masks
 
 
@@ -102,6 +108,45 @@ def _compared(
         found[Condition("over", one, other)] = _mask(p for p, left, right in sides if left > right)
         found[Condition("under", one, other)] = _mask(p for p, left, right in sides if left < right)
     return found
+
+
+def _computed(numeric: Mapping[str, Mapping[int, float]]) -> dict[Condition, int]:
+    """Limits of sums, differences, products and quotients, and how products of different names compare."""
+    found: dict[Condition, int] = {}
+    products: dict[tuple[str, str], dict[int, float]] = {}
+    for one, other in combinations(numeric, 2):
+        sides = [(p, value, numeric[other][p]) for p, value in numeric[one].items() if p in numeric[other]]
+        for sign, compute in OPERATORS.items():
+            numbers = {p: compute(left, right) for p, left, right in sides if right or sign != "/"}
+            if sign == "×":
+                products[one, other] = numbers
+            if len(set(numbers.values())) > 2:
+                found |= _computed_limits(str(Computed(one, sign, other)), numbers)
+    for (names, left), (others, right) in combinations(products.items(), 2):
+        if not {*names} & {*others}:
+            one, other = (str(Computed(first, "×", second)) for first, second in (names, others))
+            both = [p for p in left if p in right]
+            found[Condition("over", one, other, is_computed=True)] = _mask(p for p in both if left[p] > right[p])
+            found[Condition("under", one, other, is_computed=True)] = _mask(p for p in both if left[p] < right[p])
+    return found
+
+
+def _computed_limits(name: str, numbers: Mapping[int, float]) -> dict[Condition, int]:
+    """Above and below ``LIMITS`` round numbers, evenly spread over those that there are."""
+    ordered = sorted(numbers.values())
+    limits = dict.fromkeys(_written(ordered[len(ordered) * k // LIMITS]) for k in range(LIMITS))
+    found: dict[Condition, int] = {}
+    for text in limits:
+        limit = float(text)
+        found[Condition("above", name, text, is_computed=True)] = _mask(p for p, value in numbers.items() if value > limit)
+        found[Condition("below", name, text, is_computed=True)] = _mask(p for p, value in numbers.items() if value < limit)
+    return found
+
+
+def _written(number: float) -> str:
+    """A number in ``DIGITS`` digits that count, without powers of ten."""
+    text = f"{float(f'{number:.{DIGITS}g}'):.12f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def _mask(positions: Iterator[int]) -> int:

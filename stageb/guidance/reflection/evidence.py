@@ -25,6 +25,7 @@ from stageb.guidance.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
+COMPUTED_SINGLES = 12  # computed ones, which come in many limits that say much the same
 BEAM = 24  # pairs that are joined with a third condition
 CLASS: Mapping[Kind, str] = {
     "is": "plain",
@@ -37,7 +38,13 @@ CLASS: Mapping[Kind, str] = {
     "over": "compared",
     "under": "compared",
 }
-ODDS: Mapping[str, float] = {"plain": 1.0, "joined": 1 / 8, "limit": 1 / 2, "compared": 1 / 8}  # of what rules are about
+ODDS: Mapping[str, float] = {  # of what rules are about
+    "plain": 1.0,
+    "joined": 1 / 8,
+    "limit": 1 / 2,
+    "compared": 1 / 8,
+    "computed": 1 / 8,
+}
 LOG_WAYS = (0.0, 0.0, log(2), log(6))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
@@ -66,13 +73,15 @@ NOTHING = Evidence(0, 0, ())
 _Joined = tuple[Condition, ...]
 
 
-def find_evidence(wrong: Sequence[Ticket], right: Sequence[Ticket], most: int, pure: float = PURE) -> Evidence:
+def find_evidence(
+    wrong: Sequence[Ticket], right: Sequence[Ticket], most: int, pure: float = PURE, arithmetic: bool = False
+) -> Evidence:
     """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where fewer say anything: of
     those tickets for which one holds, a share of wrong ones above ``pure``."""
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
-    told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)]), sides)
+    told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)], arithmetic), sides)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
     for joined, mask in _rank(told, sides):
@@ -105,7 +114,7 @@ def _rank(told: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tupl
 
 def _is_plain(joined: _Joined) -> bool:
     """Whether no condition compares two names."""
-    return all(CLASS[condition.kind] != "compared" for condition in joined)
+    return all(_class(condition) not in ("compared", "computed") for condition in joined)
 
 
 class _Sides:
@@ -136,7 +145,7 @@ class _Sides:
 
 def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tuple[int, float]]:
     """Single conditions, pairs and triples that tell something, each more than its parts: their masks, and how much."""
-    kinds = Counter(CLASS[condition.kind] for condition in masks)
+    kinds = Counter(map(_class, masks))
     cost = {kind: log(count / ODDS[kind]) for kind, count in kinds.items()}
     held = {condition: mask for condition, mask in masks.items() if sides.counts(mask)[0] >= FEWEST}
     told: dict[_Joined, tuple[int, float]] = {}
@@ -145,7 +154,7 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
         tells = sides.tells(mask)
         if tells == -inf or _repeats(joined):
             return
-        tells += LOG_WAYS[len(joined)] - sum(cost[CLASS[condition.kind]] for condition in joined)
+        tells += LOG_WAYS[len(joined)] - sum(cost[_class(condition)] for condition in joined)
         parts = (part for size in range(1, len(joined)) for part in combinations(joined, size))
         if tells > max((told[part][1] for part in parts if part in told), default=-inf):
             told[joined] = mask, tells
@@ -153,9 +162,11 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
     ordered = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other))
     for condition in ordered:
         tell((condition,), held[condition])
-    singles = ordered[:SINGLES]
-    for spot, one in enumerate(singles):  # the other may promise nothing by itself, where the errors are of several causes
-        for other in ordered[spot + 1 :]:
+    computed = [condition for condition in ordered if condition.is_computed][:COMPUTED_SINGLES]
+    plain = [condition for condition in ordered if not condition.is_computed]
+    singles, partners = plain[:SINGLES] + computed, plain + computed
+    for one in singles:  # the other may promise nothing by itself, where the errors are of several causes
+        for other in partners[partners.index(one) + 1 :]:
             tell((one, other), held[one] & held[other])
     pairs = [joined for joined in told if len(joined) == 2]
     place = {condition: spot for spot, condition in enumerate(ordered)}
@@ -165,6 +176,10 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
             if len(joined) == 3 and joined not in told:
                 tell(joined, told[pair][0] & held[third])
     return told
+
+
+def _class(condition: Condition) -> str:
+    return "computed" if condition.is_computed else CLASS[condition.kind]
 
 
 def _repeats(joined: _Joined) -> bool:

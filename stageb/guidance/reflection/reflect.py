@@ -88,7 +88,8 @@ def fit_cases(
         errors, contrast = of_kind(judged, kind, guidance)
         won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
         pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
-        return find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], config.evidence, pure)
+        wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
+        return find_evidence(wrong, right, config.evidence, pure, config.arithmetic)
 
     most = config.max_cases
     while True:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stageb.guidance.rules import plain_tickets, predicates, reading
-from stageb.guidance.rules.expression import MAKERS, All, Atom, Expression, Not, atoms, simplify
+from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, Atom, Expression, Not, atoms, simplify
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.rules.reading import Computed, parse_number
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import HEADLINE_KEY
 from stageb.untrusted import clean_text
@@ -79,13 +79,20 @@ def limit_to_sql(mission: CodedMission) -> CodedMission:
     rules = []
     for rule in mission.rules:
         named = list(atoms(rule.code.expression)) if isinstance(rule.code, RuleCode) else []
-        limits = [parse_number(atom.values[0]) for atom in named if atom.relation in ("above", "below")]
+        limits = [parse_number(limit) for atom in named if (limit := _limit_of(atom))]
         if any(atom.relation == "mentions" for atom in named):
             rule = replace(rule, code=NO_WORDS)
         elif any(limit is None or math.isinf(limit) for limit in limits):
             rule = replace(rule, code=NO_LIMIT)
         rules.append(rule)
     return replace(mission, rules=rules)
+
+
+def _limit_of(atom: Atom | Arithmetic) -> str:
+    """The number that it compares with, as it is written; empty where that is another field's."""
+    if atom.relation not in ("above", "below"):
+        return ""
+    return atom.values[0] if isinstance(atom, Atom) else str(atom.right)
 
 
 # Python ------------------------------------------------------------------------------------------------------------------
@@ -163,6 +170,8 @@ def _write_predicate(expression: Expression) -> str:
         given = simple.values if simple.relation == "mentions" else (simple.name, *simple.values)
         made_by = "mentions" if simple.relation == "mentions" else MAKERS[simple.relation].__name__
         return f"{made_by}({', '.join(map(repr, given))})"
+    if isinstance(expression, Arithmetic):
+        return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
     join = "every" if isinstance(expression, All) else "some"
     return f"{join}({', '.join(map(_write_predicate, expression.parts))})"
 
@@ -194,7 +203,15 @@ def _to_tree(expression: Expression) -> Mapping[str, Any]:
         if expression.relation in ("above", "below"):
             return {"field": expression.name, expression.relation: parse_number(expression.values[0])}
         return {"field": expression.name, expression.relation: {"field": expression.values[0]}}
+    if isinstance(expression, Arithmetic):
+        right = expression.right
+        other = _to_quantity(right) if isinstance(right, Computed) else parse_number(right)
+        return {**_to_quantity(expression.left), expression.relation: other}
     return {"all" if isinstance(expression, All) else "any": [_to_tree(part) for part in expression.parts]}
+
+
+def _to_quantity(computed: Computed) -> Mapping[str, Any]:
+    return {"compute": computed.operator, "fields": [computed.first, computed.second]}
 
 
 # SQL ---------------------------------------------------------------------------------------------------------------------
@@ -247,6 +264,10 @@ def _write_condition(expression: Expression) -> str:
         return f"NOT ({_write_condition(expression.part)})"
     if isinstance(expression, Atom):
         return _write_comparison(expression)
+    if isinstance(expression, Arithmetic):
+        right = expression.right
+        other = _write_computed(right) if isinstance(right, Computed) else repr(parse_number(right))
+        return f"{_write_computed(expression.left)} {_SIGNS[expression.relation]} {other}"
     join = " AND " if isinstance(expression, All) else " OR "
     return join.join(f"({_write_condition(part)})" for part in expression.parts)
 
@@ -258,9 +279,17 @@ def _write_comparison(atom: Atom) -> str:
         return f"LOWER({column}) IN ({', '.join(map(_quote, spelled))})"
     if atom.relation in ("equals", "differs"):
         return f"{column} {'=' if atom.relation == 'equals' else '<>'} {_write_text(value)}"
-    sign = ">" if atom.relation in ("above", "over") else "<"
     other = repr(parse_number(value)) if atom.relation in ("above", "below") else _write_number(value)
-    return f"{_write_number(atom.name)} {sign} {other}"
+    return f"{_write_number(atom.name)} {_SIGNS[atom.relation]} {other}"
+
+
+_SIGNS: Mapping[str, str] = {"above": ">", "over": ">", "below": "<", "under": "<"}
+
+
+def _write_computed(computed: Computed) -> str:
+    second = _write_number(computed.second)
+    sign = "*" if computed.operator == "×" else computed.operator
+    return f"(({_write_number(computed.first)}) {sign} {f'NULLIF({second}, 0)' if sign == '/' else f'({second})'})"
 
 
 def _spellings(value: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from stageb.guidance.rules import predicates
 from stageb.guidance.rules.predicates import Predicate
+from stageb.guidance.rules.reading import Computed
 
 Relation = Literal["is", "above", "below", "mentions", "equals", "differs", "over", "under"]
 
@@ -27,6 +28,21 @@ class Atom:
         """The fields that it names."""
         both = self.relation in ("equals", "differs", "over", "under")
         return () if self.relation == "mentions" else (self.name, *(self.values if both else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """A comparison of a number that two fields give."""
+
+    relation: Literal["above", "below", "over", "under"]
+    left: Computed
+    right: str | Computed  # the limit; for ``over`` and ``under`` what it is compared with
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that it names."""
+        sides = (self.left, self.right) if isinstance(self.right, Computed) else (self.left,)
+        return tuple(dict.fromkeys(field for side in sides for field in (side.first, side.second)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class Not:
     part: Expression
 
 
-Expression: TypeAlias = Atom | All | Some | Not
+Expression: TypeAlias = Atom | Arithmetic | All | Some | Not
 
 
 def negate(expression: Expression) -> Expression:
@@ -64,13 +80,15 @@ def compile_expression(expression: Expression) -> Predicate:
         return predicates.deny(compile_expression(expression.part))
     if isinstance(expression, Atom):
         return _compile_atom(expression)
+    if isinstance(expression, Arithmetic):
+        return MAKERS[expression.relation](expression.left, expression.right)
     join = predicates.every if isinstance(expression, All) else predicates.some
     return join(*map(compile_expression, expression.parts))
 
 
-def atoms(expression: Expression) -> Iterator[Atom]:
+def atoms(expression: Expression) -> Iterator[Atom | Arithmetic]:
     """All comparisons, from left to right."""
-    if isinstance(expression, Atom):
+    if isinstance(expression, Atom | Arithmetic):
         yield expression
     elif isinstance(expression, Not):
         yield from atoms(expression.part)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stageb.guidance.prompts import Words
-from stageb.guidance.rules.expression import atoms, compile_expression
+from stageb.guidance.rules.expression import Atom, atoms, compile_expression
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import CompiledRule, Ruling, make_judge, unreadable
 from stageb.guidance.rules.reading import Reading
@@ -60,7 +60,9 @@ def _parse_openly(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode |
         read = parse_rule(text, vocabulary, words)
     if isinstance(read, OutOfReach):
         return first
-    lists = [atom for atom in atoms(read.expression) if atom.relation == "is" and len(atom.values) > 1]
+    lists = [
+        atom for atom in atoms(read.expression) if isinstance(atom, Atom) and atom.relation == "is" and len(atom.values) > 1
+    ]
     return first if any((atom.name, value) in added for atom in lists for value in atom.values) else read
 
 

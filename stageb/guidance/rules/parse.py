@@ -6,7 +6,9 @@
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
                | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
                | NAME ("equals" | "differs from") NAME
+               | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
+    COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
 cuts into atoms that the tickets know, the one of most atoms counts, and if there are two of these the rule is out of reach.
@@ -23,13 +25,14 @@ from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.prompts import WORDS, Words
-from stageb.guidance.rules.expression import All, Atom, Expression, Relation, Some, negate
-from stageb.guidance.rules.reading import parse_number, read_summaries
+from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Relation, Some, negate
+from stageb.guidance.rules.reading import OPERATORS, Computed, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
 
 LONGEST = 2000  # characters of a rule that is read
 PIECES = 24  # between "and" and "or", at most
+_OPERATOR = re.compile(rf" ([{re.escape(''.join(OPERATORS))}]) ")
 _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ?(\S+))?")  # with its unit; as ``reading.parse_number`` reads one
 
 
@@ -281,6 +284,8 @@ class _Reader:
     def _compare(self, name: str, relation: Relation, is_denied: bool, value: str) -> _Atom:
         known = self._vocabulary
         field, other = known.field(name), known.field(value)
+        if field is None and (computed := self._read_computed(name)):
+            return self._compare_computed(computed, relation, is_denied, value)
         if field is None:
             return OutOfReach(f"no ticket has {name!r}{_hint(known.nearest_name(name))}", "field", name)
         if relation == "is":
@@ -312,6 +317,26 @@ class _Reader:
             return OutOfReach(f"no ticket has {value!r}{_hint(known.nearest_name(value))}", "field", value)
         else:
             found = Atom(relation, field, (other,))
+        return negate(found) if is_denied else found
+
+    def _read_computed(self, text: str) -> Computed | None:
+        """``A × B``, where both are fields that have numbers; None where it is not, or may be cut in two ways."""
+        found = [
+            (self._vocabulary.field(text[: mark.start()]), mark[1], self._vocabulary.field(text[mark.end() :]))
+            for mark in _OPERATOR.finditer(text)
+        ]
+        numeric = [Computed(a, mark, b) for a, mark, b in found if a and b and {a, b} <= self._vocabulary.numeric]
+        return numeric[0] if len(numeric) == 1 else None
+
+    def _compare_computed(self, left: Computed, relation: Relation, is_denied: bool, value: str) -> _Atom:
+        if relation not in ("above", "below"):
+            return OutOfReach(f"{str(left)!r} is compared by above or below alone")
+        other = self._read_computed(value)
+        if other is None and not re.fullmatch(r"-?\d+(\.\d+)?", value):
+            return OutOfReach(f"{value!r} is no number that {str(left)!r} is compared with")
+        beside: Literal["over", "under"] = "over" if relation == "above" else "under"
+        limit: Literal["above", "below"] = "above" if relation == "above" else "below"
+        found = Arithmetic(beside, left, other) if other else Arithmetic(limit, left, value)
         return negate(found) if is_denied else found
 
     def _read_lists(self, field: str, listed: str) -> list[tuple[str, ...]]:

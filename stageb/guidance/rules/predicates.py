@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from stageb.guidance.rules.reading import Reading, find_mentioned, parse_number
+from stageb.guidance.rules.reading import Computed, Reading, find_mentioned, find_number, parse_number
 
 Predicate = Callable[[Reading], "bool | None"]
 Verdict = Literal["pass", "fail"]
@@ -27,23 +27,23 @@ def is_one_of(name: str, *values: str) -> Predicate:
     return holds
 
 
-def is_above(name: str, limit: str) -> Predicate:
-    """The field's number is above that of ``limit``."""
+def is_above(name: str | Computed, limit: str) -> Predicate:
+    """The number of the field, or of two, is above that of ``limit``."""
     return _limited(name, limit, float.__gt__)
 
 
-def is_below(name: str, limit: str) -> Predicate:
-    """The field's number is below that of ``limit``."""
+def is_below(name: str | Computed, limit: str) -> Predicate:
+    """The number of the field, or of two, is below that of ``limit``."""
     return _limited(name, limit, float.__lt__)
 
 
-def is_over(name: str, other: str) -> Predicate:
-    """The field's number is above another field's."""
+def is_over(name: str | Computed, other: str | Computed) -> Predicate:
+    """The number is above another one."""
     return _compared(name, other, float.__gt__)
 
 
-def is_under(name: str, other: str) -> Predicate:
-    """The field's number is below another field's."""
+def is_under(name: str | Computed, other: str | Computed) -> Predicate:
+    """The number is below another one."""
     return _compared(name, other, float.__lt__)
 
 
@@ -161,21 +161,19 @@ def make_judge(rules: Iterable[CompiledRule], headline: str) -> Callable[[Readin
     return judge
 
 
-def _limited(name: str, limit: str, is_so: Ordered) -> Predicate:
+def _limited(name: str | Computed, limit: str, is_so: Ordered) -> Predicate:
     edge = parse_number(limit)
 
     def holds(ticket: Reading) -> bool | None:
-        mine = ticket.pairs.get(name)
-        number = None if mine is None else parse_number(mine)
+        number = find_number(ticket, name)
         return None if number is None or edge is None else is_so(number, edge)
 
     return holds
 
 
-def _compared(name: str, other: str, is_so: Ordered) -> Predicate:
+def _compared(name: str | Computed, other: str | Computed, is_so: Ordered) -> Predicate:
     def holds(ticket: Reading) -> bool | None:
-        mine, its = ticket.pairs.get(name), ticket.pairs.get(other)
-        left, right = (None if text is None else parse_number(text) for text in (mine, its))
+        left, right = find_number(ticket, name), find_number(ticket, other)
         return None if left is None or right is None else is_so(left, right)
 
     return holds

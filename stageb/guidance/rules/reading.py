@@ -7,8 +7,9 @@ a script writes no spaces, in short runs of characters.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,6 +28,25 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
+
+
+OPERATORS: Mapping[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "×": operator.mul,
+    "/": operator.truediv,
+}
+
+
+class Computed(NamedTuple):
+    """A number that those of two fields give."""
+
+    first: str
+    operator: str  # of ``OPERATORS``
+    second: str
+
+    def __str__(self) -> str:
+        return f"{self.first} {self.operator} {self.second}"
 
 
 class Reading(NamedTuple):  # no dataclass, which only an imported module can make: what is exported may be run in other ways
@@ -58,6 +78,17 @@ def parse_number(value: str) -> float | None:
     """The number that a value begins with (a unit may follow); None where there is none."""
     found = _NUMBER.match(value)
     return float(found[0]) if found else None
+
+
+def find_number(ticket: Reading, of: str | Computed) -> float | None:
+    """The number of a field, or of two; None where the ticket does not tell, or it is none."""
+    if isinstance(of, str):
+        value = ticket.pairs.get(of)
+        return None if value is None else parse_number(value)
+    first, second = find_number(ticket, of.first), find_number(ticket, of.second)
+    if first is None or second is None or (of.operator == "/" and not second):
+        return None
+    return OPERATORS[of.operator](first, second)
 
 
 @lru_cache(maxsize=1 << 16)

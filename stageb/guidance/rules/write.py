@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stageb.guidance.prompts import WORDS, Words
-from stageb.guidance.rules.expression import All, Expression, Not, Some
+from stageb.guidance.rules.expression import All, Arithmetic, Expression, Not, Relation, Some
 from stageb.guidance.rules.parse import CHINESE, ENGLISH, Grammar, RuleCode
 
 
@@ -25,10 +25,16 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
     if isinstance(expression, All | Some):
         mark = grammar.and_ if isinstance(expression, All) else grammar.or_
         return mark.join(_write(part, grammar) for part in expression.parts)
+    if isinstance(expression, Arithmetic):
+        return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
     *first, last = expression.values
     listed = grammar.comma.join(first) + grammar.or_ + last if first else last
     if expression.relation == "mentions":
         return next(opening for opening, denied in grammar.mentions.items() if denied == is_denied) + listed
-    relation = {"over": "above", "under": "below"}.get(expression.relation, expression.relation)
-    mark = next(mark for mark, found in grammar.relations.items() if found == (relation, is_denied))
-    return f"{expression.name}{mark}{listed}"
+    return f"{expression.name}{_mark(expression.relation, is_denied, grammar)}{listed}"
+
+
+def _mark(relation: Relation, is_denied: bool, grammar: Grammar) -> str:
+    """What stands between the two sides of a comparison."""
+    said = {"over": "above", "under": "below"}.get(relation, relation)
+    return next(mark for mark, found in grammar.relations.items() if found == (said, is_denied))

@@ -9,8 +9,13 @@ from hostile import NASTY, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stageb.guidance.prompts import WORDS, clue_text
 from stageb.guidance.reflection.conditions import LIMITS, Condition, find_conditions
+from stageb.guidance.rules.expression import compile_expression
+from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.reading import MOST_CHARS, Reading, parse_number, parse_summaries
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.types import Ticket
 from stageb.untrusted.clean_text import text_fault
 
 # Reading
@@ -58,6 +63,32 @@ def test_any_text_can_be_read_and_what_is_read_fits_on_a_line(summaries: list[st
         assert 1 < len(word) <= MOST_CHARS
         assert len(word.splitlines()) == len(word.split()) == 1
     assert find_conditions([found, found]) == dict.fromkeys(find_conditions([found]), 3)
+
+
+NUMBERS = st.sampled_from(["0", "1", "2", "3", "2.5", "-4", "12 mm", "1400"])
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), min_size=3, max_size=9))
+def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_were_counted(rows: list[Any]) -> None:
+    names = ("Torque [Nm]", "speed", "a", "tool wear")
+    texts = ["; ".join(f"{name}: {value}" for name, value in zip(names, row, strict=True)) for row in rows]
+    readings = [parse_summaries((text,)) for text in texts]
+    known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
+    computed = {condition: mask for condition, mask in find_conditions(readings, True).items() if condition.is_computed}
+    for condition, mask in computed.items():
+        code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
+        assert isinstance(code, RuleCode)
+        holds = compile_expression(code.expression)
+        assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each))
+    assert not any(condition.is_computed for condition in find_conditions(readings))
+
+
+def test_products_are_compared_with_products_of_other_names() -> None:
+    readings = [Reading({"a": "2", "b": "3", "c": "1", "d": str(d)}, frozenset()) for d in (1, 5, 6, 7)]
+    readings += [Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)]
+    readings.append(Reading({"a": "9", "b": "1", "c": "7", "d": "1"}, frozenset()))
+    found = find_conditions(readings, True)
+    assert found[Condition("over", "a × b", "c × d", is_computed=True)] == 0b1000011
 
 
 @contextmanager

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.export import CodedMission, limit_to_sql, write_json, write_python
-from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.plain_tickets import read_ticket
+from stageb.guidance.rules.reading import Computed
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Rule, Ticket
 
@@ -129,6 +130,10 @@ def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -
         st.builds(lambda relation, name, other: Atom(relation, name, (other,)),
                   st.sampled_from(["equals", "differs", "over", "under"]), names, names),
         st.builds(lambda word: Atom("mentions", "", (word,)), values),
+        st.builds(lambda relation, one, sign, other: Arithmetic(relation, Computed(one, sign, other), "3"),
+                  st.sampled_from(["above", "below"]), names, st.sampled_from("+-×/"), names),
+        st.builds(lambda relation, one, other: Arithmetic(relation, Computed(one, "×", other), Computed(other, "/", one)),
+                  st.sampled_from(["over", "under"]), names, names),
     )  # fmt: skip
     parts = st.lists(st.one_of(atom, atom.map(Not)), min_size=1, max_size=3).map(tuple)
     return st.one_of(atom, parts.map(All), parts.map(Some))

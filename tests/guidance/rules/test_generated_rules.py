@@ -23,10 +23,10 @@ from stageb.guidance.config import PromptConfig
 from stageb.guidance.prompts import words_of
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.export import CodedMission, limit_to_sql
-from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, compile_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
-from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.rules.reading import Computed, parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.write import write_rule
 
@@ -56,7 +56,12 @@ def generate_all(draw: Random, language: str) -> Expression:
 def generate_atom(draw: Random, language: str) -> Expression:
     fields = FIELDS[language]
     numeric = [name for name, values in fields.items() if parse_number(values[0]) is not None]
-    kind = draw.choice(["is", "is", "limit", "pair", "mentions"])
+    kind = draw.choice(["is", "is", "limit", "pair", "mentions", "computed"])
+    if kind == "computed":
+        one, other = (Computed(a, draw.choice("+-×/"), b) for a, b in (draw.sample(numeric, 2) for _ in range(2)))
+        if draw.random() < 0.5:
+            return Arithmetic(draw.choice(["over", "under"]), one, other)
+        return Arithmetic(draw.choice(["above", "below"]), one, str(draw.choice([-3, 0, 12.5, 40, 1400])))
     if kind == "pair":
         one, other = draw.sample(numeric, 2)
         return Atom(draw.choice(["equals", "differs", "over", "under"]), one, (other,))
@@ -70,11 +75,11 @@ def generate_atom(draw: Random, language: str) -> Expression:
     return draw.choice([atom, Not(atom)])
 
 
-def rename(expression: Expression, old: Atom, new: Atom) -> Expression:
+def rename(expression: Expression, old: Atom | Arithmetic, new: Atom | Arithmetic) -> Expression:
     """``expression`` with another comparison."""
     if isinstance(expression, Not):
         return Not(rename(expression.part, old, new))
-    if isinstance(expression, Atom):
+    if isinstance(expression, Atom | Arithmetic):
         return new if expression == old else expression
     return replace(expression, parts=tuple(rename(part, old, new) for part in expression.parts))
 
@@ -89,7 +94,11 @@ def test_what_is_written_is_read_back_and_what_nobody_knows_is_refused(language:
         assert parse_rule(text, vocabulary, words) == code, text
         if number % 4 == 0 and code.condition is not None and code.exception is None:
             atom = draw.choice(list(atoms(code.condition)))
-            unknown = replace(atom, values=("quux",)) if atom.relation == "mentions" else replace(atom, name="quux")
+            unknown: Atom | Arithmetic
+            if isinstance(atom, Arithmetic):
+                unknown = replace(atom, left=atom.left._replace(second="quux"))
+            else:
+                unknown = replace(atom, values=("quux",)) if atom.relation == "mentions" else replace(atom, name="quux")
             text = write_rule(replace(code, condition=rename(code.condition, atom, unknown)), words)
             assert isinstance(parse_rule(text, vocabulary, words), OutOfReach), text
 

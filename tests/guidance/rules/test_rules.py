@@ -14,10 +14,10 @@ from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt, words_o
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.check import check_proposal, find_unknown
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import All, Atom, Expression, Not, Some, compile_expression
+from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
-from stageb.guidance.rules.reading import parse_number
+from stageb.guidance.rules.reading import Computed, parse_number
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.rules.write import write_rule
 from stageb.guidance.types import Guidance, Operation, Proposal, Rule, Ticket
@@ -46,8 +46,13 @@ def atoms(language: str) -> st.SearchStrategy[Expression]:
     mentions = st.lists(st.sampled_from(MENTIONED[language]), min_size=1, max_size=2, unique=True).map(
         lambda words: Atom("mentions", "", tuple(words))
     )
-    denied = st.one_of(is_, limit, mentions).map(Not)
-    return st.one_of(is_, limit, compared, mentions, denied)
+    computed = st.builds(lambda names, sign: Computed(names[0], sign, names[1]), pair, st.sampled_from("+-×/"))
+    calculated = st.one_of(
+        st.builds(Arithmetic, st.sampled_from(["above", "below"]), computed, st.integers(-9, 2000).map(str)),
+        st.builds(Arithmetic, st.sampled_from(["over", "under"]), computed, computed),
+    )
+    denied = st.one_of(is_, limit, mentions, calculated).map(Not)
+    return st.one_of(is_, limit, compared, mentions, calculated, denied)
 
 
 def expressions(language: str) -> st.SearchStrategy[Expression]:
