@@ -18,7 +18,7 @@ from stageb.guidance.rules import plain_tickets, predicates, reading
 from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, Atom, Expression, Not, atoms, simplify
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
-from stageb.guidance.rules.reading import Computed, parse_number
+from stageb.guidance.rules.reading import Computed, fold_value, parse_number
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import HEADLINE_KEY
 from stageb.untrusted import clean_text
@@ -275,8 +275,9 @@ def _write_condition(expression: Expression) -> str:
 def _write_comparison(atom: Atom) -> str:
     column, value = _write_text(atom.name), atom.values[0]
     if atom.relation == "is":
-        spelled = dict.fromkeys(each for text in atom.values for each in _spellings(text))
-        return f"LOWER({column}) IN ({', '.join(map(_quote, spelled))})"
+        spelled = dict.fromkeys(each for text in map(fold_value, atom.values) for each in _spellings(text))
+        folded = _write_folded(column) if any(parse_number(text) is not None for text in atom.values) else f"LOWER({column})"
+        return f"{folded} IN ({', '.join(map(_quote, spelled))})"
     if atom.relation in ("equals", "differs"):
         return f"{column} {'=' if atom.relation == 'equals' else '<>'} {_write_text(value)}"
     other = repr(parse_number(value)) if atom.relation in ("above", "below") else _write_number(value)
@@ -290,6 +291,13 @@ def _write_computed(computed: Computed) -> str:
     second = _write_number(computed.second)
     sign = "*" if computed.operator == "×" else computed.operator
     return f"(({_write_number(computed.first)}) {sign} {f'NULLIF({second}, 0)' if sign == '/' else f'({second})'})"
+
+
+def _write_folded(text: str) -> str:
+    """What ``fold_value`` makes of a column's text."""
+    digits = f"LTRIM({text}, '-.0123456789') = '' AND LTRIM({text}, '-') NOT LIKE '.%' AND {text} LIKE '%.%_'"
+    one_of_each = f"{text} NOT LIKE '%.%.%' AND SUBSTR({text}, 2) NOT LIKE '%-%'"
+    return f"CASE WHEN {digits} AND {one_of_each} THEN RTRIM(RTRIM({text}, '0'), '.') ELSE LOWER({text}) END"
 
 
 def _spellings(value: str) -> Iterator[str]:

@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Relation, Some, negate
-from stageb.guidance.rules.reading import OPERATORS, Computed, parse_number, read_summaries
+from stageb.guidance.rules.reading import OPERATORS, Computed, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
 
@@ -293,7 +293,7 @@ class _Reader:
             if len(lists) > 1:
                 return TWO_WAYS
             if not lists:
-                wrong = next((each for each in self._items(value) if each.casefold() not in known.values[field]), value)
+                wrong = next((each for each in self._items(value) if fold_value(each) not in known.values[field]), value)
                 if field in known.numeric and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
                 hint = _hint(known.nearest_value(field, wrong))
@@ -303,7 +303,7 @@ class _Reader:
         elif relation in ("above", "below"):
             if field not in known.numeric:
                 return OutOfReach(f"{field!r} is no number in any ticket", "field", field)
-            if other is None and value.casefold() not in known.values[field]:
+            if other is None and fold_value(value) not in known.values[field]:
                 number = _NUMBER.fullmatch(value)
                 if not number:
                     return OutOfReach(
@@ -342,10 +342,10 @@ class _Reader:
     def _read_lists(self, field: str, listed: str) -> list[tuple[str, ...]]:
         """How "a, b or c" is a list of values of the field, which may hold these marks themselves: two ways at most."""
         known = self._vocabulary.values[field]
-        ways: list[tuple[str, ...]] = [(listed,)] if listed.casefold() in known else []
+        ways: list[tuple[str, ...]] = [(listed,)] if fold_value(listed) in known else []
         for mark in islice(self._separator.finditer(listed), PIECES):
             first = listed[: mark.start()]
-            if first.casefold() in known:
+            if fold_value(first) in known:
                 ways += [(first, *rest) for rest in self._lists(field, listed[mark.end() :])]
         return ways[:2]
 

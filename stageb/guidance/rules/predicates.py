@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from stageb.guidance.rules.reading import Computed, Reading, find_mentioned, find_number, parse_number
+from stageb.guidance.rules.reading import Computed, Reading, find_mentioned, find_number, fold_value, parse_number
 
 Predicate = Callable[[Reading], "bool | None"]
 Verdict = Literal["pass", "fail"]
@@ -17,12 +17,12 @@ Ordered = Callable[[float, float], bool]
 
 
 def is_one_of(name: str, *values: str) -> Predicate:
-    """The field has one of these values, in any case."""
-    known = frozenset(value.casefold() for value in values)
+    """The field has one of these values, as ``fold_value`` compares them."""
+    known = frozenset(map(fold_value, values))
 
     def holds(ticket: Reading) -> bool | None:
         mine = ticket.pairs.get(name)
-        return None if mine is None else mine.casefold() in known
+        return None if mine is None else fold_value(mine) in known
 
     return holds
 

@@ -27,6 +27,7 @@ _PAIR = re.compile(
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
 
@@ -78,6 +79,12 @@ def parse_number(value: str) -> float | None:
     """The number that a value begins with (a unit may follow); None where there is none."""
     found = _NUMBER.match(value)
     return float(found[0]) if found else None
+
+
+def fold_value(value: str) -> str:
+    """A value as it is compared: in any case, and a decimal number without zeros at its end, which programs add on their own
+    (``1`` and ``1.0``)."""
+    return value.rstrip("0").rstrip(".") if _DECIMAL.fullmatch(value) else value.casefold()
 
 
 def find_number(ticket: Reading, of: str | Computed) -> float | None:

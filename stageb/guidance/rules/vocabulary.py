@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.reading import find_mentioned, parse_number
+from stageb.guidance.rules.reading import find_mentioned, fold_value, parse_number
 from stageb.guidance.types import Ticket
 
 
@@ -16,7 +16,7 @@ class Vocabulary:
     """What tickets of one mission hold."""
 
     names: Mapping[str, str]  # field, casefolded -> as tickets write it
-    values: Mapping[str, frozenset[str]]  # field -> its values, casefolded
+    values: Mapping[str, frozenset[str]]  # field -> its values, as ``fold_value`` compares them
     numeric: frozenset[str]  # fields that have numbers
     words: frozenset[str]  # all that count as mentioned, casefolded; those that an ending hides included
     text: str  # all summaries, casefolded
@@ -38,7 +38,7 @@ class Vocabulary:
             texts += [summary.casefold() for _, summary in ticket.per_image]
             for name, value in read.pairs.items():
                 names.setdefault(name.casefold(), name)
-                values.setdefault(name, set()).add(value.casefold())
+                values.setdefault(name, set()).add(fold_value(value))
                 if parse_number(value) is not None:
                     numeric.add(name)
         words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
@@ -50,7 +50,7 @@ class Vocabulary:
         """With one more value of a field, or with one more word where no field is named."""
         if not field:
             return replace(self, words=self.words | {value.casefold()})
-        return replace(self, values={**self.values, field: self.values[field] | {value.casefold()}})
+        return replace(self, values={**self.values, field: self.values[field] | {fold_value(value)}})
 
     def holds(self, text: str) -> bool:
         """Whether some ticket's words hold ``text``, which is casefolded."""
@@ -67,7 +67,7 @@ class Vocabulary:
 
     def nearest_value(self, name: str, value: str) -> str:
         """The most similar value of a field; empty where none is similar."""
-        return _nearest(value.casefold(), self.values[name], {})
+        return _nearest(fold_value(value), self.values[name], {})
 
     def nearest_word(self, word: str) -> str:
         """The most similar word; empty where none is similar."""

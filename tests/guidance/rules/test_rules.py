@@ -105,6 +105,20 @@ def test_common_wordings_say_what_ours_do(said: str, canonical: str) -> None:
     assert write_rule(code, WORDS["en"]) == f"Fail if {canonical}."
 
 
+@pytest.mark.parametrize(("said", "written"), [("1", "1.0"), ("1.0", "1"), ("2.5", "2.50"), ("H", "h")])
+def test_a_value_is_the_same_however_a_program_writes_it(said: str, written: str) -> None:
+    code = parse_rule(
+        f"Fail if A300 is {said}.", Vocabulary.of([ticket({"A300": said}), ticket({"A300": "0"})]), WORDS["en"]
+    )
+    assert isinstance(code, RuleCode)
+    holds = compile_expression(code.expression)
+    assert holds(reading(ticket({"A300": written})))
+    assert not holds(reading(ticket({"A300": f"{written}1"})))
+    assert isinstance(
+        parse_rule(f"Fail if A300 is {written}.", Vocabulary.of([ticket({"A300": said})]), WORDS["en"]), RuleCode
+    )
+
+
 @pytest.mark.parametrize("said", ["Torque is high", "Torque is above 40 kg", "Torque is between 40 Nm and 41 Nm"])
 def test_a_wording_of_a_number_that_is_not_read_is_out_of_reach_but_refused_by_nobody(said: str) -> None:
     vocabulary = Vocabulary.of([ticket({"Torque": f"{40 + i} Nm", "Type": kind}) for i, kind in enumerate("HLM")])
