@@ -73,7 +73,8 @@ class Section:
     pairs: list[tuple[RunRow | None, RunRow]]  # of metrics.jsonl: before and after, by split
     rules: list[Lineage]
     charts: Mapping[str, str]
-    outcome: Outcome | None  # what the guidance comes to; None before any split is judged to its end
+    unmeasured: str  # which rules the figures in ``pairs`` are older than; empty where they are of all rules shown
+    outcome: Outcome | None  # what the guidance comes to; None before any split is judged to its end under it
     advice: list[str]  # what to try next; empty where something was learnt
     letter: Mapping[str, Mapping[str, Any]]  # by rule: what its letter decides, and how often the model judged so
 
@@ -120,10 +121,13 @@ def _make_section(number: int, mission: MissionReport, run: RunReport) -> Sectio
             drawn = dict(_draw_charts(number, mission, run.is_audit))
     pairs = _pair_metrics(mission, run)
     letter = {row["rule"]: row for row in mission.letter["rules"]} if mission.letter else {}
-    outcome = _describe_outcome(pairs, len(rules) - 1, run.config)
+    unmeasured = _describe_unmeasured(pairs, mission)
+    if unmeasured:
+        pairs = [(None, row) for _, row in pairs]  # before what is shown, and nothing after it
+    outcome = None if unmeasured else _describe_outcome(pairs, len(rules) - 1, run.config)
     lacks = run.is_finished and run.config.runner.epochs and not run.is_audit and not mission.attempts.accepted
     advice = list(advise(mission.metrics, mission.attempts, run.config, run.ended)) if lacks else []
-    return Section(number, mission, pairs, rules, drawn, outcome, advice, letter)
+    return Section(number, mission, pairs, rules, drawn, unmeasured, outcome, advice, letter)
 
 
 def _draw_charts(number: int, mission: MissionReport, audit: bool) -> Iterable[tuple[str, str]]:
@@ -182,6 +186,18 @@ def _pair_metrics(mission: MissionReport, run: RunReport) -> list[tuple[RunRow |
         if after:
             found.append((None if run.is_audit else rows[0], after[-1]))
     return found
+
+
+def _describe_unmeasured(pairs: Sequence[tuple[RunRow | None, RunRow]], mission: MissionReport) -> str:
+    """Which rules in force the figures are older than, in a sentence: val is judged at an epoch's end, and a run may stand
+    before it. Empty where they are of these rules."""
+    final = mission.steps[mission.final].guidance
+    old = next((row["guidance_step"] for _, row in pairs if row["guidance_step"] != final.step), None)
+    if old is None:
+        return ""
+    measured = next((step.guidance.rules for step in mission.steps if step.guidance.step == old), ())
+    known = {(rule.key, rule.text) for rule in measured}
+    return sentences.describe_unmeasured([rule.key for rule in final.rules if (rule.key, rule.text) not in known])
 
 
 def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:

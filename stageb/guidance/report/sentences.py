@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,17 @@ def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outc
         )
     warning = warn_of_constant(row, prices)
     return Outcome(lead, more, f"{warning}." if warning else "")
+
+
+def describe_unmeasured(keys: Sequence[str]) -> str:
+    """That the rules ``keys``, or where there are none what was let go, came after the last figures on val."""
+    if not keys:
+        return (
+            "The rules have not been measured on val since one was let go: the figures below are of the rules before that."
+        )
+    named = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
+    have, them = ("has", "it") if len(keys) == 1 else ("have", "them")
+    return f"{named} {have} not been measured on val yet: the figures below are of the rules before {them}."
 
 
 def describe_attempt(attempt: Attempt, is_weighed: bool) -> str:

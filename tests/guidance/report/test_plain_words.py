@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from guidance.report.runs import fit, page
+from guidance.report.runs import command, fit, page
 from programs import small
 
+from stageb.guidance import transitions
 from stageb.guidance.attempts import Attempt
 from stageb.guidance.files.reflection_file import RaceEntry
 from stageb.guidance.outcomes import explain_refusals
-from stageb.guidance.report.sentences import describe_attempt, split_fields
+from stageb.guidance.report.sentences import describe_attempt, describe_unmeasured, split_fields
 
 TORN = {
     "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
@@ -42,6 +43,31 @@ def test_results_and_rules_come_first_and_costs_last(learnt: Path) -> None:
     assert "always passing would catch none." in text
     assert re.search(r"Fail if state is torn\. Decides \d+ of the val and test tickets, \d+ rightly\.", text)
     assert "tokens read and made" in text[places[-1] :]
+
+
+def test_rules_that_val_has_not_judged_get_no_figures_of_the_rules_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run stands between an accepted edit and the val of its epoch."""
+
+    def stop(*_: object) -> None:
+        raise RuntimeError("stopped")
+
+    monkeypatch.setattr(transitions, "after_epoch", stop)
+    with pytest.raises(RuntimeError, match="stopped"):
+        fit(tmp_path, small.write(tmp_path / "t.jsonl", "valves"), reflection__num_proposals=8)
+    assert command("report", str(tmp_path / "run")).code == 0
+    text = plain(tmp_path)
+    assert "Fail if state is torn." in text
+    assert "G1 has not been measured on val yet: the figures below are of the rules before it." in text
+    assert re.search(r"\d+ val, at step 0", text)
+    for said in ("NO BETTER THAN ALWAYS", "the rules catch", "Before learning", "→"):
+        assert said not in text
+
+
+def test_rules_not_yet_measured_are_named() -> None:
+    assert describe_unmeasured(["G1", "G2", "G4"]).startswith("G1, G2 and G4 have not been measured on val yet:")
+    assert "since one was let go" in describe_unmeasured([])
 
 
 def test_nothing_is_said_in_codes(learnt: Path) -> None:
