@@ -28,8 +28,8 @@ class UseConfig:
     output: str = ""
     """What gets a line per ticket, in the tickets' order."""
     vocabulary: str | list[str] | None = None
-    """Ticket files with the names and values that rules speak of, to judge by rules. null: those that the run learnt from,
-    or else the tickets that are judged."""
+    """Ticket files with the names and values that rules speak of, to judge by rules; tables have columns as the tickets do.
+    null: those that the run learnt from, or else the tickets that are judged."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     probability: bool = True
     """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown
 from stageb.guidance.answers import check_readable
+from stageb.guidance.config import ColumnsConfig
 from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.selection import rule_named
-from stageb.guidance.types import Guidance
+from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.code import CodeJudge, code_rules, find_tickets
 from stageb.guidance.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.use.doubts import Doubts, Survey, send_to_review
@@ -162,12 +163,12 @@ class JudgedRounds:
 
     def _find_doubts(self) -> Doubts:
         """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""
-        config, words = self._config, words_of(self._config.prompt)
+        words = words_of(self._config.prompt)
         guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
         records = {mission: read_record(self._source, each) for mission, each in guidance.items()}
         if self._by == "rules":  # as code they say themselves what tickets lack
             return Doubts({}, records)
-        taught, why = find_tickets(self._source, list_vocabulary(config), None, "") if guidance else ((), "")
+        taught, why = self._find_known("") if guidance else ((), "")
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
         fields = {}
         for mission, each in guidance.items():
@@ -175,10 +176,16 @@ class JudgedRounds:
             fields[mission] = find_named_fields(each, mine, words, taught=not why)
         return Doubts(fields, records)
 
+    def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
+        """Tickets with what rules speak of, as ``find_tickets`` finds them: tables by ``columns`` where any are given."""
+        config = self._config
+        columns = None if config.columns == ColumnsConfig() else config.columns
+        return find_tickets(self._source, list_vocabulary(config), columns, naming)
+
     def _read_code(self) -> CodeJudge:
         """The rules as code, by the tickets that they were learnt from; or else by those that are judged."""
         config = self._config
-        known, why = find_tickets(self._source, list_vocabulary(config), None, "--vocabulary FILE")
+        known, why = self._find_known("--vocabulary FILE")
         if why:
             console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]

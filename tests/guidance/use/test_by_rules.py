@@ -113,6 +113,20 @@ def test_names_and_values_come_from_the_tickets_that_are_named(job: Job) -> None
     assert job("predict", "--fresh", by="rules", vocabulary=str(job.folder / "none.jsonl")) == 2
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_a_table_that_tells_names_and_values_has_the_columns_of_the_tickets(job: Job, command: str) -> None:
+    guidance(job.folder / "g.json", {"valves": "Fail if State is torn or frayed."})
+    for name, states in (("new", ["torn", "new"]), ("known", ["torn", "frayed", "new"])):
+        table = "".join(f"{state},{'OK' if state == 'new' else 'NG'}\n" for state in states)
+        (job.folder / f"{name}.csv").write_text(f"State,Checked\n{table}")
+    columns = "columns:\n  {mission_name: valves, group_id: null, label: Checked, passes: [OK], fails: [NG]}\n"
+    (job.folder / "columns.yaml").write_text(columns)
+    files = {"tickets": str(job.folder / "new.csv"), "vocabulary": str(job.folder / "known.csv")}
+    assert job(command, by="rules", config=str(job.folder / "columns.yaml"), **files) == 0
+    judged = job.out if command == "predict" else job.out / "predictions-rules.jsonl"
+    assert [row["verdict"] for row in rows(judged)] == ["fail", "pass"]
+
+
 def test_a_command_that_goes_on_must_judge_as_before(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     assert job(by="rules") == 0
     whole = job.out.read_bytes()
