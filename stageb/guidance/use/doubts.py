@@ -51,11 +51,11 @@ class Survey:
         for name in find_missing(self.doubts.fields.get(ticket.mission, {}), ticket):
             self.lacking[ticket.mission, name] += 1
 
-    def describe(self, min_rule_accuracy: float | None) -> Iterator[str]:
-        """What a person should know before tickets are judged."""
+    def describe(self, min_rule_accuracy: float | None, by_code: bool) -> Iterator[str]:
+        """What a person should know before tickets are judged, by rules as code (alone or first) or by the model."""
         for mission, named in self.doubts.fields.items():
             lacking = {name: count for name in named if (count := self.lacking[mission, name])}
-            yield from describe_missing(mission, named, lacking, self.tickets[mission])
+            yield from describe_missing(mission, named, lacking, self.tickets[mission], by_code)
         if min_rule_accuracy is None:
             for mission, record in self.doubts.rules.items():
                 yield from name_doubtful(mission, record)

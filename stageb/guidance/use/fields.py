@@ -46,12 +46,15 @@ def explain_missing(named: NamedFields, ticket: Ticket) -> str:
     return "; ".join(f"no {name}, which {_join(named[name])}" for name in find_missing(named, ticket))
 
 
-def describe_missing(mission: str, named: NamedFields, lacking: Mapping[str, int], tickets: int) -> Iterator[str]:
-    """A line for each field that some of so many ``tickets`` lack."""
+def describe_missing(
+    mission: str, named: NamedFields, lacking: Mapping[str, int], tickets: int, by_code: bool
+) -> Iterator[str]:
+    """A line for each field that some of so many ``tickets`` lack; ``by_code``: where the other rules may decide them."""
+    unless = " unless another rule decides them" if by_code else ""
     for name, count in lacking.items():
         yield (
             f"{mission}: {count:,} of {tickets:,} tickets ({count / tickets:.0%}) have no {name!r}, which "
-            f"{_join(named[name])}: these go to review"
+            f"{_join(named[name])}: these go to review{unless}"
         )
 
 

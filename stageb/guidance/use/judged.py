@@ -101,7 +101,7 @@ class JudgedRounds:
                 found.add(line.ticket)
 
             count = tickets.survey(look)
-            for said in found.describe(self._config.min_rule_accuracy):
+            for said in found.describe(self._config.min_rule_accuracy, self._by != "model"):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 
@@ -166,8 +166,6 @@ class JudgedRounds:
         words = words_of(self._config.prompt)
         guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
         records = {mission: read_record(self._source, each) for mission, each in guidance.items()}
-        if self._by == "rules":  # as code they say themselves what tickets lack
-            return Doubts({}, records)
         taught, why = self._find_known("") if guidance else ((), "")
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
         fields = {}

@@ -47,6 +47,17 @@ def test_tickets_without_a_field_that_rules_name_go_to_review(tmp_path: Path, ca
     assert made.rows(tmp_path / "p.jsonl") == rows
 
 
+@pytest.mark.parametrize("by", ["rules", "both"])
+def test_by_rules_too_a_field_that_tickets_lack_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    two = {"valves": {"step": 1, "experiences": {"G0": made.HEADLINE, "G1": TORN["valves"], "G2": "Fail if tag is 1 or 2."}}}
+    (tmp_path / "two.json").write_text(json.dumps(two))
+    assert predict(tmp_path, lacking(tmp_path / "t.jsonl", every=4), by=by, guidance=str(tmp_path / "two.json")) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "valves: 10 of 40 tickets (25%) have no 'state', which G1 names: these go to review unless another rule" in said
+
+
 def test_a_field_that_no_ticket_has_is_said_with_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert predict(tmp_path, lacking(tmp_path / "t.jsonl", every=1)) == 0
     assert "40 of 40 tickets (100%) have no 'state'" in capsys.readouterr().err
