@@ -184,7 +184,10 @@ class Draft:
             return self._checked(scalar(value, choices(annotation)), path)
         except ValueError:
             given = value if isinstance(value, str | list | dict) else json.dumps(value)
-            raise self._wrong(path, given, f"expected {in_words(annotation)}") from None
+            # YAML takes yes, no, on and off for true and false.
+            is_word = isinstance(value, bool) and str in choices(annotation)
+            quoted = f"; put yes, no, on and off in quotes: '{'yes' if value else 'no'}'" if is_word else ""
+            raise self._wrong(path, given, f"expected {in_words(annotation)}{quoted}") from None
 
     def _checked(self, value: Any, path: KeyPath) -> Any:
         """``value``, if a file name and the JSON and YAML of a run's files can hold it."""
