@@ -105,7 +105,7 @@ class Run(run.Run):
 
     def _shows(self) -> None:
         """The table, and the page where it is wanted; a run that is over is over, whatever becomes of that."""
-        summary.show(self.journal, self.config, self.state)
+        summary.show(self.journal, self.config, self.state, self.inputs.tickets)
         if self.config.report:
             print(write.at_the_end(self.journal.folder, self.config, self.inputs.tickets), flush=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -16,14 +16,14 @@ from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_row
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
-from stageb.guidance.types import Guidance
+from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.record import name_doubtful, read_record
 from stageb.runs.summary import make_console, make_table
 from stageb.store.journal import Journal
 
 
-def show(journal: Journal, config: LoopConfig, state: State) -> None:
-    """Print the summary on standard output."""
+def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[Ticket]) -> None:
+    """Print the summary on standard output; ``tickets`` are those of the run."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
     console.print(tabulate(journal, config, guidance))
@@ -39,7 +39,7 @@ def show(journal: Journal, config: LoopConfig, state: State) -> None:
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
-        for line in name_doubtful(mission, read_record(str(journal.folder), learnt)) if count else ():
+        for line in name_doubtful(mission, read_record(str(journal.folder), learnt, tickets)) if count else ():
             console.print(f"  {line}")
         for line in advise_mission(journal, config, state, mission):
             console.print(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -48,6 +49,11 @@ def _raising(rank: int) -> Respond:
 
 raising_on_0, raising_on_1, raising_on_2 = map(_raising, range(3))
 """The follower's answers; that rank raises once there is a learnt rule to judge by."""
+
+
+def naming_last(prompt: Prompt, decode: Decode, key: int) -> str:
+    """The follower's answer, with the rule at the end of the reason."""
+    return re.sub(r"Reason: (G\d+): (.*)", r"Reason: \2 (\1)", respond(prompt, decode, key))
 
 
 def idle(prompt: Prompt, decode: Decode, key: int) -> str:

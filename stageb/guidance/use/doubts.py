@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.types import HEADLINE_KEY, Ticket
+from stageb.guidance.types import Ticket
 from stageb.guidance.use.fields import NamedFields, describe_missing, explain_missing, find_missing
 from stageb.guidance.use.record import RuleRecord, explain_doubt, name_doubtful
 
@@ -32,9 +32,7 @@ class Doubts:
         """Why a person should see a verdict that rules gave as code; empty where nothing speaks for it."""
         if min_rule_accuracy is None or ruling.verdict is None:
             return ""
-        record = self.rules.get(mission, {})
-        names_none = ruling.rule == HEADLINE_KEY and HEADLINE_KEY not in record
-        return explain_doubt(record, "" if names_none else ruling.rule, min_rule_accuracy)
+        return explain_doubt(self.rules.get(mission, {}), ruling.rule, min_rule_accuracy)
 
 
 @dataclass(frozen=True, slots=True)

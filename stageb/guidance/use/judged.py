@@ -165,8 +165,8 @@ class JudgedRounds:
         """Fields that rules name, and how often rules were right, as far as the guidance's run tells."""
         words = words_of(self._config.prompt)
         guidance = {mission: each for mission, each in self._guidance.items() if len(each.rules) > 1}
-        records = {mission: read_record(self._source, each) for mission, each in guidance.items()}
         taught, why = self._find_known("") if guidance else ((), "")
+        records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
         fields = {}
         for mission, each in guidance.items():

@@ -8,30 +8,40 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from stageb.cli.parsing import parse_run
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import split_step
-from stageb.guidance.types import Guidance
-from stageb.runs.folder import RunFolder
+from stageb.guidance.prompts import words_of
+from stageb.guidance.types import BY_RULES, HEADLINE_KEY, Guidance, Ticket
+from stageb.guidance.use.code import CodeJudge, code_rules
+from stageb.runs.folder import RunFolder, RunRow
 
 FEWEST = 5  # tickets of val that a rule decided, below which nothing is known of it
 TELLING = 20  # from which on a rule that was often wrong is named without being asked for
 OFTEN_WRONG = 0.9  # share of right verdicts below which it is
 
 RuleRecord = Mapping[str, tuple[int, float]]
-"""By the rule that reasons name, empty where they name none: tickets of val that it decided, the share of right verdicts."""
+"""By the rule that decided, empty where none spoke of the ticket: tickets of val, the share of right verdicts."""
 
 
 def cited_rule(reason: str) -> str:
-    """The rule that a reason names last, as the model is asked to do; empty where it names none."""
-    return next(reversed(re.findall(r"\bG\d+\b", reason)), "")
+    """The rule that a reason names last, as the model is asked to do; empty where it names none, or the headline, which
+    stands for tickets that no rule speaks of."""
+    key = next(reversed(re.findall(r"\bG\d+\b", reason)), "")
+    return "" if key == HEADLINE_KEY else key
 
 
-def read_record(source: str, guidance: Guidance) -> dict[str, tuple[int, float]]:
+def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, tuple[int, float]]:
     """How often the rules of a run's folder were right on its val, each ticket weighed by those that it stands for; nothing
-    of a file, and of a step that val never judged."""
+    of a file, and of a step that val never judged.
+
+    A reason that ``max_new_tokens`` cut before it named its rule is no word on which decided: the rule that gives the same
+    verdict as code did, where the run's ``tickets`` are known and tell; other such tickets are left out.
+    """
     path, _ = split_step(source)
     files, place = RunFolder(path), folder_of(guidance.mission)
     if not path.is_dir() or not files.commit["number"]:
@@ -41,35 +51,73 @@ def read_record(source: str, guidance: Guidance) -> dict[str, tuple[int, float]]
     figures = [row for row in files.read_committed(f"{place}/metrics.jsonl") if _is_of(row, guidance)]
     counted = Counter(row["label"] for row in rows)
     scale = {label: figures[-1]["classes"][label]["n"] / n for label, n in counted.items()} if figures else {}
-    tickets: Counter[str] = Counter()
+    find_rule = _make_finder(files, guidance, rows, tickets)
+    decided: Counter[str] = Counter()
     weights: dict[str, list[float]] = {}
     for row in rows:
-        key = cited_rule(row["reason"])
-        tickets[key] += 1
+        key = find_rule(row)
+        if key is None:
+            continue
+        decided[key] += 1
         right, whole = weights.setdefault(key, [0.0, 0.0])
         weight = scale.get(row["label"], 1.0)
         weights[key] = [right + weight * row["label_match"], whole + weight]
-    return {key: (n, round(weights[key][0] / weights[key][1], 6)) for key, n in sorted(tickets.items())}
+    return {key: (n, round(weights[key][0] / weights[key][1], 6)) for key, n in sorted(decided.items())}
 
 
 def explain_doubt(record: RuleRecord, reason: str, wanted: float) -> str:
     """Why a person should see a verdict with this reason; empty where its rule was right often enough."""
     key = cited_rule(reason)
-    name = key or "no rule"
     tickets, share = record.get(key, (0, 0.0))
     if tickets < FEWEST:
-        return f"{name} decided {tickets} val tickets, too few to know it"
-    return f"{name} was right for {share:.0%} of {tickets:,} val tickets" if share < wanted else ""
+        said = f"{tickets} val tickets, too few to know it"
+        return f"{key} decided {said}" if key else f"it names no rule, and none spoke of {said}"
+    if share >= wanted:
+        return ""
+    if key:
+        return f"{key} was right for {share:.0%} of {tickets:,} val tickets"
+    return f"it names no rule, and {share:.0%} of {tickets:,} val tickets that no rule speaks of were judged right"
 
 
 def name_doubtful(mission: str, record: RuleRecord) -> list[str]:
-    """A line for each rule that was often wrong."""
+    """A line for each rule that was often wrong, and for tickets that no rule speaks of."""
     return [
-        f"{mission}: {key or 'no rule'} was right for {share:.0%} of the {tickets:,} val tickets that it decided; "
+        f"{mission}: {key} was right for {share:.0%} of the {tickets:,} val tickets that it decided; "
         f"predict --min_rule_accuracy {OFTEN_WRONG} sends its verdicts to review"
+        if key
+        else f"{mission}: of the {tickets:,} val tickets that no rule speaks of, {share:.0%} were judged right"
         for key, (tickets, share) in record.items()
         if tickets >= TELLING and share < OFTEN_WRONG
     ]
+
+
+def _make_finder(
+    files: RunFolder, guidance: Guidance, rows: list[RunRow], tickets: Iterable[Ticket]
+) -> Callable[[RunRow], str | None]:
+    """What names the rule that decided a row of selections.jsonl: empty where none spoke of it, None where nobody knows."""
+    if all(row["verdict"] is not None and cited_rule(row["reason"]) for row in rows):
+        return lambda row: cited_rule(row["reason"])
+    config = parse_run(files.path).config
+    assert isinstance(config, LoopConfig)  # it learnt guidance
+    limits = [decode.max_new_tokens for decode in config.sampler.grid]
+    cut = {
+        (row["ticket_key"], row["verdict"], row["reason"])
+        for row in files.read_committed(f"{folder_of(guidance.mission)}/trajectories.jsonl")
+        if _is_of(row, guidance) and row["decode"] != BY_RULES and row["tokens"] >= limits[row["decode"]]
+    }
+    mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
+    judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt)))
+
+    def find(row: RunRow) -> str | None:
+        key = cited_rule(row["reason"])
+        if row["verdict"] is None:
+            return None
+        if key or (row["ticket_key"], row["verdict"], row["reason"]) not in cut:
+            return key
+        ruling = judge.judge(mine[row["ticket_key"]]) if row["ticket_key"] in mine else None
+        return cited_rule(ruling.rule) if ruling and ruling.verdict == row["verdict"] else None
+
+    return find
 
 
 def _is_of(row: Mapping[str, Any], guidance: Guidance) -> bool:

@@ -154,7 +154,7 @@ def test_a_rule_that_val_found_often_wrong_is_doubted_as_code_too(job: Job, monk
     new = tickets(job.folder / "new.jsonl", "valves")
     keys = {"guidance": str(folder), "tickets": new, "vocabulary": new, "min_rule_accuracy": 0.9}
     records = {"G1": (20, 0.5), "": (20, 0.95)}
-    monkeypatch.setattr("stageb.guidance.use.judged.read_record", lambda source, guidance: records)
+    monkeypatch.setattr("stageb.guidance.use.judged.read_record", lambda source, guidance, tickets: records)
     for by in ("rules", "both"):
         assert job(by=by, output=str(job.folder / f"{by}.jsonl"), **keys) == 0
         judged = rows(job.folder / f"{by}.jsonl")

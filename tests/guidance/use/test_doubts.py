@@ -12,10 +12,12 @@ from guidance.use import made
 from programs import small
 
 from stageb.__main__ import main
+from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.types import Guidance, Rule, Ticket
 from stageb.guidance.use.fields import explain_missing, find_named_fields
-from stageb.guidance.use.record import cited_rule, explain_doubt, read_record
+from stageb.guidance.use.record import cited_rule, explain_doubt, name_doubtful, read_record
 
 TORN = {"valves": "Fail if state is torn."}
 
@@ -115,6 +117,36 @@ def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_
     assert predict(tmp_path, new, guidance=run, min_rule_accuracy=0.95, output=str(tmp_path / "q.jsonl")) == 0
     for row in made.rows(tmp_path / "q.jsonl"):
         assert (f"G1 was right for {share:.0%} of {decided} val tickets" in row["why"]) == ("G1" in row["reason"])
+
+
+def test_a_reason_that_was_cut_counts_for_the_rule_that_decides_as_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six words leave no room for the rule's name at the end; a fourth of all torn parts is labelled pass."""
+    rows = list(small.rows("valves", 400))
+    for row in [row for row in rows if row["label"] == "fail"][::4]:
+        row["label"] = "pass"
+    tickets = tmp_path / "t.jsonl"
+    tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    keys = {"guidance.path": made.guidance(tmp_path / "g.json", TORN), "runner.epochs": 0, "split.val": 0.4}
+    keys |= {"split.train": 0.3, "split.test": 0.3, "model.model_name_or_path": "programs.models:naming_last"}
+    for length, name in ((30, "whole"), (6, "cut")):
+        grid = {"sampler.grid": [{"temperature": 0, "max_new_tokens": length}], "output.run_name": name}
+        assert main(small.arguments(tickets, tmp_path, keys={**keys, **grid})) == 0
+    said = capsys.readouterr().out
+    assert said.count("valves: G1 was right for") == 2
+    assert "no rule was" not in said
+    rules = Guidance("valves", 3, (Rule("G0", made.HEADLINE), Rule("G1", TORN["valves"])), 2)
+    known, _ = read_tickets([str(tickets)], "error", ColumnsConfig())
+    whole, cut = str(tmp_path / "whole"), str(tmp_path / "cut")
+    assert set(read_record(whole, rules)) == {"", "G1"}
+    assert read_record(cut, rules, known).get("G1") == read_record(whole, rules)["G1"]
+    assert read_record(cut, rules) == {}
+
+
+def test_tickets_that_no_rule_speaks_of_are_called_so() -> None:
+    [line] = name_doubtful("valves", {"": (24, 0.69), "G1": (30, 0.95)})
+    assert line == "valves: of the 24 val tickets that no rule speaks of, 69% were judged right"
 
 
 def test_only_a_run_tells_how_often_its_rules_were_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
