@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.fields import NamedFields, describe_missing, explain_missing, find_missing
-from stageb.guidance.use.record import RuleRecord, explain_doubt, name_doubtful
+from stageb.guidance.use.record import RuleRecord, explain_doubt, name_doubtful, name_unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,16 @@ class Survey:
         for name in find_missing(self.doubts.fields.get(ticket.mission, {}), ticket):
             self.lacking[ticket.mission, name] += 1
 
-    def describe(self, min_rule_accuracy: float | None, by_code: bool) -> Iterator[str]:
+    def describe(self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, by_code: bool) -> Iterator[str]:
         """What a person should know before tickets are judged, by rules as code (alone or first) or by the model."""
         for mission, named in self.doubts.fields.items():
             lacking = {name: count for name in named if (count := self.lacking[mission, name])}
             yield from describe_missing(mission, named, lacking, self.tickets[mission], by_code)
-        if min_rule_accuracy is None:
-            for mission, record in self.doubts.rules.items():
+        for mission, record in self.doubts.rules.items():
+            if min_rule_accuracy is None:
                 yield from name_doubtful(mission, record)
+            else:
+                yield from name_unknown(guidance[mission], record)
 
 
 def send_to_review(row: Mapping[str, Any], doubt: str) -> dict[str, Any]:

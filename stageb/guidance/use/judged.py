@@ -101,7 +101,7 @@ class JudgedRounds:
                 found.add(line.ticket)
 
             count = tickets.survey(look)
-            for said in found.describe(self._config.min_rule_accuracy, self._by != "model"):
+            for said in found.describe(self._guidance, self._config.min_rule_accuracy, by_code=self._by != "model"):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 

@@ -91,6 +91,18 @@ def name_doubtful(mission: str, record: RuleRecord) -> list[str]:
     ]
 
 
+def name_unknown(guidance: Guidance, record: RuleRecord) -> list[str]:
+    """One line about the rules of which val does not tell how often they were right, if there are any."""
+    keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
+    unknown = [key for key in keys if record.get(key, (0, 0.0))[0] < FEWEST]
+    if not unknown:
+        return []
+    return [
+        f"{guidance.mission}: how often verdicts by {', '.join(unknown)} are right is not known (fewer than {FEWEST} val "
+        "tickets each); min_rule_accuracy sends all of these to review"
+    ]
+
+
 def _make_finder(
     files: RunFolder, guidance: Guidance, rows: list[RunRow], tickets: Iterable[Ticket]
 ) -> Callable[[RunRow], str | None]:

@@ -163,6 +163,24 @@ def test_a_rule_that_val_found_often_wrong_is_doubted_as_code_too(job: Job, monk
         assert all((row["review"], row["why"]) == (bool(why[row["verdict"]]), why[row["verdict"]]) for row in judged)
 
 
+@pytest.mark.parametrize("by", ["rules", "both"])
+def test_rules_that_no_val_verdict_names_are_said_where_their_accuracy_is_asked_for(
+    job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    folder, rule = job.folder / "run", guidance(job.folder / "torn.json", {"valves": RULES["valves"]})
+    old = small.write(job.folder / "t.jsonl", "valves")
+    assert main(small.arguments(old, job.folder, keys={"guidance.path": rule, "runner.epochs": 0})) == 0
+    new = tickets(job.folder / "new.jsonl", "valves")
+    keys = {"guidance": str(folder), "tickets": new, "vocabulary": new, "by": by}
+    said = "valves: how often verdicts by G1 are right is not known (fewer than 5 val tickets each)"
+    for record, is_said in (({"": (20, 0.95)}, True), ({"G1": (20, 0.95)}, False)):
+        monkeypatch.setattr("stageb.guidance.use.judged.read_record", lambda *_, found=record: found)
+        assert job("predict", "--fresh", min_rule_accuracy=0.9, **keys) == 0
+        assert (said in " ".join(capsys.readouterr().err.split())) == is_said
+    assert job("predict", "--fresh", **keys) == 0
+    assert "is not known" not in capsys.readouterr().err
+
+
 # Evaluate ----------------------------------------------------------------------------------------------------------------
 
 
