@@ -302,11 +302,11 @@ class EarlyStopConfig:
 class BudgetConfig:
     """What may be spent, over all missions and from the start, before learning ends.
 
-    The step that reaches a limit is the last; choosing on val and judging test follow.
+    The step that reaches a limit is the last, and is done to its end; judging val and test follows, on top of it.
     """
 
     rollouts: int | None = None
-    """Tickets judged by the model, sampled answers and verdicts for the gate alike."""
+    """Sampled answers and verdicts for the gate, together; val and test before learning count, those after it do not."""
     tokens: int | None = None
     """Tokens read and written, of rollouts, gate and reflection."""
     seconds: float | None = None

@@ -138,6 +138,14 @@ class Schedule:
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
 
+    def forecast_rest(self) -> int:
+        """The most rollouts once a budget has ended learning: val of the mission that learnt last, since no other has changed
+        since its own, test, and what is distilled."""
+        samples = self._config.sampler.samples_per_decode * len(self._config.sampler.grid)
+        val = max((len(self._judged(mission, "val")) for mission in self.missions), default=0)
+        ends = [span for span in self._spans() if span.place[0] == self._end]
+        return samples * val + sum(span.tickets * (1 if span.kind == "distill" else samples) for span in ends)
+
     @property
     def _end(self) -> int:
         return self._config.runner.epochs + 1

@@ -72,16 +72,19 @@ class Validation:
     fails: dict[str, dict[str, int]]  # the same of tickets that are labelled fail
     prompts: Lengths | None  # None where only the loaded model could tell
     memory: Memory
-    rollouts: int
+    rollouts: int  # as if no budget ended learning
     reflections: int
-    verdicts: int  # for the gate
+    verdicts: int  # for the gate; as if no budget ended learning
     rate: Rate | None  # None where no such run lies in output.root
+    budget: int | None = None  # rollouts and verdicts after which learning ends; None where it does not end before
+    measuring: int = 0  # rollouts after that, of val and test, and what is distilled
     notices: list[str] = field(default_factory=list)  # what a person should know before starting
 
     @property
     def seconds(self) -> float | None:
         """At most, at the rate of the earlier run."""
-        return None if self.rate is None else (self.rollouts + self.verdicts) / self.rate.verdicts_per_s
+        judged = self.rollouts + self.verdicts if self.budget is None else self.budget + self.measuring
+        return None if self.rate is None else judged / self.rate.verdicts_per_s
 
 
 def validate(**keys: Any) -> Validation:
@@ -142,10 +145,16 @@ def describe(found: Validation) -> list[str]:
         lines.append(
             f"Memory of a rank: weights {_format_bytes(memory.weights)}{caches}, and what a step of the model takes"
         )
-    lines.append(
-        f"At most {found.rollouts:,} rollouts, {found.verdicts:,} verdicts for the gate and {found.reflections:,} "
-        "reflections; what accepted edits call for comes on top"
-    )
+    if found.budget is None:
+        lines.append(
+            f"At most {found.rollouts:,} rollouts, {found.verdicts:,} verdicts for the gate and {found.reflections:,} "
+            "reflections; what accepted edits call for comes on top"
+        )
+    else:
+        lines.append(
+            f"At most {found.budget:,} rollouts and verdicts for the gate together until budget.rollouts ends learning, plus "
+            f"{found.measuring:,} to measure val and test; what the last step goes beyond the budget comes on top"
+        )
     if found.rate and found.seconds is not None:
         hours = found.seconds / 3600
         rate = f"{found.rate.verdicts_per_s:,.1f} of them a second, as {found.rate.run} made on {found.rate.machine}"
@@ -183,7 +192,10 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
         )
     if config.model.engine == "openai" and config.model.tokenizer is None:
         notices.append("lengths are estimates; name the model's tokenizer with model.tokenizer")
-    cost = Schedule(inputs.splits, config, config.runner.per_rank_rollout_batch_size).forecast()
+    schedule = Schedule(inputs.splits, config, config.runner.per_rank_rollout_batch_size)
+    cost, measuring, budget = schedule.forecast(), schedule.forecast_rest(), config.budget.rollouts
+    if not schedule.epochs or (budget is not None and cost.rollouts + cost.judged <= budget + measuring):
+        budget = None
     prompts = Lengths(min(lengths), int(statistics.median(lengths)), max(lengths), aside) if lengths else None
     return Validation(
         tickets={name: {split: len(splits.of(split)) for split in SPLITS} for name, splits in inputs.splits.items()},
@@ -197,6 +209,8 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
         reflections=cost.reflections,
         verdicts=cost.judged,
         rate=_find_rate(config),
+        budget=budget,
+        measuring=0 if budget is None else measuring,
         notices=notices,
     )
 

@@ -47,6 +47,22 @@ def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
     assert (found.rate, found.seconds) == (None, None)
 
 
+def test_a_budget_caps_what_a_run_may_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = small.write(tmp_path / "in.jsonl", "valves")
+    given = {"tickets": [path], "model": {"engine": "scripted"}, "sampler": {"samples_per_decode": 2}}
+    found = stageb.validate(**given, budget={"rollouts": 500})
+    splits = found.tickets["valves"]
+    assert (found.budget, found.measuring) == (500, 2 * (splits["val"] + splits["test"]))
+    assert main(["validate", *small.arguments(path, tmp_path, keys={"budget.rollouts": 500})[1:]]) == 0
+    said = capsys.readouterr().out
+    assert "At most 500 rollouts and verdicts for the gate together until budget.rollouts ends learning, plus " in said
+    assert " to measure val and test" in said
+    plenty = stageb.validate(**given, budget={"rollouts": 10**9})
+    assert (plenty.budget, plenty.measuring) == (None, 0)
+    audit = stageb.validate(**given, budget={"rollouts": 5}, jump_reflection=True)
+    assert audit.budget is None
+
+
 def test_an_earlier_run_says_how_long_it_may_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = small.arguments(
         small.write(tmp_path / "in.jsonl", "valves"), tmp_path / "out", keys={"model.engine": "scripted"}
