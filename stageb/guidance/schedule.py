@@ -139,8 +139,9 @@ class Schedule:
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
 
     def forecast_rest(self) -> int:
-        """The most rollouts once a budget has ended learning: val of the mission that learnt last, since no other has changed
-        since its own, test, and what is distilled."""
+        """The most rollouts once a budget has ended learning: test, what is distilled, and val of the mission that learnt
+        last, since no other has changed since its own.
+        """
         samples = self._config.sampler.samples_per_decode * len(self._config.sampler.grid)
         val = max((len(self._judged(mission, "val")) for mission in self.missions), default=0)
         ends = [span for span in self._spans() if span.place[0] == self._end]

@@ -152,8 +152,8 @@ def describe(found: Validation) -> list[str]:
         )
     else:
         lines.append(
-            f"At most {found.budget:,} rollouts and verdicts for the gate together until budget.rollouts ends learning, plus "
-            f"{found.measuring:,} to measure val and test; what the last step goes beyond the budget comes on top"
+            f"At most {found.budget:,} rollouts and verdicts for the gate together until budget.rollouts ends learning, "
+            f"plus {found.measuring:,} to measure val and test; what the last step goes beyond the budget comes on top"
         )
     if found.rate and found.seconds is not None:
         hours = found.seconds / 3600
