@@ -44,6 +44,7 @@ from stageb.guidance.splits import split_tickets
 from stageb.guidance.types import Ticket
 from stageb.job.world import World, decode, encode
 from stageb.store.commits import LOCK
+from stageb.untrusted import strict_yaml
 
 T = TypeVar("T")
 ONCE = {"config.yaml", "run.json", "timings.jsonl", LOCK}  # how and when it ran, rather than what came of it
@@ -162,7 +163,7 @@ def whole(world: World, folder: Path) -> float:
     tickets = leading.made(4 * TOGETHER)
     begun = time.perf_counter()
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-        loop.main(world, config, "", True, inputs_of(config, tickets))
+        loop.main(world, config, strict_yaml.dump(asdict(config)), True, inputs_of(config, tickets))
     return time.perf_counter() - begun
 
 
