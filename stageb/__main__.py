@@ -137,6 +137,10 @@ COMMANDS = {
     "evaluate": Command(
         "Say how often rules judge labelled tickets rightly, or what a run has learnt.", partial(of_run, "evaluate")
     ),
+    "predict": Command(
+        "Judge new tickets by the rules that a run has learnt, or box the pictures of a folder by its detector.",
+        partial(of_run, "predict"),
+    ),
     "report": Command("Write what a run did and learnt on one page: HTML for a browser.", partial(of_run, "report")),
     "play": Command("Watch a game or an episode of what a run has learnt: snake, growth.", partial(of_run, "play")),
     "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),

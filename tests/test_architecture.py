@@ -37,7 +37,8 @@ REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ augmentation boxes config correct data imports inputs noise predictions progress schedule targets text types"
+    "__init__ augmentation boxes config correct data exports images imports inputs noise predictions progress schedule "
+    "targets text types"
 ).split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
@@ -50,6 +51,7 @@ THIRD_PARTY = {
     "stageb/runs/loggers": {"lightning"},
     "stageb/runs/curves": {"matplotlib"},
     "stageb/runs/logs": {"lightning"},
+    "stageb/runs/counting": {"rich"},
     "stageb/runs/progress": {"rich"},
     "stageb/job/placement": {"lightning", "torch"},
     "stageb/job/devices": {"torch"},

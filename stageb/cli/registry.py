@@ -102,7 +102,7 @@ LOOPS = {
         summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",
         config="stageb.two_channel.config:TwoChannelConfig",
         fit="stageb.two_channel.loop:fit",
-        commands={"evaluate": "stageb.two_channel.evaluate:main"},
+        commands={"evaluate": "stageb.two_channel.evaluate:main", "predict": "stageb.two_channel.predict:main"},
         tools={
             "boxes": Tool(
                 summary="Make data for detectors: from VOC XML or COCO JSON, or drawn.",

@@ -83,6 +83,29 @@ def f1(counts: Sequence[Count]) -> dict[str, float]:
     }
 
 
+def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> float:
+    """The score from which on objects are best kept: that of the largest F1 at IoU .50, half-way to the next lower score; of
+    equals the lowest, 0 where all are best kept."""
+    gains: list[tuple[float, int]] = []  # of each object's score: pairs that it adds to those of its image's surer ones
+    for sample, each in zip(samples, told, strict=True):
+        scored = sorted(zip(each.scores, each.objects, strict=True), key=lambda pair: -pair[0])
+        true, before = truth(sample), 0
+        for number, (score, _) in enumerate(scored, 1):
+            pairs = len(match([one for _, one in scored[:number]], true, IOUS[0]).pairs)
+            gains.append((score, pairs - before))
+            before = pairs
+    gains.sort(key=lambda gain: -gain[0])
+    whole, pairs = sum(len(sample.objects) for sample in samples), 0
+    best, threshold = 0.0, 0.0
+    for kept, (score, gain) in enumerate(gains, 1):
+        pairs += gain
+        following = gains[kept][0] if kept < len(gains) else 0.0
+        found = 2 * pairs / max(1, kept + whole)
+        if following < score and found >= best:
+            best, threshold = found, (score + following) / 2 if kept < len(gains) else 0.0
+    return float(f"{threshold:.6g}")
+
+
 def average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
     """COCO's mAP, mAP at IoU .50 and .75, and the AP at .50 of each desc; 0 where nothing is true or nothing was told."""
     from faster_coco_eval import COCO, COCOeval_faster

@@ -52,7 +52,7 @@ class Run(LearningRun):
         self.config, self.inputs = config, inputs
         self.folder = config.output.folder
         self._skipped = 0  # steps of the optimiser, since the run began
-        self._best: dict[str, Any] | None = None  # on val: its step, its F1, evaluations since
+        self._best: dict[str, Any] | None = None  # on val: its step, its F1 and threshold, evaluations since
         self._f1: float | None = None  # of the last rollouts
 
     def shaping(self) -> Mapping[str, Any]:
@@ -100,7 +100,8 @@ class Run(LearningRun):
             pairs = zip(val.samples, val.detections, strict=True)
             f1 = metrics.f1([metrics.count(sample, told.objects) for sample, told in pairs])["f1_50"]
             if self._best is None or f1 > self._best["f1_50"]:
-                self._best = {"step": step + 1, "f1_50": f1, "since": 0}
+                threshold = metrics.choose_threshold(val.samples, val.detections)
+                self._best = {"step": step + 1, "f1_50": f1, "since": 0, "threshold": threshold}
             else:
                 self._best = {**self._best, "since": self._best["since"] + 1}
         ends, best = self._ends(step + 1), None
@@ -131,7 +132,8 @@ class Run(LearningRun):
         is_best = self._best is not None and self._best["step"] == step + 1
         for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
             self.journal.put(stored.weights_in(name), lambda path: stored.put(checkpoint.weights, path))
-        self._commit(step + 1, checkpoint.state, skipped=self._skipped, best=self._best)
+        state = {"skipped": self._skipped, "best": self._best, "categories": self.inputs.descs}
+        self._commit(step + 1, checkpoint.state, **state)
         self._index()
 
     def end(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import safe_open
@@ -19,9 +20,31 @@ from stageb.errors import InputError
 from stageb.store import disk
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
+from stageb.untrusted.clean_text import text_fault
 
 MODEL, BEST = "model", "best"  # the folders, in the run's
 BASE = "base"  # the folder of a small model as it was made, in the run's
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What a run has learnt beside its weights."""
+
+    categories: tuple[str, ...]  # what objects to learn from are called, in order; none in runs from before these were kept
+    threshold: float | None  # the score from which on boxes were best kept on val; None where nothing was judged
+
+
+def find_learnt(folder: Path) -> Learnt:
+    """What the last commit of the run in ``folder``, which anybody may have written, says of it. Raises ``InputError``."""
+    state = read_commit(folder)["state"]
+    state = state if isinstance(state, dict) else {}
+    names, best = state.get("categories", []), state.get("best") or {}
+    threshold = best.get("threshold") if isinstance(best, dict) else None
+    sound = isinstance(names, list) and all(isinstance(each, str) and not text_fault(each) for each in names)
+    number = threshold is None or (isinstance(threshold, int | float) and not isinstance(threshold, bool))
+    if not (sound and number and (threshold is None or 0 <= threshold <= 1)):
+        raise InputError(f"{folder}: its commit names no sound categories and threshold, as runs do; take another run")
+    return Learnt(tuple(names), threshold)
 
 
 def weights_in(folder: str) -> str:

@@ -12,8 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from stageb.errors import InputError
 from stageb.guidance.files.stream import TicketStream
-from stageb.guidance.use.progress import TicketProgress
 from stageb.job import lifetime
+from stageb.runs.counting import ItemProgress
 from stageb.store.output import Output, read_commit, set_aside
 
 Item = TypeVar("Item")
@@ -28,7 +28,7 @@ class Rounds(Generic[Item]):
         self.tickets = tickets
         self.size = size
         self._output: Output | None = None
-        self._progress: TicketProgress | None = None
+        self._progress: ItemProgress | None = None
         self._left: Iterator[Item] = iter(())
 
     def begin(
@@ -47,7 +47,7 @@ class Rounds(Generic[Item]):
         lifetime.set_resume("" if self._output.done else None)
         self._left = self.tickets.items(self._output.done)
         if not self._output.finished:
-            self._progress = TicketProgress(str(self.path), self._output.state["tickets"], self._output.done)
+            self._progress = ItemProgress(str(self.path), "tickets", self._output.state["tickets"], self._output.done)
 
     def hand_out(self) -> list[Item]:
         """The next round; empty where all is done."""

@@ -1,5 +1,5 @@
-"""What a person sees while tickets are judged: a bar on a terminal, a line now and then elsewhere. On standard error, rank 0
-alone."""
+"""What a person sees while tickets are judged, or images looked at: a bar on a terminal, a line now and then elsewhere. On
+standard error, rank 0 alone."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from stageb.runs.progress import console
 EVERY_S = 30.0  # between two lines where there is no terminal
 
 
-class TicketProgress:
-    """Counts the tickets of one file."""
+class ItemProgress:
+    """Counts the items that one output is of."""
 
-    def __init__(self, what: str, total: int, done: int) -> None:
+    def __init__(self, what: str, unit: str, total: int, done: int) -> None:
+        """``unit`` is what items are called, in the plural."""
         self._console = console()
-        self._what, self._total, self._done, self._first = what, total, done, done
+        self._what, self._unit, self._total, self._done, self._first = what, unit, total, done, done
         self._began = self._told = time.monotonic()
         if done:
-            self._console.print(f"{what}: going on after {done:,} of {total:,} tickets")
+            self._console.print(f"{what}: going on after {done:,} of {total:,} {unit}")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -35,17 +36,17 @@ class TicketProgress:
         self._task = self._bar.add_task(what, total=total, completed=done, rate="")
         self._bar.start()
 
-    def show(self, tickets: int) -> None:
-        """So many ``tickets`` of the round in progress are judged."""
-        done = self._done + tickets
+    def show(self, items: int) -> None:
+        """So many ``items`` of the round in progress are done."""
+        done = self._done + items
         self._bar.update(self._task, completed=done, rate=self._rate(done))
         if not self._console.is_terminal and time.monotonic() - self._told >= EVERY_S:
             self._told = time.monotonic()
-            self._console.print(f"{self._what}: {done:,} of {self._total:,} tickets, {self._rate(done)}")
+            self._console.print(f"{self._what}: {done:,} of {self._total:,} {self._unit}, {self._rate(done)}")
 
-    def advance(self, tickets: int) -> None:
-        """A round of so many ``tickets`` is committed."""
-        self._done += tickets
+    def advance(self, items: int) -> None:
+        """A round of so many ``items`` is committed."""
+        self._done += items
         self.show(0)
 
     def close(self) -> None:
@@ -53,4 +54,4 @@ class TicketProgress:
         self._bar.stop()
 
     def _rate(self, done: int) -> str:
-        return f"{(done - self._first) / max(1e-6, time.monotonic() - self._began):,.1f} tickets/s"
+        return f"{(done - self._first) / max(1e-6, time.monotonic() - self._began):,.1f} {self._unit}/s"

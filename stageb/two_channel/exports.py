@@ -1,0 +1,140 @@
+"""Predicted boxes as other programs read them: COCO results, Label Studio tasks, YOLO text files.
+
+What is given are the rows that ``stageb predict`` writes: ``{"images": [NAME], "width", "height", "objects": [{"desc",
+"bbox_2d", "score"}]}``, or ``{"images": [NAME], "error"}`` of a picture that was left out.
+
+- *COCO*: ``results.json``, which COCO's ``loadRes`` reads, and ``images.json``, which gives its ids names and sizes.
+- *Label Studio*: tasks with predictions, in per cent of the image (its pre-annotations), and an interface for them.
+- *YOLO*: a file of ``class x_center y_center width height confidence`` an image, in shares of it, as Ultralytics saves them,
+  and ``classes.txt``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import quoteattr
+
+from stageb.errors import InputError
+from stageb.store import disk
+
+Row = Mapping[str, Any]
+LABEL, IMAGE = "label", "image"  # what Label Studio's labels and pictures are called
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which boxes are written, and how."""
+
+    categories: tuple[str, ...]  # in the order of their ids; boxes of other names are left out
+    threshold: float  # the least score of a box
+    url: str  # what Label Studio finds a picture at, but for its name
+    model: str  # that predicted, for Label Studio
+
+    def kept(self, row: Row) -> Iterator[tuple[str, Sequence[float], float]]:
+        """The boxes of ``row`` that are written: name, corners in pixels, score."""
+        for each in row.get("objects", ()):
+            if each["score"] >= self.threshold and each["desc"] in self.categories:
+                yield each["desc"], each["bbox_2d"], each["score"]
+
+
+def write_coco(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
+    """Write ``coco/results.json`` and ``coco/images.json``; an image's id is its place among all, from 1."""
+    ids = {desc: number for number, desc in enumerate(selection.categories, 1)}
+    images = [
+        {"id": at, "file_name": row["images"][0], "width": row["width"], "height": row["height"]}
+        for at, row in enumerate(rows, 1)
+        if "error" not in row
+    ]
+    results = [
+        {"image_id": at, "category_id": ids[desc], "bbox": _sides(box), "score": score}
+        for at, row in enumerate(rows, 1)
+        for desc, box, score in selection.kept(row)
+    ]
+    categories = [{"id": number, "name": desc} for desc, number in ids.items()]
+    _write(folder / "coco" / "results.json", results)
+    _write(folder / "coco" / "images.json", {"images": images, "annotations": [], "categories": categories})
+
+
+def write_label_studio(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
+    """Write ``label_studio/tasks.json`` and ``label_studio/interface.xml``."""
+    tasks = [
+        {
+            "data": {IMAGE: selection.url + quote(row["images"][0])},
+            "predictions": [{"model_version": selection.model, "result": _results(row, selection)}],
+        }
+        for row in rows
+        if "error" not in row
+    ]
+    labels = "".join(f"    <Label value={quoteattr(desc)}/>\n" for desc in selection.categories)
+    _write(folder / "label_studio" / "tasks.json", tasks)
+    interface = f'  <Image name="{IMAGE}" value="${IMAGE}"/>\n  <RectangleLabels name="{LABEL}" toName="{IMAGE}">\n{labels}'
+    _write_text(folder / "label_studio" / "interface.xml", f"<View>\n{interface}  </RectangleLabels>\n</View>\n")
+
+
+def write_yolo(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
+    """Write ``yolo/labels/NAME.txt`` for each image, and ``yolo/classes.txt``."""
+    ids = {desc: number for number, desc in enumerate(selection.categories)}
+    _write_text(folder / "yolo" / "classes.txt", "".join(f"{desc}\n" for desc in ids))
+    for row in rows:
+        if "error" in row:
+            continue
+        lines = []
+        for desc, (x1, y1, x2, y2), score in selection.kept(row):
+            width, height = row["width"], row["height"]
+            shares = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height
+            lines.append(f"{ids[desc]} {' '.join(f'{each:.6f}' for each in shares)} {score:.6g}\n")
+        path = folder / "yolo" / "labels" / _label_file(row["images"][0])
+        disk.make_folder(path.parent)
+        path.write_text("".join(lines), encoding="utf-8")  # one of many: a call that was killed writes all of them again
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Row], Selection, Path], None]] = {
+    "coco": write_coco,
+    "label_studio": write_label_studio,
+    "yolo": write_yolo,
+}
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise ``InputError`` where two of the images ``names`` would share a YOLO file."""
+    taken: dict[str, str] = {}
+    for name in names:
+        if (first := taken.setdefault(_label_file(name), name)) != name:
+            remedy = "rename one, or leave yolo out of --formats"
+            raise InputError(f"{first} and {name} would share yolo/labels/{_label_file(name)}; {remedy}")
+
+
+def _label_file(name: str) -> str:
+    return PurePosixPath(name).with_suffix(".txt").as_posix()
+
+
+def _results(row: Row, selection: Selection) -> list[dict[str, Any]]:
+    """The boxes of a row as Label Studio has them."""
+    width, height = row["width"], row["height"]
+    common = {"type": "rectanglelabels", "from_name": LABEL, "to_name": IMAGE, "image_rotation": 0}
+    found = []
+    for number, (desc, (x1, y1, x2, y2), score) in enumerate(selection.kept(row), 1):
+        shares = {"x": x1 / width, "y": y1 / height, "width": (x2 - x1) / width, "height": (y2 - y1) / height}
+        value = {name: round(100 * share, 4) for name, share in shares.items()}
+        size = {"original_width": width, "original_height": height}
+        value |= {"rotation": 0, "rectanglelabels": [desc]}
+        found.append({"id": str(number), **common, **size, "value": value, "score": score})
+    return found
+
+
+def _sides(box: Sequence[float]) -> list[float]:
+    x1, y1, x2, y2 = box
+    return [x1, y1, round(x2 - x1, 2), round(y2 - y1, 2)]
+
+
+def _write(path: Path, value: Any) -> None:
+    _write_text(path, disk.json_text(value) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    disk.make_folder(path.parent)
+    disk.replace(path, disk.encode(text))

@@ -1,0 +1,256 @@
+"""``stageb predict RUN``: boxes for the pictures of a folder, round by round, into files that an interruption leaves whole.
+
+Pictures go through the model in groups, cut by their order alone, and groups are dealt out to ranks: so every world size
+writes the same bytes. Rank 0 commits a round's rows before the next begins (``store/output.py``); when all are there it
+writes what other programs read (``exports.py``), which a later call with another threshold writes anew from the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from stageb.cli.parsing import WordParser
+from stageb.config import FabricConfig, require
+from stageb.errors import BadInputError, BadLine, InputError, shown
+from stageb.job import lifetime
+from stageb.job import world as worlds
+from stageb.job.world import Json, World
+from stageb.runs.counting import ItemProgress
+from stageb.store import disk
+from stageb.store.output import Output, check_file, read_rows, set_aside
+from stageb.two_channel import exports, model
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.evaluate import answer_images
+from stageb.two_channel.exports import FORMATS, Selection
+from stageb.two_channel.images import LEAVE_OUT, Picture, digest, find_pictures
+from stageb.two_channel.metrics import Detections
+from stageb.two_channel.rollout import Writer
+from stageb.two_channel.stored import Learnt, find_learnt, find_model
+from stageb.two_channel.text import find_spelling, seen
+from stageb.two_channel.types import Box, Sample
+from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.pictures import PictureError, examined
+
+ROWS = "predictions.jsonl"
+LOCAL_FILES = "/data/local-files/?d="  # where Label Studio serves files of its own machine
+TOLD = 5  # broken pictures that the last lines name
+
+
+def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
+    """The command. Raises ``InputError`` before any picture is answered where something cannot be used."""
+    given = parser().parse_args(arguments)
+    require(given.devices >= 1, "--devices", given.devices, "at least 1")
+    require(given.batch >= 1, "--batch", given.batch, "at least 1")
+    require(given.threshold is None or 0 <= given.threshold <= 1, "--threshold", given.threshold, "from 0 to 1")
+    for each in given.formats:
+        require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
+    place, steps = find_model(folder, given.last)
+    learnt = find_learnt(folder)
+    selection = Selection(
+        _categories(folder, learnt, given.categories),
+        learnt.threshold or 0.0 if given.threshold is None else given.threshold,
+        given.image_url,
+        f"{folder.name}, after {steps} steps",
+    )
+    pictures = find_pictures(given.images, given.skip_broken)
+    if "yolo" in given.formats:
+        exports.check_names([each.name for each in pictures])
+    check_file(given.to / ROWS, {}, given.fresh)
+    fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
+
+    def on_ranks(world: World) -> int:
+        world.agree("the pictures", digest(pictures))
+        answering = Answering(config, place, world.device)
+        with Rows(given, pictures) as rows:
+            done = world.lead(rows.begin, lambda: {**answering.fingerprint, "batch": given.batch})
+            while done < len(pictures):
+                part = pictures[done : done + given.batch * world.world_size]
+                groups = [part[start : start + given.batch] for start in range(0, len(part), given.batch)]
+                done = world.lead(rows.commit, world.map("group", answering.answer, groups))
+            world.lead(write_exports, given, selection, learnt)
+        return 0
+
+    return worlds.run(fabric, on_ranks)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The words of the command."""
+    made = WordParser(prog="stageb predict RUN", description="Boxes for the pictures of a folder, by a run's detector.")
+    made.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="of the pictures, folders in it included")
+    made.add_argument(
+        "--to", type=Path, required=True, metavar="FOLDER", help="to write to; a call that broke goes on there"
+    )
+    made.add_argument("--threshold", type=float, help="least score of a box (default: as chosen on the run's val, or 0)")
+    made.add_argument(
+        "--formats", type=_words, default=tuple(FORMATS), help=f"to write beside {ROWS} (default {','.join(FORMATS)})"
+    )
+    made.add_argument(
+        "--categories", type=_words, metavar="A,B", help="in the order of their ids (default: all that the run learnt)"
+    )
+    made.add_argument(
+        "--image-url", default=LOCAL_FILES, metavar="URL", help=f"of pictures, for Label Studio (default {LOCAL_FILES})"
+    )
+    made.add_argument("--skip-broken", action="store_true", help="leave pictures out that cannot be used")
+    made.add_argument("--last", action="store_true", help="take the last checkpoint, not the one that was best on val")
+    made.add_argument("--batch", type=int, default=16, help="pictures that are answered together (default 16)")
+    made.add_argument("--fresh", action="store_true", help="begin anew; what an earlier call left is set aside")
+    made.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
+    made.add_argument("--devices", type=int, default=1, help="devices that share the pictures (default 1)")
+    return made
+
+
+class Answering:
+    """What a rank holds to answer its share."""
+
+    def __init__(self, config: TwoChannelConfig, place: Path, device: str) -> None:
+        """``place`` is the folder of the checkpoint."""
+        self._config, self._place = config, place
+        self._dtype = model.answering(config.fabric, device)
+        detector = model.load(str(place), config.model, config.data.prompt, device, self._dtype)
+        self._writer, self._spelling = Writer(detector), find_spelling(detector.tokenizer, config.answer.box_first)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What rows rest on beside the pictures."""
+        weights = hashlib.blake2b(digest_size=16)
+        for path in sorted(self._place.glob("*.safetensors")):
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    weights.update(block)
+        return {
+            "weights": weights.hexdigest(),
+            "dtype": str(self._dtype),
+            "prompt": self._config.data.prompt,
+            "image_pixels": self._config.model.image_pixels,
+            "max_new_tokens": self._config.channel_b.max_new_tokens,
+        }
+
+    def answer(self, group: Sequence[Picture]) -> Json:
+        """A row for each picture of a group; what is wrong with one stands in its row."""
+        errors = {each.name: each.fault for each in group if each.sample is None}
+        samples = [each.sample for each in group if each.sample]
+        try:
+            told = self._answer(samples)
+        except PictureError:
+            broken = {sample.key: fault for sample in samples if (fault := find_fault(sample))}
+            if not broken:
+                raise
+            errors |= broken
+            samples = [sample for sample in samples if sample.key not in broken]
+            told = self._answer(samples)
+        rows = {sample.key: row_of(sample, each) for sample, each in zip(samples, told, strict=True)}
+        rows |= {name: {"images": [name], "error": what} for name, what in errors.items()}
+        return [rows[each.name] for each in group]
+
+    def _answer(self, samples: Sequence[Sample]) -> list[Detections]:
+        return answer_images(self._writer, samples, self._spelling, self._config, ()) if samples else []
+
+
+class Rows:
+    """The rows of all pictures, on rank 0 while they are written."""
+
+    def __init__(self, given: argparse.Namespace, pictures: Sequence[Picture]) -> None:
+        self._path, self._fresh, self._skips = given.to / ROWS, given.fresh, given.skip_broken
+        self._images, self._pictures = given.images, pictures
+        self._output: Output | None = None
+        self._progress: ItemProgress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for held in (self._progress, self._output):
+            if held:
+                held.close()
+
+    def begin(self, fingerprint: Callable[[], Mapping[str, Any]]) -> int:
+        """Go on where the last commit is; how many pictures are done. Raises ``InputError`` where they were others."""
+        if self._fresh:
+            set_aside(self._path)
+        self._output = Output(self._path, fingerprint(), {"pictures": digest([])})
+        done = self._output.done
+        if self._output.state["pictures"] != digest(self._pictures[:done]):
+            what = f"{self._path}: the pictures that it is of, the first {done} by name, are others now"
+            raise InputError(f"{what}; give --fresh to set it aside and begin anew, or another --to")
+        if done < len(self._pictures):
+            lifetime.set_resume("" if done else None)
+            self._progress = ItemProgress(str(self._path), "pictures", len(self._pictures), done)
+        return done
+
+    def commit(self, groups: Sequence[Sequence[Mapping[str, Any]]]) -> int:
+        """Bring a round's rows to the disk; how many pictures are done. Raises ``InputError`` where one is broken."""
+        assert self._output
+        rows = [row for group in groups for row in group]
+        bad = [BadLine(str(self._images / row["images"][0]), 0, row["error"], LEAVE_OUT) for row in rows if "error" in row]
+        if bad and not self._skips:
+            raise BadInputError("pictures", bad)
+        done = self._output.done + len(rows)
+        state = {"pictures": digest(self._pictures[:done])}
+        self._output.add(rows, len(rows), state, finished=done == len(self._pictures))
+        lifetime.set_resume("")
+        if self._progress:
+            self._progress.advance(len(rows))
+        return done
+
+
+def row_of(sample: Sample, told: Detections) -> dict[str, Any]:
+    """What was ``told`` of a picture, in its pixels; a box without area is none, and one told twice is the surer."""
+    boxes: dict[tuple[str, Box], float] = {}
+    for each, score in zip(seen(told.objects, sample.width, sample.height), told.scores, strict=True):
+        x1, y1, x2, y2 = (round(at, 2) for at in each.box)
+        if x1 < x2 and y1 < y2:
+            key = each.desc, (x1, y1, x2, y2)
+            boxes[key] = max(score, boxes.get(key, 0.0))
+    objects = [{"desc": desc, "bbox_2d": box, "score": float(f"{score:.6g}")} for (desc, box), score in boxes.items()]
+    return {"images": [sample.key], "width": sample.width, "height": sample.height, "objects": objects}
+
+
+def find_fault(sample: Sample) -> str:
+    """What keeps a picture from being shown; empty where nothing does."""
+    try:
+        examined(sample.image)
+    except PictureError as error:
+        return error.what
+    return ""
+
+
+def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learnt) -> None:
+    """Write what other programs read of the rows, and say what came of it."""
+    path = given.to / ROWS
+    rows = list(read_rows(path))
+    with disk.reporting(given.to):
+        for each in given.formats:
+            FORMATS[each](rows, selection, given.to)
+    broken = [row["images"][0] for row in rows if "error" in row]
+    told = [each for row in rows for each in row.get("objects", ())]
+    strange = sorted({each["desc"] for each in told} - {*selection.categories})
+    kept = sum(len(list(selection.kept(row))) for row in rows)
+    chosen = "chosen on val" if learnt.threshold is not None else "the run had no val"
+    by = chosen if given.threshold is None else "as given"
+    print(shown(f"{path}: {len(rows) - len(broken):,} pictures, {len(told):,} boxes with scores"))
+    if given.formats:
+        of = f"{kept:,} of them, with a score of at least {selection.threshold:.4g} ({by})"
+        print(shown(f"{', '.join(f'{given.to}/{each}' for each in given.formats)}: {of}"))
+    if strange:
+        print(shown(f"left out there: boxes of names that are none of the categories, such as {strange[0]!r}", 200))
+    if broken:
+        more = f" and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
+        print(shown(f"left out: {len(broken)} broken pictures: {', '.join(broken[:TOLD])}{more}; the rows say why"))
+
+
+def _categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tuple[str, ...]:
+    """The names in the order of their ids: those ``given``, or those learnt."""
+    names = learnt.categories if given is None else tuple(given)
+    if not names:
+        raise InputError(f"{folder}: it was made before runs kept the names of their categories; give --categories A,B")
+    for each in names:
+        require(not text_fault(each) and names.count(each) == 1, "--categories", each, "each name once, in plain letters")
+    return names
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())

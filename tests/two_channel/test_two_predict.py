@@ -1,0 +1,232 @@
+"""``stageb predict RUN``: boxes for a folder of pictures, whatever interrupts it, and what other programs read of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from programs import detectors, forks
+
+from stageb.__main__ import main
+from stageb.store.commits import read_commit
+from stageb.two_channel import exports
+from stageb.two_channel.exports import Selection
+from stageb.two_channel.metrics import Detections, choose_threshold, count, f1
+from stageb.two_channel.predict import row_of
+from stageb.two_channel.text import truth
+from stageb.two_channel.types import Box, Detection, Object, Sample
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that looked at val, which is the training images, and has learnt next to nothing."""
+    root = tmp_path_factory.mktemp("trained")
+    made = detectors.arguments(root, schedule__steps=2, evaluation__every=2, evaluation__pictures=0, schedule__pattern=["A"])
+    assert main([*made, next(each for each in made if each.startswith("--data.train=")).replace("train", "val", 1)]) == 0
+    return root / "run"
+
+
+@pytest.fixture
+def images(run: Path, tmp_path: Path) -> Path:
+    """Twelve pictures, in two folders."""
+    folder = tmp_path / "images"
+    shutil.copytree(run.parent.parent / "shapes" / "train", folder / "first")
+    shutil.copytree(run.parent.parent / "shapes" / "test", folder / "second")
+    for path in sorted((folder / "first").glob("*.png"))[9:]:
+        path.unlink()
+    (folder / "notes.txt").write_text("no picture")
+    (folder / ".hidden.png").write_text("no picture")
+    return folder
+
+
+def words(run: Path, images: Path, to: Path, *more: str) -> list[str]:
+    return ["predict", str(run), f"--images={images}", f"--to={to}", "--accelerator=cpu", "--batch=4", *more]
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def rows(to: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (to / "predictions.jsonl").read_text().splitlines()]
+
+
+def test_every_world_size_writes_the_same_bytes_and_so_does_a_call_that_was_killed(
+    run: Path, images: Path, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole"
+    ended = forks.run(words(run, images, whole), 1, tmp_path / "job")
+    assert ended.codes == (0,), ended.err
+    assert [row["images"][0] for row in rows(whole)] == sorted(row["images"][0] for row in rows(whole))
+    assert len(rows(whole)) == 12 == len(list((whole / "yolo" / "labels").rglob("*.txt")))
+    assert f"{whole}/predictions.jsonl: 12 pictures, " in ended.out and "(chosen on val)" in ended.out
+    two = forks.run(words(run, images, tmp_path / "two", "--devices=2"), 2, tmp_path / "job-2")
+    assert set(two.codes) == {0}, two.err
+    assert content(tmp_path / "two") == content(whole)
+    count = len(ended.operations[0])
+    for point in (count // 4, count // 2):
+        to = tmp_path / str(point)
+        assert forks.run(words(run, images, to), 1, to / "job", point).codes == (137,)
+        again = forks.run(words(run, images, to, "--devices=2"), 2, to / "again")
+        assert set(again.codes) == {0}, again.err
+        found = {name: data for name, data in content(to).items() if not name.startswith(("job", "again"))}
+        assert found == content(whole)
+
+
+def test_rows_stay_and_another_threshold_selects_from_them(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "to"
+    assert main(words(run, images, to)) == 0
+    before = (to / "predictions.jsonl").read_bytes()
+    assert main(words(run, images, to, "--threshold=1")) == 0
+    assert "0 of them, with a score of at least 1 (as given)" in capsys.readouterr().out
+    assert json.loads((to / "coco" / "results.json").read_text()) == []
+    assert (to / "predictions.jsonl").read_bytes() == before
+    assert main(words(run, images, to, "--fresh", "--formats=yolo", "--categories=b,a")) == 0
+    assert (to / "predictions.jsonl.1").read_bytes() == before == (to / "predictions.jsonl").read_bytes()
+    assert (to / "yolo" / "classes.txt").read_text() == "b\na\n"
+
+
+def test_broken_pictures_are_named_and_left_out_where_asked(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to, path = tmp_path / "to", images / "second" / "00001.jpg"
+    Image.open(path.with_suffix(".png")).save(path)
+    path.with_suffix(".png").unlink()
+    sound = path.read_bytes()
+    path.write_bytes(sound[: len(sound) // 2])  # its header is whole
+    assert main(words(run, images, to)) == 2
+    err = capsys.readouterr().err
+    assert f"{path}: broken" in err and "--skip-broken leaves such files out" in err
+    assert len(rows(to)) == 8  # of rounds before
+    assert main(words(run, images, to, "--skip-broken")) == 0
+    assert "left out: 1 broken pictures: second/00001.jpg; the rows say why" in capsys.readouterr().out
+    assert [set(row) for row in rows(to)].count({"images", "error"}) == 1
+    assert not (to / "yolo" / "labels" / "second" / "00001.txt").exists()
+    path.write_bytes(sound)
+    assert main(words(run, images, to)) == 2
+    assert "are others now; give --fresh" in capsys.readouterr().err
+    assert main(words(run, images, to, "--fresh")) == 0 and len(rows(to)) == 12
+    path.write_bytes(b"no picture")
+    capsys.readouterr()
+    assert main(words(run, images, to)) == 2
+    assert "1 unusable picture:" in capsys.readouterr().err
+
+
+def test_what_cannot_be_used_is_said_before_anything_starts(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(said: str, *more: str, of: Path = run, at: Path = images) -> None:
+        assert main(words(of, at, tmp_path / "to", *more)) == 2
+        err = capsys.readouterr().err
+        assert said in err and "Traceback" not in err, err
+        assert not (tmp_path / "to").exists()
+
+    refused("no run lies there", of=tmp_path / "none")
+    refused("no folder lies there", at=tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    refused("holds no pictures (bmp, gif", at=tmp_path / "empty")
+    refused("--formats: 'voc': some of coco,label_studio,yolo", "--formats=coco,voc")
+    refused("--threshold: 2.0: from 0 to 1", "--threshold=2")
+    refused("--batch: 0: at least 1", "--batch=0")
+    refused("each name once", "--categories=a,b,a")
+    outside = tmp_path / "outside.png"
+    Image.new("RGB", (64, 64)).save(outside)
+    (images / "link.png").symlink_to(outside)
+    refused("leads out of", "--batch=4")
+    (images / "link.png").unlink()
+    shutil.copy(images / "first" / "00000.png", images / "first" / "00000.bmp.png")
+    Image.new("RGB", (64, 64)).save(images / "first" / "00000.bmp")
+    refused("first/00000.bmp and first/00000.png would share yolo/labels/first/00000.txt; rename one")
+    assert main(["predict", str(run), f"--images={images}"]) == 2
+    assert "the following arguments are required: --to" in capsys.readouterr().err
+
+
+def test_a_run_keeps_its_categories_and_a_threshold(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = read_commit(run)["state"]
+    assert state["categories"] == sorted(state["categories"]) and 0 <= state["best"]["threshold"] <= 1
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    commit = json.loads((other / "commit.json").read_text())
+    for wrong in ({"categories": ["a\nb"]}, {"best": {**state["best"], "threshold": 7}}, {"categories": "ab"}):
+        (other / "commit.json").write_text(json.dumps({**commit, "state": {**state, **wrong}}))
+        assert main(words(other, run.parent.parent / "shapes" / "test", tmp_path / "to")) == 2
+        assert "names no sound categories and threshold" in capsys.readouterr().err
+    del state["categories"]
+    (other / "commit.json").write_text(json.dumps({**commit, "state": state}))
+    assert main(words(other, run.parent.parent / "shapes" / "test", tmp_path / "to")) == 2
+    assert "give --categories A,B" in capsys.readouterr().err
+
+
+def sample(*objects: tuple[str, Box]) -> Sample:
+    return Sample(str(objects), "none.png", 999, 999, tuple(Object(*each) for each in objects))  # a pixel is a bin
+
+
+def test_the_threshold_is_that_of_the_largest_f1() -> None:
+    true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
+    one, other = truth(true)
+    wrong = Detection("a", (500, 500, 600, 600))
+    said = Detections((one, wrong, other), (0.9, 0.2, 0.4))
+    assert choose_threshold([true], [said]) == pytest.approx(0.3)
+    unsorted = Detections((one, wrong, other), (0.2, 0.9, 0.4))  # the surest is wrong: all stay
+    assert choose_threshold([true], [unsorted]) == 0
+    assert choose_threshold([true], [Detections((), ())]) == 0
+    samples, found = [true, sample()], [said, Detections((wrong, wrong), (0.4, 0.4))]
+    best = choose_threshold(samples, found)
+
+    def kept(threshold: float) -> float:
+        chosen = [
+            tuple(one for one, score in zip(each.objects, each.scores, strict=True) if score >= threshold) for each in found
+        ]
+        return f1([count(*pair) for pair in zip(samples, chosen, strict=True)])["f1_50"]
+
+    assert kept(best) == max(map(kept, (0, 0.2, 0.3, 0.4, 0.5, 0.9, 1)))
+
+
+def test_a_row_holds_boxes_with_area_once() -> None:
+    shown = Sample("a.png", "a.png", 640, 480, ())
+    told = Detections(
+        (Detection("a", (0, 0, 999, 500)), Detection("a", (5, 5, 5, 9)), Detection("a", (0, 0, 999, 500))), (0.25, 1, 0.5)
+    )
+    assert row_of(shown, told) == {
+        "images": ["a.png"],
+        "width": 640,
+        "height": 480,
+        "objects": [{"desc": "a", "bbox_2d": (0, 0, 640, 240.24), "score": 0.5}],
+    }
+
+
+def test_exports_by_hand(tmp_path: Path) -> None:
+    boxes = [
+        {"desc": "b & c", "bbox_2d": [10, 20, 30, 60], "score": 0.5},
+        {"desc": "a", "bbox_2d": [0, 0, 100, 80], "score": 0.2},
+        {"desc": "strange", "bbox_2d": [0, 0, 1, 1], "score": 0.9},
+    ]
+    given = [
+        {"images": ["x/no.png"], "error": "broken"},
+        {"images": ["x/ü 1.png"], "width": 100, "height": 80, "objects": boxes},
+        {"images": ["y.png"], "width": 10, "height": 10, "objects": []},
+    ]
+    for write in exports.FORMATS.values():
+        write(given, Selection(("a", "b & c"), 0.3, "/files/?d=", "run"), tmp_path)
+
+    def read(name: str) -> Any:
+        return json.loads((tmp_path / name).read_text())
+
+    assert read("coco/results.json") == [{"image_id": 2, "category_id": 2, "bbox": [10, 20, 20, 40], "score": 0.5}]
+    assert [image["id"] for image in read("coco/images.json")["images"]] == [2, 3]
+    assert read("coco/images.json")["categories"] == [{"id": 1, "name": "a"}, {"id": 2, "name": "b & c"}]
+    first, second = read("label_studio/tasks.json")
+    assert first["data"] == {"image": "/files/?d=x/%C3%BC%201.png"} and second["predictions"][0]["result"] == []
+    [result] = first["predictions"][0]["result"]
+    assert result["value"] == {"x": 10, "y": 25, "width": 20, "height": 50, "rotation": 0, "rectanglelabels": ["b & c"]}
+    assert (result["original_width"], result["original_height"], result["score"]) == (100, 80, 0.5)
+    assert '<Label value="b &amp; c"/>' in (tmp_path / "label_studio" / "interface.xml").read_text()
+    assert (tmp_path / "yolo" / "labels" / "x" / "ü 1.txt").read_text() == "1 0.200000 0.500000 0.200000 0.500000 0.5\n"
+    assert (tmp_path / "yolo" / "labels" / "y.txt").read_text() == ""
+    assert (tmp_path / "yolo" / "classes.txt").read_text() == "a\nb & c\n"
