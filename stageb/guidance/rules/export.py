@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stageb.guidance.rules import plain_tickets, predicates, reading
-from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, Atom, Expression, Not, atoms, simplify
+from stageb.guidance.rules.expression import MAKERS, All, Arithmetic, AtLeast, Atom, Expression, Not, atoms, simplify
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.reading import Computed, fold_value, parse_number
@@ -172,8 +172,10 @@ def _write_predicate(expression: Expression) -> str:
         return f"{made_by}({', '.join(map(repr, given))})"
     if isinstance(expression, Arithmetic):
         return f"{MAKERS[expression.relation].__name__}({expression.left!r}, {expression.right!r})"
-    join = "every" if isinstance(expression, All) else "some"
-    return f"{join}({', '.join(map(_write_predicate, expression.parts))})"
+    parts = ", ".join(map(_write_predicate, expression.parts))
+    if isinstance(expression, AtLeast):
+        return f"at_least({expression.count}, {parts})"
+    return f"{'every' if isinstance(expression, All) else 'some'}({parts})"
 
 
 # JSON --------------------------------------------------------------------------------------------------------------------
@@ -207,7 +209,10 @@ def _to_tree(expression: Expression) -> Mapping[str, Any]:
         right = expression.right
         other = _to_quantity(right) if isinstance(right, Computed) else parse_number(right)
         return {**_to_quantity(expression.left), expression.relation: other}
-    return {"all" if isinstance(expression, All) else "any": [_to_tree(part) for part in expression.parts]}
+    parts = [_to_tree(part) for part in expression.parts]
+    if isinstance(expression, AtLeast):
+        return {"at_least": expression.count, "of": parts}
+    return {"all" if isinstance(expression, All) else "any": parts}
 
 
 def _to_quantity(computed: Computed) -> Mapping[str, Any]:
@@ -268,8 +273,18 @@ def _write_condition(expression: Expression) -> str:
         right = expression.right
         other = _write_computed(right) if isinstance(right, Computed) else repr(parse_number(right))
         return f"{_write_computed(expression.left)} {_SIGNS[expression.relation]} {other}"
+    if isinstance(expression, AtLeast):
+        return _write_count(expression)
     join = " AND " if isinstance(expression, All) else " OR "
     return join.join(f"({_write_condition(part)})" for part in expression.parts)
+
+
+def _write_count(expression: AtLeast) -> str:
+    """Unknown only where the parts that are unknown could turn it."""
+    parts = [f"({_write_condition(part)})" for part in expression.parts]
+    true = " + ".join(f"CASE WHEN {part} THEN 1 ELSE 0 END" for part in parts)
+    possible = " + ".join(f"CASE WHEN NOT {part} THEN 0 ELSE 1 END" for part in parts)
+    return f"CASE WHEN {true} >= {expression.count} THEN 1 = 1 WHEN {possible} < {expression.count} THEN 1 = 0 END"
 
 
 def _write_comparison(atom: Atom) -> str:

@@ -66,7 +66,15 @@ class Not:
     part: Expression
 
 
-Expression: TypeAlias = Atom | Arithmetic | All | Some | Not
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """So many of the parts hold, or more."""
+
+    count: int  # from 1 to the number of parts
+    parts: tuple[Expression, ...]
+
+
+Expression: TypeAlias = Atom | Arithmetic | All | Some | AtLeast | Not
 
 
 def negate(expression: Expression) -> Expression:
@@ -82,8 +90,10 @@ def compile_expression(expression: Expression) -> Predicate:
         return _compile_atom(expression)
     if isinstance(expression, Arithmetic):
         return MAKERS[expression.relation](expression.left, expression.right)
-    join = predicates.every if isinstance(expression, All) else predicates.some
-    return join(*map(compile_expression, expression.parts))
+    parts = map(compile_expression, expression.parts)
+    if isinstance(expression, AtLeast):
+        return predicates.at_least(expression.count, *parts)
+    return predicates.every(*parts) if isinstance(expression, All) else predicates.some(*parts)
 
 
 def atoms(expression: Expression) -> Iterator[Atom | Arithmetic]:

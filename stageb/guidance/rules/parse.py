@@ -8,6 +8,7 @@
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
+               | "at" ("least" | "most") COUNT "of (" atom {";" atom} ")"      of different atoms
     COMPUTED   = NAME ("+" | "-" | "×" | "/") NAME
 
 Names and values may hold these words themselves, so a text is cut wherever it may be, and what is cut is looked up: of all
@@ -25,7 +26,7 @@ from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.prompts import WORDS, Words
-from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Relation, Some, negate
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Relation, Some, negate
 from stageb.guidance.rules.reading import OPERATORS, Computed, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
@@ -50,6 +51,8 @@ class Grammar:
     relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied;
     # of several that say the same, the first is the one that we write
     mentions: Mapping[str, bool]  # before a word -> whether that is denied
+    counts: Mapping[str, bool]  # a count of conditions, with {count} and {parts} -> whether more than that many are denied
+    part: str  # between the conditions that are counted
 
 
 ENGLISH = Grammar(
@@ -80,6 +83,8 @@ ENGLISH = Grammar(
         " differs from ": ("differs", False),
     },
     mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
+    counts={"at least {count} of ({parts})": False, "at most {count} of ({parts})": True},
+    part="; ",
 )
 CHINESE = Grammar(
     if_=("：若", "："),
@@ -102,6 +107,8 @@ CHINESE = Grammar(
         "不等于": ("differs", False),
     },
     mentions={"摘要提到": False, "摘要未提到": True, "摘要没有提到": True},
+    counts={"至少{count}项成立（{parts}）": False, "至多{count}项成立（{parts}）": True},
+    part="；",
 )
 
 
@@ -184,6 +191,7 @@ class _Reader:
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
+        self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
         self.says_twice = False
 
     def read(self, text: str) -> _Atom:
@@ -261,6 +269,9 @@ class _Reader:
             if text.casefold().startswith(opening):
                 atom = self._mention(text[len(opening) :])
                 return negate(atom) if is_denied and not isinstance(atom, OutOfReach) else atom
+        for form, is_denied in self._counts.items():
+            if counted := form.fullmatch(text):
+                return self._read_count(int(counted["count"]), counted["parts"], is_denied)
         tried = [
             self._compare(text[: found.start()], relation, is_denied, text[found.end() :])
             for mark, (relation, is_denied) in sorted(self._grammar.relations.items(), key=lambda item: -len(item[0]))
@@ -270,6 +281,19 @@ class _Reader:
         if len(right) == 1:
             return right[0]
         return TWO_WAYS if right else _worst([each for each in tried if isinstance(each, OutOfReach)])
+
+    def _read_count(self, count: int, text: str, is_denied: bool) -> _Atom:
+        least = count + is_denied  # at most two: not at least three
+        parts = [self._atom(part) for part in text.split(self._grammar.part)]
+        if wrong := [part for part in parts if isinstance(part, OutOfReach)]:
+            return wrong[0]
+        right = [part for part in parts if not isinstance(part, OutOfReach)]
+        if len({*right}) < len(right):
+            return OutOfReach("it counts a condition twice")
+        if not 1 <= least <= len(right):
+            return OutOfReach(f"it counts {count} of {len(right)} conditions")
+        found = AtLeast(least, tuple(right))
+        return negate(found) if is_denied else found
 
     def _mention(self, listed: str) -> _Atom:
         words = [word.casefold() for word in self._items(listed)]
@@ -357,6 +381,13 @@ class _Reader:
     def _items(self, listed: str) -> list[str]:
         """The parts of "a, b or c"."""
         return self._separator.split(listed)
+
+
+@cache
+def _counting(form: str, part: str) -> re.Pattern[str]:
+    """What finds the parts of ``form``: two or more."""
+    escaped = re.escape(form).replace(re.escape("{count}"), r"(?P<count>\d{1,2})")
+    return re.compile(escaped.replace(re.escape("{parts}"), f"(?P<parts>.+{re.escape(part)}.+)"))
 
 
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:

@@ -99,6 +99,19 @@ def some(*parts: Predicate) -> Predicate:
     return holds
 
 
+def at_least(count: int, *parts: Predicate) -> Predicate:
+    """So many of the parts hold, or more."""
+
+    def holds(ticket: Reading) -> bool | None:
+        found = [part(ticket) for part in parts]
+        true = found.count(True)
+        if true >= count:
+            return True
+        return None if true + found.count(None) >= count else False
+
+    return holds
+
+
 def deny(part: Predicate) -> Predicate:
     """The part does not hold."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stageb.guidance.prompts import WORDS, Words
-from stageb.guidance.rules.expression import All, Arithmetic, Expression, Not, Relation, Some
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Expression, Not, Relation, Some
 from stageb.guidance.rules.parse import CHINESE, ENGLISH, Grammar, RuleCode
 
 
@@ -25,6 +25,10 @@ def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) ->
     if isinstance(expression, All | Some):
         mark = grammar.and_ if isinstance(expression, All) else grammar.or_
         return mark.join(_write(part, grammar) for part in expression.parts)
+    if isinstance(expression, AtLeast):
+        form = next(form for form, denied in grammar.counts.items() if denied == is_denied)
+        parts = grammar.part.join(_write(part, grammar) for part in expression.parts)
+        return form.format(count=expression.count - is_denied, parts=parts)
     if isinstance(expression, Arithmetic):
         return f"{expression.left}{_mark(expression.relation, is_denied, grammar)}{expression.right}"
     *first, last = expression.values

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.export import CodedMission, limit_to_sql, write_json, write_python
-from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.plain_tickets import read_ticket
@@ -82,6 +82,16 @@ def test_json_holds_the_tree_and_names_what_it_lacks() -> None:
     assert (gone["key"], gone["text"]) == ("G2", "Fail if it looks odd.")
 
 
+def test_a_count_is_a_count_in_every_language() -> None:
+    text = "Fail if at least 2 of (Seal is worn; Torque Nm is above 30; Limit is below 10)."
+    mission = coded([text], list(map(ticket, ROWS)))
+    judge, rows = judge_by_python([mission]), [*ROWS[:3], {"Seal": "new", "Torque Nm": None, "Limit": "50"}]
+    said = [judge(row).verdict for row in rows]
+    assert said == [verdict for verdict, _ in judge_by_sql(mission, rows)] == ["fail", "pass", None, "pass"]
+    (rule,) = json.loads(write_json([mission]))["missions"]["m"]["rules"]
+    assert (rule["if"]["at_least"], len(rule["if"]["of"])) == (2, 3)
+
+
 def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -> None:
     mission = coded(["Fail if a summary mentions rust.", "Pass if Seal is new."], [ticket({"Seal": "new"}, "; rust")])
     assert limit_to_sql(mission).unreadable == {"G1": "SQL sees columns, and no words of free text"}
@@ -136,7 +146,7 @@ def expressions(names: st.SearchStrategy[str], values: st.SearchStrategy[str]) -
                   st.sampled_from(["over", "under"]), names, names),
     )  # fmt: skip
     parts = st.lists(st.one_of(atom, atom.map(Not)), min_size=1, max_size=3).map(tuple)
-    return st.one_of(atom, parts.map(All), parts.map(Some))
+    return st.one_of(atom, parts.map(All), parts.map(Some), parts.map(lambda them: AtLeast(len(them) // 2 + 1, them)))
 
 
 @settings(max_examples=150, deadline=None)

@@ -23,7 +23,7 @@ from stageb.guidance.config import PromptConfig
 from stageb.guidance.prompts import words_of
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.export import CodedMission, limit_to_sql
-from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Not, Some, atoms
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, atoms
 from stageb.guidance.rules.judge import CodedRule, compile_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.reading import Computed, parse_number
@@ -49,8 +49,15 @@ def generate_condition(draw: Random, language: str) -> Expression:
 
 
 def generate_all(draw: Random, language: str) -> Expression:
-    parts = tuple(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([1, 2, 2, 3]))))
+    pieces = [generate_count if draw.random() < 0.15 else generate_atom for _ in range(draw.choice([1, 2, 2, 3]))]
+    parts = tuple(dict.fromkeys(piece(draw, language) for piece in pieces))
     return parts[0] if len(parts) == 1 else All(parts)
+
+
+def generate_count(draw: Random, language: str) -> Expression:
+    parts = tuple(dict.fromkeys(generate_atom(draw, language) for _ in range(draw.choice([3, 4, 5]))))
+    count = AtLeast(draw.randint(1, len(parts)), parts)
+    return parts[0] if len(parts) == 1 else draw.choice([count, Not(count)])
 
 
 def generate_atom(draw: Random, language: str) -> Expression:

@@ -14,7 +14,7 @@ from stageb.guidance.prompts import WORDS, parse_answer, rollout_prompt, words_o
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.check import check_proposal, find_unknown
 from stageb.guidance.rules.export import CodedMission
-from stageb.guidance.rules.expression import All, Arithmetic, Atom, Expression, Not, Some, compile_expression
+from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Not, Some, compile_expression
 from stageb.guidance.rules.judge import compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.reading import Computed, parse_number
@@ -56,7 +56,9 @@ def atoms(language: str) -> st.SearchStrategy[Expression]:
 
 
 def expressions(language: str) -> st.SearchStrategy[Expression]:
-    some = st.lists(atoms(language), min_size=1, max_size=3, unique=True)
+    counted = st.lists(atoms(language), min_size=2, max_size=4, unique=True)
+    counts = st.builds(lambda parts, count: AtLeast(min(count, len(parts)), tuple(parts)), counted, st.integers(1, 4))
+    some = st.lists(st.one_of(atoms(language), counts, counts.map(Not)), min_size=1, max_size=3, unique=True)
     alls = some.map(lambda parts: parts[0] if len(parts) == 1 else All(tuple(parts)))
     return st.lists(alls, min_size=1, max_size=2, unique_by=listed_with).map(
         lambda parts: parts[0] if len(parts) == 1 else Some(tuple(parts))
@@ -180,6 +182,37 @@ def test_what_is_said_twice_is_said_once() -> None:
     proposal = Proposal(0, "{}", tuple(Operation("add", None, (), text, "", ()) for text in texts), ())
     said = [operation.text for operation in check_proposal(proposal, vocabulary, EN).operations]
     assert said == ["Fail if a summary mentions lid or stain.", "Fail if Type is H."]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "at least 2 of (Type is H; Type is H; is sealed is no)",
+        "at least 4 of (Type is H; Torque Nm is above 40; is sealed is no)",
+        "at most 3 of (Type is H; Torque Nm is above 40; is sealed is no)",
+        "at least 0 of (Type is H; is sealed is no)",
+        "at least 2 of (Type is H)",
+        "at least 2 of (Type is H; Torque Nm is above 40; is sealed is no",
+        "at least 2 of (Type is H; at least 1 of (Torque Nm is above 40; is sealed is no))",
+        "at least 2 of (Type is H; Torque Nm is above 40 and is sealed is no)",
+        "at least two of (Type is H; is sealed is no)",
+    ],
+)
+def test_a_count_that_is_not_exact_is_out_of_reach(said: str) -> None:
+    assert isinstance(parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN), OutOfReach)
+
+
+def test_a_count_holds_where_so_many_do_and_is_unknown_where_it_hangs_on_what_is_not_told() -> None:
+    text = "Fail if at least 2 of (Type is H or L; Torque Nm is above 40; is sealed is no) and Grade is 1."
+    code = parse_rule(text, Vocabulary.of(tickets_of("en")), EN)
+    assert isinstance(code, RuleCode)
+    assert write_rule(code, EN) == text
+    holds = compile_expression(code.expression)
+    first = {"Grade": "1", "Type": "H"}
+    assert holds(reading(ticket({**first, "is sealed": "no"}))) is True
+    assert holds(reading(ticket(first))) is None
+    assert holds(reading(ticket({**first, "Torque Nm": "12.5"}))) is None
+    assert holds(reading(ticket({**first, "Torque Nm": "12.5", "is sealed": "yes"}))) is False
 
 
 def test_what_a_ticket_does_not_tell_is_unknown_and_spreads_only_where_it_matters() -> None:
