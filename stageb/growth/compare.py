@@ -21,7 +21,7 @@ from stageb.growth.environment import Block, Places, Seeds, Setting, play, take_
 from stageb.growth.types import View, restore_tuples
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
-OTHERS = ("heuristic", "random", "periodic", *STATIC, "oracle")
+OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
 @dataclass(frozen=True)

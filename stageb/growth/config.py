@@ -10,7 +10,8 @@ from stageb.growth.types import SLOTS
 
 Blend = Literal["linear", "sigmoid", "gated"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
-Controller = Literal["ppo", "heuristic", "random", "periodic", "static-small", "oracle"]
+Controller = Literal["ppo", "probe-1", "probe-2", "selective", "heuristic", "random", "periodic", "static-small", "oracle"]
+PROBES = {"probe-1": 1, "probe-2": 2}  # epochs of their trials
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,16 @@ class TaskConfig:
     """Of teachers: where their seed stands; null: drawn for each environment."""
     blueprint: str | None = None
     """Of teachers: what their seed is, of host.blueprints; null: drawn for each environment."""
+    inner: Literal["teacher", "own"] = "teacher"
+    """Of teachers: the inner weights with which the right seed germinates: the teacher's, or its own, as other seeds."""
 
     def __post_init__(self) -> None:
         require(self.slot in (None, "early", "mid", "late"), "task.slot", self.slot, "early, mid, late or null")
         for key in ("slot", "blueprint"):
             value = getattr(self, key)
             require(value is None or self.name == "teacher", f"task.{key}", value, "null; it is for task.name teacher")
+        fine = self.inner == "teacher" or self.name == "teacher"
+        require(fine, "task.inner", self.inner, "teacher; any other is for task.name teacher")
 
 
 @dataclass(frozen=True)
@@ -217,9 +222,17 @@ class GrowthConfig:
     def __post_init__(self) -> None:
         precision = self.fabric.precision
         require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
-        knows = self.growth.controller != "oracle" or self.task.name in ("teacher", "futile")
-        remedy = f"what pays in the task {self.task.name} is not known; take another controller"
-        require(knows, "growth.controller", self.growth.controller, remedy)
+        obstacle = self.obstacle(self.growth.controller)
+        require(not obstacle, "growth.controller", self.growth.controller, f"{obstacle}; take another controller")
         names = self.host.blueprints
         require(len(names) <= 5, "host.blueprints", names, "at most five: an observation tells so many apart")
         require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")
+
+    def obstacle(self, controller: str) -> str:
+        """Why ``controller`` cannot decide here; empty where it can."""
+        if controller == "oracle" and self.task.name not in ("teacher", "futile"):
+            return f"what pays in the task {self.task.name} is not known"
+        trial, training = PROBES.get(controller, 0), self.gates.training_epochs
+        if trial > training:
+            return f"its trials of {trial} epochs want gates.training_epochs of {trial} or more, not {training}"
+        return ""

@@ -7,7 +7,10 @@ of a block begin.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Protocol
 
 from torch import Tensor
@@ -16,8 +19,8 @@ from stageb import seeds
 from stageb.growth import memory
 from stageb.growth.lifecycle import Legal, Rules
 from stageb.growth.normaliser import Normaliser
-from stageb.growth.policy import Policy
-from stageb.growth.types import Action, Op, Stage, View
+from stageb.growth.policy import FIRST, Policy
+from stageb.growth.types import Action, Op, SlotView, Stage, View
 
 WAIT = Action()
 
@@ -92,7 +95,15 @@ class Heuristic(Alone):
 
 
 class Random(Alone):
-    """A legal operation, then a slot, then a blueprint, each uniformly."""
+    """A legal operation by the log-odds with which the policy begins, then a slot, then a blueprint, each uniformly.
+
+    So it is as good as a policy that has not learnt. Were operations as likely as each other, most seeds would be culled.
+    """
+
+    def __init__(self, rules: Rules, log_odds: Sequence[float] = FIRST) -> None:
+        """``log_odds`` of the operations."""
+        super().__init__(rules)
+        self.log_odds = log_odds
 
     def choose(self, view: View, legal: Legal, key: int) -> Action:
         """Positions 0, 1 and 2 of the stream."""
@@ -101,7 +112,8 @@ class Random(Alone):
             return int(seeds.uniform(key, position) * number)
 
         ops = [op for op in Op if op is Op.WAIT or _slots(legal, op)]
-        op = ops[of(len(ops), 0)]
+        odds = list(accumulate(math.exp(self.log_odds[op]) for op in ops))
+        op = ops[bisect_right(odds, seeds.uniform(key, 0) * odds[-1])]
         if op is Op.WAIT:
             return WAIT
         slots = _slots(legal, op)
@@ -125,6 +137,159 @@ class Periodic(Alone):
         if empty and view.epoch % self.period == 0:
             return Action(Op.GERMINATE, empty[0], view.germinated % self.rules.blueprints)
         return WAIT
+
+
+Pair = tuple[int, int]
+"""A slot and a blueprint."""
+
+
+class Trying:
+    """Controllers that remember what each seed added while it trained beside its host, as they last saw it."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._tried: list[dict[Pair, float]] = []
+
+    def begin(self, count: int) -> None:
+        """Nothing was tried yet."""
+        self._tried = [{} for _ in range(count)]
+
+    def act(self, views: Sequence[View], observations: Tensor, legal: Tensor, keys: Sequence[int]) -> list[Action]:
+        """One environment after the other."""
+        for view, tried in zip(views, self._tried, strict=True):
+            training = [(place, slot) for place, slot in enumerate(view.slots) if slot.stage is Stage.TRAINING]
+            tried.update({(place, slot.blueprint): slot.contribution for place, slot in training})
+        known = enumerate(zip(views, legal.tolist(), self._tried, strict=True))
+        return [self.choose(member, *each) for member, each in known]
+
+    def choose(self, member: int, view: View, legal: Legal, tried: dict[Pair, float]) -> Action:
+        """The action for one environment of the block. What is taken out of ``tried`` may be tried again."""
+        raise NotImplementedError
+
+
+class Selective(Trying):
+    """A heuristic that reads contributions while seeds train: the host sees the one alone that added most.
+
+    It does the first of these that there is cause for: cull a seed that has trained and added no more than
+    ``gates.least_contribution``, or less than another that is not kept yet, the one that added least; cull a seed that has
+    had its time on probation and may not be kept; keep a seed that may be kept, once no other trains; germinate what was not
+    tried yet, blueprint by blueprint, each slot by slot.
+    """
+
+    def choose(self, member: int, view: View, legal: Legal, tried: dict[Pair, float]) -> Action:
+        """Deterministic. Equal figures: the earliest slot."""
+        gates, slots = self.rules.gates, view.slots
+        added = {slot: tried.get((slot, slots[slot].blueprint), 0.0) for slot in _slots(legal, Op.CULL)}
+        training = [slot for slot in added if slots[slot].stage in (Stage.GERMINATED, Stage.TRAINING)]
+        young = [slot for slot in training if slots[slot].epochs_in_stage < gates.training_epochs]
+        best = max(added.values(), default=0.0)
+        weak = [slot for slot, gain in added.items() if gain <= gates.least_contribution or gain < best]
+        if poor := [slot for slot in weak if slot not in young]:
+            return Action(Op.CULL, min(poor, key=lambda slot: added[slot]))
+        keep, on_trial = _slots(legal, Op.FOSSILIZE), [slot for slot in added if slots[slot].stage is Stage.PROBATIONARY]
+        if failed := [
+            slot for slot in on_trial if slot not in keep and slots[slot].epochs_in_stage >= gates.probation_epochs
+        ]:
+            return Action(Op.CULL, failed[0])
+        if keep and not training:
+            return Action(Op.FOSSILIZE, keep[0])
+        pairs = [(slot, number) for number in range(self.rules.blueprints) for slot in _slots(legal, Op.GERMINATE)]
+        new = [pair for pair in pairs if pair not in tried]
+        return Action(Op.GERMINATE, *new[0]) if new else WAIT
+
+
+class Probe(Trying):
+    """Tries every blueprint in every slot beside the host, then grows the one that added most.
+
+    A trial lasts ``epochs`` epochs and ends with a cull. Trials in different slots overlap, since seeds in training do not
+    see each other. Once all pairs were tried, or no more time is left than it takes to grow a seed, the best is germinated
+    anew, if a cull has taken it out. Once it is kept, the pairs of the other slots are tried beside the network that it
+    made, and so on while time is left (greedy forward selection). What adds no more than ``gates.least_contribution`` is
+    not grown.
+    """
+
+    def __init__(self, rules: Rules, epochs: int) -> None:
+        """``epochs``: at most ``gates.training_epochs``, so that the host never sees a trial."""
+        super().__init__(rules)
+        self.epochs = epochs
+
+    def begin(self, count: int) -> None:
+        """Nothing was tried, and nothing is chosen yet."""
+        super().begin(count)
+        self._chosen: list[Pair | None] = [None] * count
+
+    def choose(self, member: int, view: View, legal: Legal, tried: dict[Pair, float]) -> Action:
+        """Deterministic. Equal figures: the pair that was tried first."""
+        stages, chosen = [slot.stage for slot in view.slots], self._chosen[member]
+        if keep := _slots(legal, Op.FOSSILIZE):
+            self._chosen[member] = None
+            tried.clear()  # it was of a network that is no more
+            return Action(Op.FOSSILIZE, keep[0])
+        if chosen and stages[chosen[0]] is Stage.PROBATIONARY:
+            if view.slots[chosen[0]].epochs_in_stage < self.rules.gates.probation_epochs:
+                return WAIT
+            self._chosen[member], tried[chosen] = None, -math.inf  # it may not be kept: not again
+            return Action(Op.CULL, chosen[0])
+        trials = [
+            (place, slot)
+            for place, slot in enumerate(view.slots)
+            if slot.stage in (Stage.GERMINATED, Stage.TRAINING) and not (chosen and chosen[0] == place)
+        ]
+        best = chosen or self._best(tried, stages)
+        for place, slot in trials:
+            if slot.stage is Stage.TRAINING and slot.epochs_in_stage >= self.epochs:
+                alone = len(trials) == 1 and not self._open(view, tried, best)
+                in_time = view.epoch + self._shut(slot) < self._last(view)
+                if chosen or (place, slot.blueprint) != best or (in_time and not alone):
+                    return Action(Op.CULL, place)
+                self._chosen[member] = best
+                return WAIT
+        if chosen:
+            return WAIT
+        left = self._open(view, tried, best)
+        if now := [pair for pair in left if legal[Op.GERMINATE][pair[0]]]:
+            return Action(Op.GERMINATE, *now[0])
+        waits = bool(trials) and view.epoch + self.epochs < self._last(view)
+        if best and not left and not waits and legal[Op.GERMINATE][best[0]]:
+            self._chosen[member] = best
+            return Action(Op.GERMINATE, *best)
+        return WAIT
+
+    def _best(self, tried: Mapping[Pair, float], stages: Sequence[Stage]) -> Pair | None:
+        """Of what was tried: what added most, if that is enough."""
+        enough = {
+            pair: gain
+            for pair, gain in tried.items()
+            if gain > self.rules.gates.least_contribution and stages[pair[0]] is not Stage.FOSSILIZED
+        }
+        return max(enough, key=lambda pair: enough[pair]) if enough else None
+
+    def _open(self, view: View, tried: Mapping[Pair, float], best: Pair | None) -> list[Pair]:
+        """The pairs that were not tried yet, and can be before the best so far must be germinated: blueprint by blueprint,
+        each slot by slot."""
+        found = []
+        for blueprint in range(self.rules.blueprints):
+            for place, slot in enumerate(view.slots):
+                begins = view.epoch + self._shut(slot)
+                until = begins if best is None else begins + self.epochs + 1
+                if best is not None and best[0] == place:
+                    until += self.rules.gates.embargo_epochs + 1
+                fits = self.rules.enabled[place] and slot.stage is not Stage.FOSSILIZED and until <= self._last(view)
+                if fits and (place, blueprint) not in tried and slot.blueprint != blueprint:
+                    found.append((place, blueprint))
+        return found
+
+    def _last(self, view: View) -> int:
+        """The last epoch at whose end a seed may germinate."""
+        return view.epochs - self.rules.gates.shortest_life - 1
+
+    def _shut(self, slot: SlotView) -> int:
+        """Epochs until a slot is empty, if its seed is culled now."""
+        if slot.stage is Stage.DORMANT:
+            return 0
+        if slot.stage is Stage.RESETTING:
+            return 1
+        return 1 + (slot.dwell if slot.stage is Stage.EMBARGOED else 1 + self.rules.gates.embargo_epochs)
 
 
 class Static(Alone):

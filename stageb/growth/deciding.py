@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
 from torch import Tensor
 
 from stageb.errors import ConfigError
+from stageb.growth.config import PROBES, GrowthConfig
 from stageb.growth.config import Controller as Name
-from stageb.growth.config import GrowthConfig
-from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, PolicyController, Random, Static
+from stageb.growth.controllers import (
+    Controller,
+    Heuristic,
+    Oracle,
+    Periodic,
+    PolicyController,
+    Probe,
+    Random,
+    Selective,
+    Static,
+)
 from stageb.growth.environment import Block
 from stageb.growth.learner import Learner
+from stageb.growth.lifecycle import Rules
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import SIZE
 from stageb.growth.policy import Policy
 
 CONTROLLERS: tuple[str, ...] = get_args(Name)
+SIMPLE: Mapping[str, Callable[[Rules], Controller]] = {
+    "selective": Selective,
+    "heuristic": Heuristic,
+    "random": Random,
+    "static-small": Static,
+}
 Snapshot = Mapping[str, Tensor]  # the policy and its normaliser, by name; empty for controllers that do not learn
 
 
@@ -31,8 +48,10 @@ class Decider:
     greedy: bool = False  # ppo takes the most probable choices, in place of drawn ones
 
     def of(self, block: Block) -> Controller:
-        """The controller of a block. Raises ``ConfigError`` for the oracle of a task that has no answers."""
+        """The controller of a block. Raises ``ConfigError`` where it cannot decide there."""
         setting = block.setting
+        if obstacle := setting.config.obstacle(self.name):
+            raise ConfigError("growth.controller", self.name, obstacle)
         if self.name == "ppo":
             policy, normaliser = load_snapshot(self.snapshot, setting.config)
             return PolicyController(policy, normaliser, self.greedy)
@@ -40,17 +59,16 @@ class Decider:
             return Oracle(answers(block))
         if self.name == "periodic":
             return Periodic(setting.rules, setting.config.gates.shortest_life)
-        simple = {"heuristic": Heuristic, "random": Random, "static-small": Static}
-        return simple[self.name](setting.rules)
+        if self.name in PROBES:
+            return Probe(setting.rules, PROBES[self.name])
+        return SIMPLE[self.name](setting.rules)
 
 
 def answers(block: Block) -> list[tuple[int, int] | None]:
-    """What pays in each environment of a block: slot and blueprint; None where no growth does."""
+    """What pays in each environment of a block of a task that knows: slot and blueprint; None where no growth does."""
     if block.lessons.right is not None:
         return list(block.lessons.right)
-    if block.setting.task.name == "futile":
-        return [None] * len(block.keys)
-    raise ConfigError("growth.controller", "oracle", f"what pays in the task {block.setting.task.name} is not known")
+    return [None] * len(block.keys)
 
 
 def take_snapshot(learner: Learner) -> dict[str, Tensor]:

@@ -18,7 +18,6 @@ from stageb.growth.environment import Places, Setting
 from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
 from stageb.growth.stored import StoredController, load_controller, replace_data_folder
-from stageb.growth.tasks import TAUGHT
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import interval, short, wilson
@@ -64,12 +63,12 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
 
 def _named(against: str, config: GrowthConfig) -> list[str]:
     """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be here."""
-    known = config.task.name in TAUGHT
     names = [name.strip() for name in against.split(",")] if against else [*OTHERS]
     for name in names:
         require(name in OTHERS, "--against", name, f"of: {', '.join(OTHERS)}, with commas in between")
-        require(known or not against or name != "oracle", "--against", name, "what pays in this task is not known")
-    return [name for name in names if name != config.growth.controller and (known or name != "oracle")]
+        obstacle = config.obstacle(name)
+        require(not obstacle or not against, "--against", name, obstacle)
+    return [name for name in names if name != config.growth.controller and not config.obstacle(name)]
 
 
 def _like(folder: Path, first: Path, config: GrowthConfig) -> StoredController:

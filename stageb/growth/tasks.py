@@ -48,6 +48,7 @@ class Task:
     sets: Sets  # where teachers answer, without targets
     slot: int | None = None  # of teachers' seeds; None: drawn for each environment
     blueprint: int | None = None  # likewise
+    inner: str = "teacher"  # weights with which the right seed germinates: the teacher's, or its own
 
     def to(self, device: torch.device | str) -> Task:
         """The same on ``device``, where its lessons will lie too."""
@@ -86,6 +87,7 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
         sets=sets,
         slot=None if task.slot is None else SLOTS.index(task.slot),
         blueprint=None if task.blueprint is None else able.index(task.blueprint),
+        inner=task.inner,
     )
 
 
@@ -102,7 +104,7 @@ def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     if task.name not in TAUGHT:
         return BlockTask(task.sets.stacked(len(keys)), bank.drawn(plan, HOST, keys), None)
     right = None if task.name == "futile" else tuple(choice(plan, key, task.slot, task.blueprint) for key in keys)
-    teachers = Teachers(plan, keys, right, task.sets.fit.inputs)
+    teachers = Teachers(plan, keys, right, task.sets.fit.inputs, known=task.inner == "teacher")
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]
     return BlockTask(Sets(*answered), teachers.host, right)

@@ -3,9 +3,11 @@
 A *teacher* is a host with one seed in one slot, its own for every environment. Its pupil is that host without the seed, and
 is to answer as the teacher does. The host stays as it is given, since one that learns soon makes up for what it lacks, in
 its own way, and no growth pays; and the right seed germinates as the teacher's, but for its last layer, which is to be
-learnt: so what a pupil lacks is exactly that blueprint in that slot. Where no growth pays, the teacher is the host alone,
-and its answers are drawn from what it holds likely rather than its best guess: its pupil is as good as it can become, and
-whatever grows can only learn noise.
+learnt: so what a pupil lacks is exactly that blueprint in that slot. Nobody who grows a network on data is given that: with
+``task.inner: own`` the teacher's seed has weights of its own, and all of the right seed is to be learnt.
+
+Where no growth pays, the teacher is the host alone, and its answers are drawn from what it holds likely rather than its best
+guess: its pupil is as good as it can become, and whatever grows can only learn noise.
 """
 
 from __future__ import annotations
@@ -33,6 +35,11 @@ def seed_key(key: int) -> int:
     return seeds.stream(key, "seed")
 
 
+def _teaching_key(key: int, known: bool) -> int:
+    """The stream of the seed of the environment's teacher."""
+    return seed_key(key) if known else seeds.stream(key, "seed of the teacher")
+
+
 def choice(plan: Plan, key: int, slot: int | None, blueprint: int | None) -> Right:
     """The slot and the blueprint of an environment's teacher, drawn where they are None."""
     its = seeds.stream(key, "teacher")
@@ -43,8 +50,11 @@ def choice(plan: Plan, key: int, slot: int | None, blueprint: int | None) -> Rig
 class Teachers:
     """The teachers of a block, on a device. Gates they have none, and they compute in float32."""
 
-    def __init__(self, plan: Plan, keys: Sequence[int], right: Sequence[Right] | None, inputs: Tensor) -> None:
+    def __init__(
+        self, plan: Plan, keys: Sequence[int], right: Sequence[Right] | None, inputs: Tensor, known: bool = True
+    ) -> None:
         """``keys`` name the environments; ``right``: what each teacher has; None: no seeds, and answers that are drawn.
+        ``known``: whether the right seed germinates with the inner weights of the teacher's.
 
         The last layer is scaled by ``inputs``, (N, *shape), so that logits have mean 0 for every class and one deviation.
         """
@@ -54,7 +64,7 @@ class Teachers:
         held: Seeds = [[(index, False) if slot == its else None for slot in range(len(SLOTS))] for its, index in pairs]
         self.slots, self.params = group_members(plan, held, inputs.device), {}
         for group in (group for slot in self.slots for group in slot.groups):
-            whose = [seed_key(keys[member]) for member in group.rows.tolist()]
+            whose = [_teaching_key(keys[member], known) for member in group.rows.tolist()]
             drawn = bank.drawn(plan, group.segment, whose, teaching=True)
             self.params[group] = drawn.float().to(inputs.device)
         logits, last = self._logits(inputs), open_segment(self.plan, HOST, self.host)

@@ -8,9 +8,11 @@ the epochs that it has learnt. All figures carry noise, as those of a validation
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
+
+import numpy as np
 
 from stageb import seeds
 from stageb.growth.lifecycle import SEEDED, VISIBLE, Rules
@@ -117,6 +119,39 @@ class Environment:
     def _normal(self) -> float:
         radius = math.sqrt(-2 * math.log(1 - self._uniform()))
         return radius * math.cos(2 * math.pi * self._uniform())
+
+
+class TwoParameterHost(Environment):
+    """A host of two parameters, ``a + b x``, fitted by least squares to a target that it cannot make.
+
+    A seed adds a feature of ``x``. It is worth what the error falls by when all coefficients are fitted anew, so that brute
+    force knows the best.
+    """
+
+    def __init__(self, rules: Rules, key: int, epochs: int = 24) -> None:
+        self.x = np.linspace(-1, 1, 9)
+        draw = np.random.default_rng(key)
+        self.features = draw.normal(size=(3, rules.blueprints, len(self.x)))
+        self.target = draw.normal(size=len(self.x))
+        super().__init__(Made(epochs=epochs, lift=1.0, noise=0.0), rules, None, key)
+
+    def error(self, *seeds: tuple[int, int]) -> float:
+        """The mean squared error with ``seeds``, slots and blueprints, as a share of that of the host alone."""
+
+        def left(*columns: np.ndarray) -> float:
+            design = np.stack([np.ones_like(self.x), self.x, *columns], axis=1)
+            fitted = design @ np.linalg.lstsq(design, self.target, rcond=None)[0]
+            return float(np.square(self.target - fitted).mean())
+
+        return left(*(self.features[each] for each in seeds)) / left()
+
+    def brute_force(self) -> Mapping[tuple[int, int], float]:
+        """What each pair adds that is grown alone."""
+        pairs = [(slot, blueprint) for slot in range(3) for blueprint in range(self.rules.blueprints)]
+        return {pair: 0.3 * (1 - self.error(pair)) for pair in pairs}
+
+    def _worth(self, at: int, slot: SlotView) -> float:
+        return self.brute_force()[at, slot.blueprint] if slot.blueprint >= 0 else 0.0
 
 
 def answers(count: int, blueprints: int, key: int, futile: float = 0.0) -> list[Answer]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
-from growth.made_hosts import Environment, Made, answers, block, kept
+from growth.made_hosts import Environment, Made, TwoParameterHost, answers, block, kept
 
 from stageb import seeds
 from stageb.growth.config import GatesConfig
-from stageb.growth.controllers import Controller, Heuristic, Oracle, Periodic, PolicyController, Random, Static
+from stageb.growth.controllers import (
+    Controller,
+    Heuristic,
+    Oracle,
+    Periodic,
+    PolicyController,
+    Probe,
+    Random,
+    Selective,
+    Static,
+)
 from stageb.growth.lifecycle import Rules
 from stageb.growth.normaliser import Normaliser
 from stageb.growth.observation import observe
@@ -23,11 +35,11 @@ RULES = Rules(GatesConfig(), (True, True, True), BLUEPRINTS)
 MADE = Made(epochs=24, near=0.3)
 
 
-def played(controller: Controller, environments: list[Environment], key: int = 0) -> list[list[Action]]:
+def played(controller: Controller, environments: Sequence[Environment], key: int = 0) -> list[list[Action]]:
     """Whole episodes; the actions of every epoch."""
     controller.begin(len(environments))
     taken = []
-    for epoch in range(MADE.epochs - 1):
+    for epoch in range(environments[0].made.epochs - 1):
         views = [each.view for each in environments]
         keys = [seeds.stream(key, epoch, place) for place in range(len(views))]
         actions = controller.act(views, observe(views), masks([RULES.legal(view) for view in views]), keys)
@@ -97,6 +109,85 @@ def test_baselines_do_what_their_names_say() -> None:
     one, again, other = (played(Random(RULES), block(MADE, RULES, sought, 7), key) for key in (1, 1, 2))
     assert one == again != other
     assert {action.op for actions in one for action in actions} >= {Op.WAIT, Op.GERMINATE, Op.CULL}
+
+
+def kept_in_order(taken: list[list[Action]], member: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """What was kept, and what was germinated before the first was: slots and blueprints."""
+    stands, found, germinated = dict[int, int](), list[tuple[int, int]](), list[tuple[int, int]]()
+    for action in (actions[member] for actions in taken):
+        if action.op is Op.GERMINATE and action.slot is not None and action.blueprint is not None:
+            stands[action.slot] = action.blueprint
+            germinated += [(action.slot, action.blueprint)] * (not found)
+        if action.op is Op.FOSSILIZE and action.slot is not None:
+            found.append((action.slot, stands[action.slot]))
+    return found, germinated
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_probe_tries_all_and_grows_what_brute_force_finds_best(epochs: int) -> None:
+    rules = Rules(GatesConfig(), (True, True, True), 2)
+    environments = [TwoParameterHost(rules, key) for key in range(12)]
+    taken = played(Probe(rules, epochs), environments)
+    for member, each in enumerate(environments):
+        worth = each.brute_force()
+        found, tried = kept_in_order(taken, member)
+        assert found[0] == max(worth, key=lambda pair: worth[pair])
+        assert set(tried) == set(product(range(3), range(2))) and len(tried) <= 7
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_probe_stops_in_time_to_grow_the_best_it_knows_and_goes_on_beside_what_it_kept(epochs: int) -> None:
+    rules = Rules(GatesConfig(), (True, True, True), 2)
+    for length in range(2, 61):
+        environments = [TwoParameterHost(rules, key, length) for key in range(4)]
+        taken = played(Probe(rules, epochs), environments)
+        for member, each in enumerate(environments):
+            worth = each.brute_force()
+            found, tried = kept_in_order(taken, member)
+            assert bool(found) == (length > rules.gates.shortest_life + 1), f"{length} epochs"
+            hurried = epochs == 2 and length < 15  # it must stay with the first before the second has had its time
+            assert hurried or not found or found[0] == max(tried, key=lambda pair: worth[pair]), f"{length} epochs"
+            assert kept(each.final()) == set(found)
+    assert len(found) == 3
+
+
+def test_a_probe_grows_nothing_where_nothing_adds_enough() -> None:
+    never = Rules(GatesConfig(least_contribution=0.5), (True, True, True), 2)
+    environments = [TwoParameterHost(never, 0)]
+    played(Probe(never, 1), environments)
+    assert kept(environments[0].final()) == set()
+
+
+def test_a_selective_heuristic_never_lets_the_host_see_what_adds_less_than_a_rival() -> None:
+    rules = Rules(GatesConfig(), (True, True, True), 2)
+    environments = [TwoParameterHost(rules, key) for key in range(12)]
+    controller = Selective(rules)
+    controller.begin(len(environments))
+    for _ in range(environments[0].made.epochs - 1):
+        views = [each.view for each in environments]
+        for each, view in zip(environments, views, strict=True):
+            blending = [at for at, slot in enumerate(view.slots) if slot.stage is Stage.PROBATIONARY]
+            assert len(blending) <= 1
+            assert all(each.brute_force()[at, view.slots[at].blueprint] > 0.0 for at in blending)
+        actions = controller.act(views, observe(views), masks([rules.legal(view) for view in views]), [0] * len(views))
+        for each, action in zip(environments, actions, strict=True):
+            each.step(action)
+    ranks = []
+    for each in environments:
+        worth = sorted(each.brute_force().values(), reverse=True)
+        ranks.append(min(worth.index(each.brute_force()[pair]) for pair in kept(each.final())))
+    assert sum(ranks) / len(ranks) < 1.0  # of six, by worth
+
+
+def test_random_is_as_good_as_a_policy_that_has_not_learnt() -> None:
+    policy, count = Policy(8, BLUEPRINTS, 3), 4000
+    seen = seen_by(RULES, count)
+    keys = [seeds.stream("drawn", each) for each in range(count)]
+    trial = SlotView(Stage.PROBATIONARY, 0, 0, 1.0, 3, 9, 0.05)
+    view = View(9, 24, 72, 1, 0.5, 1, 0.5, (1.0,), (0.5,), 1, 0.5, 0, 1000, 60, (SlotView(), trial, SlotView()), 1)
+    one = Counter(each.op for each in policy.decide(seen, keys))
+    other = Counter(each.op for each in Random(RULES).act([view] * count, seen[0], seen[2], keys))
+    assert all(one[op] == pytest.approx(other[op], abs=0.02 * count) for op in Op)
 
 
 def seen_by(rules: Rules, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -106,7 +106,7 @@ def test_a_finished_run_is_shown_again_and_another_config_refused(
     assert differing(content(finished), before) == []
 
 
-@pytest.mark.parametrize("controller", ["heuristic", "oracle"])
+@pytest.mark.parametrize("controller", ["heuristic", "selective", "probe-1", "oracle"])
 def test_controllers_that_do_not_learn_run_too(tmp_path: Path, capsys: pytest.CaptureFixture[str], controller: str) -> None:
     """Long enough for a seed to be kept."""
     keys = {**BRIEF, "growth__updates": 1, "host__epochs": 6, "evaluation__environments": 1}
@@ -203,7 +203,9 @@ def test_play_shows_an_episode_and_writes_it_as_a_picture(
     [
         (["play", "young"], "young: its run has committed nothing yet"),
         (["play", "young", "--out", "a.gif"], "give a name that ends in .png"),
-        (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: heuristic"),
+        (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: probe-1, probe-2, selective, heuristic"),
+        (["evaluate", "young", "--against", "probe-2"], "--against: 'probe-2': its trials of 2 epochs want"),
+        (["evaluate", "young", "--against", "oracle"], "--against: 'oracle': what pays in the task digits is not known"),
         (["evaluate", "young", "--environments", "0"], "--environments: 0: at least 1"),
     ],
 )
@@ -211,7 +213,7 @@ def test_what_cannot_be_played_or_evaluated_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: list[str], told: str
 ) -> None:
     (tmp_path / "young").mkdir()
-    (tmp_path / "young" / "config.yaml").write_text("loop: growth\n")
+    (tmp_path / "young" / "config.yaml").write_text("loop: growth\ntask: {name: digits}\ngates: {training_epochs: 1}\n")
     monkeypatch.chdir(tmp_path)
     assert main(line) == 2
     assert told in capsys.readouterr().err

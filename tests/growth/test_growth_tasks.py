@@ -42,6 +42,30 @@ def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
     assert all(answers.bincount().max() < 0.6 * len(exams) for answers in exams.targets)
 
 
+def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None:
+    config = HostConfig(blueprints=["norm", "low_rank"])
+    given, own = (
+        tasks.load(TaskConfig("teacher", blueprint="low_rank", inner=inner), config) for inner in ("teacher", "own")
+    )
+    plan = hosts.plan(config, given.form)
+    one, other = tasks.lessons(given, plan, KEYS), tasks.lessons(own, plan, KEYS)
+    assert one.right == other.right and one.right is not None
+    assert not torch.equal(one.sets.fit.targets, other.sets.fit.targets)
+    for lessons, fits in ((one, True), (other, False)):  # with the inner weights of a germinated seed, the last layer fitted
+        for member, (key, (slot, blueprint)) in enumerate(zip(KEYS, one.right, strict=True)):
+            name = hosts.segment(plan, slot, blueprint)
+            drawn = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+            pupils = training.begin(plan, lessons.start[member : member + 1], "cpu")
+            pupils.weights[name][0] = drawn
+            active = torch.full((1, 3), -1)
+            active[0, slot] = blueprint
+            exam = data.Split(lessons.sets.test.inputs, lessons.sets.test.targets[member : member + 1])
+            [[found]] = counterfactual.judge(pupils, exam, active, torch.ones(1, 1, 3)).accuracy.tolist()
+            assert (found > 0.99) == fits
+    with pytest.raises(ConfigError, match=r"task.inner: 'own': teacher; any other is for task.name teacher"):
+        TaskConfig("digits", inner="own")
+
+
 def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
     plan, lessons = taught("futile", seed_learning_rate=0.02)
     assert lessons.right is None

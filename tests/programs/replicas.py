@@ -50,7 +50,7 @@ def operate(world: World, config: GrowthConfig = CONFIG) -> tuple[list[str], lis
     setting = Setting.of(config, world.device)
     together = Noting(world)
     block = Block(setting, Places(tuple(range(config.growth.block))), trainer=together)
-    episodes = play(block, together.led(Random(setting.rules)))
+    episodes = play(block, together.led(Random(setting.rules, log_odds=(0.0, 0.0, 0.0, 0.0))))
     done = [action.op.name for actions in episodes.actions for action in actions if action.op is not Op.WAIT]
     return done, together.held
 
