@@ -143,6 +143,7 @@ COMMANDS = {
     ),
     "report": Command("Write what a run did and learnt on one page: HTML for a browser.", partial(of_run, "report")),
     "play": Command("Watch a game or an episode of what a run has learnt: snake, growth.", partial(of_run, "play")),
+    "export": Command("Write a network that a run has grown as plain PyTorch: growth.", partial(of_run, "export")),
     "completion": Command("Print the script that completes this command line in a shell, such as bash or zsh.", completion),
 }
 

@@ -95,7 +95,11 @@ LOOPS = {
         summary="Learn when and how networks should grow: PPO over many trainings at once.",
         config="stageb.growth.config:GrowthConfig",
         fit="stageb.growth.loop:fit",
-        commands={"evaluate": "stageb.growth.evaluate:main", "play": "stageb.growth.play:main"},
+        commands={
+            "evaluate": "stageb.growth.evaluate:main",
+            "play": "stageb.growth.play:main",
+            "export": "stageb.growth.export:main",
+        },
         needs=("mnist1d", "mlxtend", "sklearn", "tensorboard"),
     ),
     "two_channel": Loop(

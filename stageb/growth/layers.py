@@ -78,7 +78,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, heads: int = 1, causal
 
     ``queries`` and ``keys`` (N, heads * D, *places), ``values`` (N, heads * E, *places); the answer has their shape.
     """
-    q, k, v = (each.reshape(len(each), heads, each.shape[1] // heads, -1) for each in (queries, keys, values))
+    q, k, v = (each.reshape(each.shape[0], heads, each.shape[1] // heads, -1) for each in (queries, keys, values))
     scores = q.transpose(-1, -2) @ k / q.shape[2] ** 0.5
     if causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
