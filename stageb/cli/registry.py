@@ -109,9 +109,9 @@ LOOPS = {
         commands={"evaluate": "stageb.two_channel.evaluate:main", "predict": "stageb.two_channel.predict:main"},
         tools={
             "boxes": Tool(
-                summary="Make data for detectors: from VOC XML or COCO JSON, or drawn.",
+                summary="Make data for detectors: from VOC, COCO, YOLO or Label Studio, or drawn.",
                 run="stageb.two_channel.boxes:main",
-                words=("voc", "coco", "shapes"),
+                words=("voc", "coco", "yolo", "label_studio", "shapes"),
                 needs=("PIL",),
                 extra="images",
             ),

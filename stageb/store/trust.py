@@ -111,7 +111,7 @@ _DATA = {
     "reward": "size_price shaping scale",
     "policy": "hidden minibatches",
     "growth": "controller updates environments block ddp commit_every",
-    "data": "prompt",
+    "data": "prompt polygons",
     "answer": "box_first object_budget order",
     "augmentation": "mirror upend turn scale_jitter scale_jitter_end light",
     "tuner": "kind rank alpha dropout use_dora target_modules",

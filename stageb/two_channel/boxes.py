@@ -13,6 +13,8 @@ from stageb.store import disk
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import ImportedData
+from stageb.two_channel.label_studio import label_studio
+from stageb.two_channel.yolo import yolo
 
 WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
 
@@ -42,7 +44,16 @@ def parser() -> argparse.ArgumentParser:
     coco = command("coco", "From a JSON file of COCO's form.", of_coco)
     coco.add_argument("file", type=Path, metavar="FILE", help="such as annotations/instances_val2017.json")
     coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
-    for each in (voc, coco):
+    yolo = command("yolo", "From a folder of YOLO's text files.", of_yolo)
+    yolo.add_argument("folder", type=Path, metavar="LABELS", help="the folder of the text files")
+    yolo.add_argument("--names", type=Path, required=True, metavar="FILE", help="classes.txt, a name a line, or data.yaml")
+    studio = command("label_studio", "From Label Studio's JSON export.", of_label_studio)
+    studio.add_argument("file", type=Path, metavar="FILE", help="exported as JSON")
+    for each in (yolo, studio):
+        each.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
+    for each in (coco, yolo, studio):
+        each.add_argument("--polygons", action="store_true", help="take the boxes around polygons, and turned boxes")
+    for each in (voc, coco, yolo, studio):
         each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"written: {WRITES}")
     drawn = command("shapes", "Drawn: circles, squares and triangles in three colours.", of_shapes)
     drawn.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets NAME.jsonl and images for each split")
@@ -64,7 +75,17 @@ def of_voc(asked: Any) -> int:
 
 def of_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
-    return _keep(imports.coco(asked.file, asked.images), asked.images, asked.to)
+    return _keep(imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
+
+
+def of_yolo(asked: Any) -> int:
+    """Write what a folder of YOLO's text files holds."""
+    return _keep(yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
+
+
+def of_label_studio(asked: Any) -> int:
+    """Write what Label Studio has exported."""
+    return _keep(label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
 def of_shapes(asked: Any) -> int:
@@ -93,7 +114,7 @@ def _keep(made: ImportedData, images: Path, to: Path) -> int:
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
     with disk.reporting(to):
         disk.place(to, write)
-    objects = sum(len(row["objects"]) for row in made.rows)
+    objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]
     aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
     said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]
     if images.resolve() != to.parent.resolve():

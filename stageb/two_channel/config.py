@@ -12,6 +12,7 @@ from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputCo
 
 Channel = Literal["A", "B"]
 FalsePositives = Literal["cut", "neutral", "duplicates", "all", "noise"]
+Polygons = Literal["refuse", "box"]
 Order = Literal["top_down", "random"]
 
 
@@ -28,6 +29,8 @@ class DataConfig:
     """The file to be judged by, once, at the end."""
     images: str | None = None
     """The folder that images are named relative to; null: that of the file that names them."""
+    polygons: Polygons = "refuse"
+    """What becomes of objects that are given as a `poly`; box: they are taken as the boxes around them."""
     prompt: str = "Detect all objects."
     """What the model is asked beneath each image."""
 

@@ -2,7 +2,9 @@
 
 A line is ``{"images": ["a.jpg"], "width": 640, "height": 480, "objects": [{"desc": "RBC", "bbox_2d": [x1, y1, x2, y2]}]}``:
 one image, its size as it is seen (upright, where a camera was held otherwise), and what is in it, in pixels from the upper
-left corner, edges included (0 to width). Where an image shows nothing, ``objects`` is empty. Other keys are not used.
+left corner, edges included (0 to width). Where an image shows nothing, ``objects`` is empty. An object with
+``"iscrowd": 1`` is a crowd; one with ``poly`` ([x1, y1, x2, y2, x3, y3, ...]) instead of ``bbox_2d`` is refused, or taken as
+the box around it. Other keys are not used.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine
+from stageb.two_channel.config import Polygons
 from stageb.two_channel.types import Box, Object, Sample
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.json_lines import FaultError, filled_lines, object_on, short, upright_picture_named
@@ -21,7 +24,7 @@ KIND = "sample"
 SHAPE = '{"images": ["photo.jpg"], "width": 640, "height": 480, "objects": [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]}'
 
 
-def read(paths: Sequence[str | Path], images: str | Path | None = None) -> list[Sample]:
+def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons: Polygons = "refuse") -> list[Sample]:
     """The samples of all files, in order; ``images`` is the folder that image names are relative to, or each file's own.
 
     Raises ``BadInputError`` with every unusable line of every file.
@@ -34,7 +37,7 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None) -> list[
         try:
             for number, raw in filled_lines(path, KIND):
                 try:
-                    samples.append(_sample(raw, folder, f"{path}:{number}", places))
+                    samples.append(_sample(raw, folder, f"{path}:{number}", places, polygons))
                 except FaultError as fault:
                     bad.append(BadLine(path, number, fault.what, fault.remedy))
         except FaultError as fault:
@@ -44,7 +47,7 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None) -> list[
     return samples
 
 
-def _sample(raw: bytes, folder: Path, place: str, places: dict[str, str]) -> Sample:
+def _sample(raw: bytes, folder: Path, place: str, places: dict[str, str], polygons: Polygons) -> Sample:
     row = object_on(raw, SHAPE)
     for name in ("images", "width", "height", "objects"):
         if name not in row:
@@ -60,13 +63,15 @@ def _sample(raw: bytes, folder: Path, place: str, places: dict[str, str]) -> Sam
     if not isinstance(row["objects"], list):
         raise FaultError(f"objects {short(row['objects'])}", 'write a list: [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]')
     objects: dict[Object, int] = {}
+    crowds: dict[Object, int] = {}
     for number, value in enumerate(row["objects"], 1):
-        first = objects.setdefault(_object(value, number, (width, height)), number)
+        kind = crowds if _is_crowd(value, number) else objects
+        first = kind.setdefault(_object(value, number, (width, height), polygons), number)
         if first != number:
             raise FaultError(f"object {number} is object {first} again", "keep one of the two")
     if (first_place := places.setdefault(key, place)) is not place:
         raise FaultError(f"image {short(key)} stands at {first_place} already", "put all objects of an image on one line")
-    return Sample(key, path, width, height, tuple(objects))
+    return Sample(key, path, width, height, tuple(objects), tuple(crowds))
 
 
 def _side(row: dict[str, Any], name: str) -> int:
@@ -76,14 +81,25 @@ def _side(row: dict[str, Any], name: str) -> int:
     return value
 
 
-def _object(value: Any, number: int, size: tuple[int, int]) -> Object:
+def _is_crowd(value: Any, number: int) -> bool:
+    """Whether the object ``value`` is marked as a crowd."""
+    told = value.get("iscrowd", 0) if isinstance(value, dict) else 0
+    if told not in (0, 1):
+        raise FaultError(f"object {number}: iscrowd {short(told)}", "write 0 or 1")
+    return bool(told)
+
+
+def _object(value: Any, number: int, size: tuple[int, int], polygons: Polygons) -> Object:
     """The object ``value``, the ``number``-th of an image of ``size`` (width, height)."""
     here = f"object {number}"
     if not isinstance(value, dict):
         raise FaultError(f"{here}: {short(value)}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
     if "poly" in value:
-        what = "both bbox_2d and poly" if "bbox_2d" in value else "a poly, which is not supported yet"
-        raise FaultError(f"{here}: {what}", "give the box around it, as bbox_2d alone")
+        if "bbox_2d" in value or polygons == "refuse":
+            what = "both bbox_2d and poly" if "bbox_2d" in value else "a poly"
+            remedy = "give the box around it, as bbox_2d alone, or set data.polygons to box"
+            raise FaultError(f"{here}: {what}", "give one of the two" if "bbox_2d" in value else remedy)
+        value = {**value, "bbox_2d": _box_around(value["poly"], here)}
     for name in ("desc", "bbox_2d"):
         if name not in value:
             raise FaultError(f"{here}: no {name}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
@@ -112,6 +128,14 @@ def _box(value: Any, here: str, size: tuple[int, int]) -> Box:
         what = f"{here}: bbox_2d {short(value)} reaches out of the image of {size[0]} x {size[1]}"
         raise FaultError(what, "give pixels, cut at the image's edges")
     return x1, y1, x2, y2
+
+
+def _box_around(value: Any, here: str) -> list[float]:
+    """The box around a polygon. Raises ``FaultError``."""
+    sound = isinstance(value, list) and len(value) >= 6 and len(value) % 2 == 0
+    if not sound or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
+        raise FaultError(f"{here}: poly {short(value)}", "write three points or more: [x1, y1, x2, y2, x3, y3, ...]")
+    return [min(value[::2]), min(value[1::2]), max(value[::2]), max(value[1::2])]
 
 
 def _four(value: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(bool(given.data), "--data", given.data, "name the JSON Lines of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
-    samples = data.read([given.data], given.images)
+    samples = data.read([given.data], given.images, config.data.polygons)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     place, steps = find_model(folder, given.last)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
@@ -134,14 +134,22 @@ def table(samples: Sequence[Sample], told: Sequence[Detections]) -> list[str]:
     found = metrics.figures(samples, told)
     found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
     each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in found.items() if name.startswith("AP50/")]
+    recalls = [f"{found[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
     return [
         f"images   {len(samples):,}, with the most probable answers",
         f"mAP      {found['mAP']:.3f} (COCO's), at IoU .50 {found['mAP50']:.3f}, at .75 {found['mAP75']:.3f}",
         f"at .50   {', '.join(each)}",
+        f"by size  mAP {_by_size(found, 'mAP')}; AR {_by_size(found, 'AR')}",
+        f"AR       {', '.join(recalls)} objects of an image at most",
         f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
         f"objects  {found['predicted_per_true']:.2f} told for each true one, {found['duplicates']:.0f} pairs told twice",
         "scores   the probability of an object's words times the geometric mean of its four coordinates'",
     ]
+
+
+def _by_size(found: Mapping[str, float], name: str) -> str:
+    sizes = [(size, found[f"{name}_{size}"]) for size in metrics.SIZES if f"{name}_{size}" in found]
+    return ", ".join(f"{size} {value:.3f}" for size, value in sizes) or "none"
 
 
 def draw(samples: Sequence[Sample], told: Sequence[Detections], gate: float, path: Path) -> None:

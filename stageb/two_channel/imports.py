@@ -1,8 +1,10 @@
-"""Annotations of other formats as lines of this project's: VOC XML, and COCO JSON.
+"""Annotations of other formats as lines of this project's: VOC XML, and COCO JSON; YOLO's in ``yolo.py``, Label Studio's in
+``label_studio.py``.
 
-Both are read with suspicion, and every fault is reported at once. What can be set right without a guess is, and is counted:
-boxes without area, objects told twice and crowds (COCO's ``iscrowd``) are dropped, boxes are cut at the image's edges.
-Corners are taken as edges in pixels, as they stand: where a tool counted pixels from 1, two edges are off by one.
+All are read with suspicion, and every fault is reported at once. What can be set right without a guess is, and is counted:
+boxes without area and objects told twice are dropped, boxes are cut at the image's edges. Crowds (COCO's ``iscrowd``) are
+kept as such: nothing is taught of them. Where it is asked for, polygons become the boxes around them. Corners are taken as
+edges in pixels, as they stand: where a tool counted pixels from 1, two edges are off by one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from stageb.untrusted import strict_json
 from stageb.untrusted.json_lines import FaultError, file_named, lines, short, upright_picture_named
 
 MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
+MAX_JSON = 1 << 30  # bytes of annotations; COCO's have half of that
 NO_AREA, TWICE, CROWD, CUT = "without area", "told twice", "crowds", "cut at the edges"
+POLYGON = "polygons, as the boxes around them"
+POLYGONS_REMEDY = "give --polygons to take the box around it, or leave it out"
 
 
 @dataclass
@@ -32,8 +37,21 @@ class ImportedData:
     rows: list[dict[str, Any]] = field(default_factory=list)  # as data.py reads them
     counts: Counter[str] = field(default_factory=Counter)  # of objects that were dropped or changed, and why
 
-    def add(self, name: str, size: tuple[int, int], objects: Iterable[tuple[str, Box]]) -> None:
-        """Take an image of a ``size`` (width, height), and the objects in it."""
+    def add(
+        self,
+        name: str,
+        size: tuple[int, int],
+        objects: Iterable[tuple[str, Box]],
+        crowds: Iterable[tuple[str, Box]] = (),
+    ) -> None:
+        """Take an image of a ``size`` (width, height), and the objects and the crowds in it."""
+        written = self._boxes(size, objects)
+        marked = [each | {"iscrowd": 1} for each in self._boxes(size, crowds)]
+        self.counts[CROWD] += len(marked)
+        self.rows.append({"images": [name], "width": size[0], "height": size[1], "objects": written + marked})
+
+    def _boxes(self, size: tuple[int, int], objects: Iterable[tuple[str, Box]]) -> list[dict[str, Any]]:
+        """``objects`` as a row has them."""
         kept: dict[tuple[str, Box], None] = {}
         for desc, told in objects:
             x1, y1, x2, y2 = (min(max(0.0, at), size[axis % 2]) for axis, at in enumerate(told))
@@ -45,8 +63,7 @@ class ImportedData:
             else:
                 self.counts[CUT] += box != told
                 kept[desc, box] = None
-        written = [{"desc": desc, "bbox_2d": [int(at) if at == int(at) else at for at in box]} for desc, box in kept]
-        self.rows.append({"images": [name], "width": size[0], "height": size[1], "objects": written})
+        return [{"desc": desc, "bbox_2d": [int(at) if at == int(at) else at for at in box]} for desc, box in kept]
 
 
 def voc(folder: Path, split: str | None) -> ImportedData:
@@ -71,24 +88,42 @@ def voc(folder: Path, split: str | None) -> ImportedData:
     return made
 
 
-def coco(file: Path, folder: Path) -> ImportedData:
-    """What a JSON file of COCO's form says of the images in ``folder``. Raises ``InputError``."""
+def read_json(file: Path) -> Any:
+    """What a JSON file holds. Raises ``BadInputError``."""
     try:
-        told = strict_json.loads(b"".join(line for _, line in lines(str(file), "COCO annotation")).decode("utf-8"))
-    except (FaultError, ValueError) as error:
-        what, remedy = (error.what, error.remedy) if isinstance(error, FaultError) else (f"not JSON: {error}", "mend it")
-        raise BadInputError("annotations", [BadLine(str(file), 0, what, remedy)]) from None
+        size, raw = 0, list[bytes]()
+        for _, line in lines(str(file), "annotation"):
+            size += len(line)
+            if size > MAX_JSON:
+                raise FaultError(f"over {MAX_JSON >> 20} MiB", "cut it into several files")
+            raw.append(line)
+        return strict_json.loads(b"".join(raw).decode("utf-8"))
+    except FaultError as fault:
+        raise BadInputError("annotations", [BadLine(str(file), 0, fault.what, fault.remedy)]) from None
+    except UnicodeDecodeError:
+        raise BadInputError("annotations", [BadLine(str(file), 0, "not UTF-8", "save it as UTF-8")]) from None
+    except ValueError as error:
+        number = error.lineno if isinstance(error, json.JSONDecodeError) else 0
+        remedy = "mend it, or export it anew"
+        raise BadInputError("annotations", [BadLine(str(file), number, f"not JSON: {error}", remedy)]) from None
+
+
+def coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
+    """What a JSON file of COCO's form says of the images in ``folder``; an object that has no bbox is its polygons' where
+    ``polygons``. Raises ``InputError``."""
+    told = read_json(file)
     parts = [told.get(name) if isinstance(told, dict) else None for name in ("images", "annotations", "categories")]
     if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts):
         remedy = "name a COCO file: an object with lists of images, annotations and categories"
         raise BadInputError("annotations", [BadLine(str(file), 0, "not of COCO's form", remedy)])
     made, bad = ImportedData(), list[BadLine]()
-    boxes = _coco_boxes(made, str(file), parts, bad)
+    boxes, crowds = _coco_boxes(made, str(file), parts, bad, polygons)
     for image in parts[0] or ():
         try:
             name = image.get("file_name")
-            size = _size(name, folder, image.get("width"), image.get("height"))
-            made.add(name, size, boxes.get(_key(image.get("id")), ()))
+            size = size_of(name, folder, image.get("width"), image.get("height"))
+            key = _key(image.get("id"))
+            made.add(name, size, boxes.get(key, ()), crowds.get(key, ()))
         except FaultError as fault:
             bad.append(BadLine(str(file), 0, f"image {short(image.get('id'))}: {fault.what}", fault.remedy))
     if bad:
@@ -121,7 +156,7 @@ def _add_voc(made: ImportedData, path: str, folder: Path) -> None:
     root = _xml(path)
     name = f"JPEGImages/{root.findtext('filename', '').strip()}"
     told = [_whole(root.findtext(f"size/{side}")) for side in ("width", "height")]
-    size = _size(name, folder, *(value or None for value in told))  # 0 where a tool did not know
+    size = size_of(name, folder, *(value or None for value in told))  # 0 where a tool did not know
     objects = [_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
     made.add(name, size, objects)
 
@@ -145,41 +180,69 @@ def _voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
     desc = (node.findtext("name") or "").strip()
     if not desc:
         raise FaultError(f"object {number}: no name", "say what it is")
-    corners = [_number(node.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")]
+    corners = [number_of(node.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")]
     if None in corners:
         raise FaultError(f"object {number}: no bndbox of four numbers", "give it xmin, ymin, xmax and ymax")
     x1, y1, x2, y2 = (each or 0.0 for each in corners)
     return desc, (x1, y1, x2, y2)
 
 
-def _coco_boxes(made: ImportedData, file: str, parts: Sequence[Any], bad: list[BadLine]) -> dict[str, list[tuple[str, Box]]]:
-    """The objects of each image, by the image's id."""
+def _coco_boxes(
+    made: ImportedData, file: str, parts: Sequence[Any], bad: list[BadLine], polygons: bool
+) -> tuple[dict[str, list[tuple[str, Box]]], dict[str, list[tuple[str, Box]]]]:
+    """The objects and the crowds of each image, by the image's id."""
     images, annotations, categories = parts
     names = {_key(each.get("id")): each.get("name") for each in categories}
     found: dict[str, list[tuple[str, Box]]] = {_key(each.get("id")): [] for each in images}
+    crowds: dict[str, list[tuple[str, Box]]] = {key: [] for key in found}
     for annotation in annotations:
         here = f"annotation {short(annotation.get('id'))}"
-        place, box = found.get(_key(annotation.get("image_id"))), annotation.get("bbox")
+        key, box = _key(annotation.get("image_id")), annotation.get("bbox")
         desc = names.get(_key(annotation.get("category_id")))
-        numbers = [_number(each) for each in box] if isinstance(box, list) else []
-        if place is None:
+        numbers = [number_of(each) for each in box] if isinstance(box, list) else []
+        around = None if box else _coco_polygon(annotation.get("segmentation"))
+        if key not in found:
             bad.append(
                 BadLine(file, 0, f"{here}: there is no image {short(annotation.get('image_id'))}", "mend its image_id")
             )
         elif not isinstance(desc, str) or not desc.strip():
             what = f"{here}: no category of a name has the id {short(annotation.get('category_id'))}"
             bad.append(BadLine(file, 0, what, "mend its category_id"))
+        elif around and not polygons:
+            bad.append(BadLine(file, 0, f"{here}: a segmentation and no bbox", POLYGONS_REMEDY))
+        elif around:
+            made.counts[POLYGON] += 1
+            found[key].append((desc.strip(), around))
         elif len(numbers) != 4 or None in numbers:
             bad.append(BadLine(file, 0, f"{here}: bbox {short(box)}", "write [x, y, width, height]"))
-        elif annotation.get("iscrowd"):
-            made.counts[CROWD] += 1
         else:
             x, y, width, height = (each or 0.0 for each in numbers)
-            place.append((desc.strip(), (x, y, x + width, y + height)))
-    return found
+            kind = crowds if annotation.get("iscrowd") else found
+            kind[key].append((desc.strip(), (x, y, x + width, y + height)))
+    return found, crowds
 
 
-def _size(name: Any, folder: Path, width: int | None, height: int | None) -> tuple[int, int]:
+def _coco_polygon(segmentation: Any) -> Box | None:
+    """The box around polygons, each x1, y1, x2, y2, ...; None where these are none."""
+    if not isinstance(segmentation, list) or not segmentation:
+        return None
+    points = list[tuple[float, float]]()
+    for part in segmentation:
+        numbers = [number_of(each) for each in part] if isinstance(part, list) else []
+        if len(numbers) < 6 or len(numbers) % 2 or None in numbers:
+            return None
+        sound = [number or 0.0 for number in numbers]
+        points += zip(sound[::2], sound[1::2], strict=True)
+    return box_around(points)
+
+
+def box_around(points: Sequence[tuple[float, float]]) -> Box:
+    """The smallest box that holds ``points``."""
+    across, down = ([round(point[axis], 3) for point in points] for axis in (0, 1))
+    return min(across), min(down), max(across), max(down)
+
+
+def size_of(name: Any, folder: Path, width: int | None, height: int | None) -> tuple[int, int]:
     """The size of the picture ``name`` as it is seen, which must be that told, where one is."""
     path, shown = upright_picture_named(name, folder)
     told = (width, height)
@@ -194,11 +257,11 @@ def _key(value: Any) -> str:
 
 
 def _whole(text: str | None) -> int:
-    number = _number(text)
+    number = number_of(text)
     return int(number) if number is not None else 0
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
     """A finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None

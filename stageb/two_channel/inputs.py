@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from stageb.errors import ConfigError
 from stageb.two_channel import data
@@ -29,14 +30,19 @@ class Inputs:
     @property
     def digest(self) -> str:
         """Of all that was read; the folders that images lie in do not count."""
-        rows = [[asdict(sample) | {"image": ""} for sample in part] for part in (self.train, self.val, self.test)]
+        rows = [[_plain(sample) for sample in part] for part in (self.train, self.val, self.test)]
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
+
+
+def _plain(sample: Sample) -> dict[str, Any]:
+    """A sample but for the folder that its image lies in."""
+    return {name: value for name, value in asdict(sample).items() if name != "crowds" or value} | {"image": ""}
 
 
 def read(config: TwoChannelConfig) -> Inputs:
     """The samples that ``config`` names. Raises ``InputError`` with every unusable line."""
     paths = (config.data.train, config.data.val, config.data.test)
-    train, val, test = (data.read([path], config.data.images) if path else [] for path in paths)
+    train, val, test = (data.read([path], config.data.images, config.data.polygons) if path else [] for path in paths)
     if not train:
         named = "a file with samples to learn from; this one has none"
         remedy = named if config.data.train else "name the JSON Lines to learn from"

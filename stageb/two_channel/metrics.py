@@ -4,8 +4,12 @@
   box, so an object's is the probability of its own tokens (``scores``). A desc that no true object has is left out, as COCO
   does. Boxes that a model named noise count with the likeliest other name and its probability, as in Pix2Seq (Chen et al.
   2022, section 2.3).
+- **By size** and **AR** are COCO's, too (pycocotools, ``cocoeval.Params.setDetParams``): small objects have an area of up to
+  32^2 pixels, medium ones up to 96^2, large ones more, where an area is the box's; AR is recall at 1, 10 or 100 objects an
+  image, mean over the same IoUs and over descs.
 - **F1** at an IoU needs no score: every predicted object counts, paired as in training (``matching.match``), over all images
   and descs together. **mIoU-F1** is its mean over the IoUs .50, .55, ..., .95.
+- **Crowds** count neither way: what is told in one, by the share of its own area, is left out (pycocotools, ``iscrowd``).
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stageb.two_channel.matching import match, near
-from stageb.two_channel.text import Spelling, box_of, boxes_in, parse, truth
+from stageb.two_channel.text import Spelling, bins_of, box_of, boxes_in, parse, truth
 from stageb.two_channel.types import Detection, Sample
 
+SIZES = ("small", "medium", "large")
+MOST = (1, 10, 100)  # objects of an image, the surest, that AR looks at
 IOUS = tuple((50 + 5 * step) / 100 for step in range(10))
 
 
@@ -36,6 +42,7 @@ class Count:
     """What F1 is made of, for one image; sums of these are counts of many."""
 
     pairs: tuple[int, ...]  # at each of ``IOUS``
+    ignored: tuple[int, ...]  # at each, predicted objects that are paired with none and lie in a crowd
     predicted: int
     true: int
     duplicates: int  # pairs of objects of one desc, told twice
@@ -64,22 +71,28 @@ def figures(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, 
 def count(sample: Sample, objects: Sequence[Detection]) -> Count:
     """What F1 is made of, for one image."""
     true = truth(sample)
-    pairs = tuple(len(match(objects, true, gate).pairs) for gate in IOUS)
-    return Count(pairs, len(objects), len(true), len(near(objects)))
+    matches = [match(objects, true, gate) for gate in IOUS]
+    within = _shares_in_crowds(sample, objects)
+    ignored = [
+        sum(within[number] >= gate for number in each.false_positives) for gate, each in zip(IOUS, matches, strict=True)
+    ]
+    pairs = tuple(len(each.pairs) for each in matches)
+    return Count(pairs, tuple(ignored), len(objects), len(true), len(near(objects)))
 
 
 def f1(counts: Sequence[Count]) -> dict[str, float]:
     """F1 and what belongs to it, over all images of ``counts``."""
-    predicted, true = sum(each.predicted for each in counts), sum(each.true for each in counts)
+    true = sum(each.true for each in counts)
+    told = [sum(each.predicted - each.ignored[at] for each in counts) for at in range(len(IOUS))]
     right = [sum(each.pairs[at] for each in counts) for at in range(len(IOUS))]
-    means = [2 * pairs / max(1, predicted + true) for pairs in right]
+    means = [2 * pairs / max(1, predicted + true) for pairs, predicted in zip(right, told, strict=True)]
     return {
         "f1_50": means[0],
         "miou_f1": sum(means) / len(means),
-        "precision_50": right[0] / max(1, predicted),
+        "precision_50": right[0] / max(1, told[0]),
         "recall_50": right[0] / max(1, true),
         "duplicates": sum(each.duplicates for each in counts),
-        "predicted_per_true": predicted / max(1, true),
+        "predicted_per_true": told[0] / max(1, true),
     }
 
 
@@ -107,31 +120,70 @@ def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> f
 
 
 def average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
-    """COCO's mAP, mAP at IoU .50 and .75, and the AP at .50 of each desc; 0 where nothing is true or nothing was told."""
+    """COCO's mAP, mAP at IoU .50 and .75, and the AP at .50 of each desc; mAP by size, and AR. 0 where nothing is true or
+    nothing was told; a size of which nothing is true has no figure."""
     from faster_coco_eval import COCO, COCOeval_faster
 
     descs = sorted({each.desc for sample in samples for each in sample.objects})
     numbers = {desc: number for number, desc in enumerate(descs, 1)}
     answers = _answers(samples, told, numbers)
     if not descs or not answers:
-        return {"mAP": 0.0, "mAP50": 0.0, "mAP75": 0.0, **{f"AP50/{desc}": 0.0 for desc in descs}}
+        names = ["mAP", "mAP50", "mAP75", *(f"AP50/{desc}" for desc in descs), *(f"AR{most}" for most in MOST)]
+        sizes = [f"{name}_{size}" for name in ("mAP", "AR") for size in _sizes(samples)]
+        return dict.fromkeys([*names, *sizes], 0.0)
     true = COCO(_true(samples, numbers))
     run = COCOeval_faster(true, true.loadRes(answers), iouType="bbox", print_function=lambda *_: None)
     run.evaluate()
     run.accumulate()
-    precision = run.eval["precision"][:, :, :, 0, -1]  # IoUs, recalls, descs; of all areas, at most 100 objects an image
-    of_desc = precision.mean(axis=1)  # each desc has a true object
+    precision = run.eval["precision"][..., -1]  # IoUs, recalls, descs, areas; at most 100 objects an image
+    recall = run.eval["recall"]  # IoUs, descs, areas, numbers of objects an image
+    of_desc = precision[..., 0].mean(axis=1)  # each desc has a true object
     means = {"mAP": of_desc.mean(), "mAP50": of_desc[0].mean(), "mAP75": of_desc[5].mean()}
     means |= {f"AP50/{desc}": of_desc[0, number - 1] for desc, number in numbers.items()}
+    means |= {f"AR{most}": recall[:, :, 0, at].mean() for at, most in enumerate(MOST)}
+    places = {size: 1 + SIZES.index(size) for size in _sizes(samples)}
+    means |= {f"mAP_{size}": _mean(precision[..., at]) for size, at in places.items()}
+    means |= {f"AR_{size}": _mean(recall[:, :, at, -1]) for size, at in places.items()}
     return {name: float(value) for name, value in means.items()}
+
+
+def _mean(values: Any) -> float:
+    """Of those of ``values`` that are figures: a desc without such objects has -1."""
+    return float(values[values > -1].mean())
+
+
+def _sizes(samples: Sequence[Sample]) -> list[str]:
+    """The sizes that true objects have, small ones first. One right at a border is of both."""
+    areas = [(x2 - x1) * (y2 - y1) for sample in samples for x1, y1, x2, y2 in (each.box for each in sample.objects)]
+    borders = (0, 32**2, 96**2, math.inf)
+    return [
+        size
+        for size, low, high in zip(SIZES, borders, borders[1:], strict=False)
+        if any(low <= each <= high for each in areas)
+    ]
+
+
+def _shares_in_crowds(sample: Sample, objects: Sequence[Detection]) -> list[float]:
+    """Of each of ``objects`` the share of its area in the crowd of its desc that holds most of it."""
+    crowds = [(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.crowds]
+
+    def share(one: Detection, other: tuple[int, int, int, int]) -> float:
+        (x1, y1, x2, y2), (left, top, right, bottom) = one.bins, other
+        area = (x2 - x1) * (y2 - y1)
+        shared = max(0, min(x2, right) - max(x1, left)) * max(0, min(y2, bottom) - max(y1, top))
+        return shared / area if area else 0.0
+
+    return [max((share(one, box) for desc, box in crowds if desc == one.desc), default=0.0) for one in objects]
 
 
 def _true(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[str, Any]:
     images = [{"id": at, "width": sample.width, "height": sample.height} for at, sample in enumerate(samples, 1)]
     objects = [
-        {"image_id": at, "category_id": numbers[each.desc], "iscrowd": 0, **_box(each.box)}
+        {"image_id": at, "category_id": numbers[each.desc], "iscrowd": iscrowd, **_box(each.box)}
         for at, sample in enumerate(samples, 1)
-        for each in sample.objects
+        for iscrowd, part in enumerate((sample.objects, sample.crowds))
+        for each in part
+        if each.desc in numbers
     ]
     return {
         "images": images,

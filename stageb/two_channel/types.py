@@ -31,6 +31,7 @@ class Sample:
     width: int
     height: int
     objects: tuple[Object, ...]
+    crowds: tuple[Object, ...] = ()  # of which nothing is taught; what is told there counts neither way
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def test_every_fault_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
         (line(width=30, height=40), "30 x 40, but a.png shows 40 x 30"),
         (line(objects={}), "objects {}; write a list"),
         (objects(7), "object 1: 7; write"),
-        (objects({"desc": "cat", "poly": [1]}), "object 1: a poly, which is not supported yet; give the box around it"),
+        (objects({"desc": "cat", "poly": [1]}), "object 1: a poly; give the box around it"),
         (objects({"desc": "cat", "poly": [1], "bbox_2d": box}), "object 1: both bbox_2d and poly"),
         (objects({"bbox_2d": box}), "object 1: no desc"),
         (objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat"}), "object 2: no bbox_2d"),

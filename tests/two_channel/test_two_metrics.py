@@ -74,6 +74,33 @@ def test_average_precision_is_by_score() -> None:
     assert first == pytest.approx(51 / 101) and last == pytest.approx(51 / 101 / 2)
 
 
+def test_sizes_and_recalls_by_hand() -> None:
+    small, medium, large = ("a", (0, 0, 32, 32)), ("a", (100, 100, 190, 190)), ("a", (300, 300, 500, 500))
+    true = sample(("b", (0, 0, 10, 10)), medium, large)
+    said = told(placed("a", 100, 100, 190, 190), placed("a", 600, 0, 610, 9), scores=(0.5, 0.9))
+    found = average_precision([true], [said])
+    # the surest, which is wrong, is small: it counts neither for medium nor for large objects
+    assert found["mAP_small"] == 0 and found["mAP_medium"] == pytest.approx(1) and found["mAP_large"] == 0
+    assert (found["AR_small"], found["AR_medium"], found["AR_large"]) == (0, pytest.approx(1), 0)
+    assert (found["AR1"], found["AR10"]) == (0, pytest.approx(0.25))  # mean of a, one of two, and b, none
+    assert not any(name.endswith("small") for name in average_precision([sample(medium)], [said]))
+    silent = average_precision([sample(small)], [told()])
+    assert silent["mAP_small"] == silent["mAP_medium"] == silent["AR100"] == 0 and "mAP_large" not in silent  # right at 32^2
+
+
+def test_what_is_told_in_a_crowd_counts_neither_way() -> None:
+    crowd = (Object("a", (400, 400, 900, 900)),)
+    true = replace(sample(("a", (0, 0, 100, 100))), crowds=crowd)
+    right, within, twice = placed("a", 0, 0, 100, 100), placed("a", 500, 500, 600, 600), placed("a", 510, 500, 600, 600)
+    other, half = placed("b", 500, 500, 600, 600), placed("a", 300, 500, 500, 600)
+    found = figures([true], [told(right, within, twice, scores=(0.1, 0.9, 0.8))])
+    assert found["mAP"] == pytest.approx(1) and found["f1_50"] == found["precision_50"] == found["predicted_per_true"] == 1
+    assert found["miou_f1"] == 1
+    assert count(true, [right, other]).ignored == (0,) * 10
+    assert count(true, [half]).ignored == (1,) + (0,) * 9  # by the share of its own area: a half
+    assert figures([replace(true, crowds=())], [told(right, within, scores=(0.1, 0.9))])["f1_50"] == pytest.approx(2 / 3)
+
+
 def test_noise_counts_for_average_precision_alone_by_its_likeliest_name() -> None:
     true = sample(("a", (0, 0, 100, 100)), ("b", (200, 200, 300, 300)))
     one, other = truth(true)

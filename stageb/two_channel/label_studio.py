@@ -1,0 +1,137 @@
+"""Label Studio's JSON export as lines of this project's: rectangles, and polygons where asked for.
+
+Read with suspicion, as ``imports.py`` says. Numbers are per cent of the image. A task names its picture as Label Studio
+serves it (an upload, a local file, an address); the file is the longest end of that name that lies in the folder of images,
+an upload's without the eight digits that Label Studio puts before it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from stageb.errors import BadInputError, BadLine
+from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, box_around, number_of, read_json, size_of
+from stageb.two_channel.types import Box
+from stageb.untrusted.json_lines import FaultError, file_named, short
+
+NOT_ANNOTATED = "tasks without annotation"
+_UPLOAD = re.compile(r"^[0-9a-f]{8}-")
+SHAPES = ("rectanglelabels", "polygonlabels")
+EXPORT = "export tasks as JSON, not JSON-MIN"
+
+
+def label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
+    """What the tasks exported to ``file`` say of the pictures in ``images``. Raises ``InputError``."""
+    tasks = read_json(file)
+    listed = isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
+    if not listed or not all(isinstance(task.get("data"), dict) for task in tasks):
+        raise BadInputError("annotations", [BadLine(str(file), 0, "not a list of Label Studio's tasks", EXPORT)])
+    made, bad = ImportedData(), list[BadLine]()
+    for place, task in enumerate(tasks, 1):
+        try:
+            results = _results(task)
+            if results is None:
+                made.counts[NOT_ANNOTATED] += 1
+                continue
+            name = _file_of(task["data"], images)
+            sizes = {(each.get("original_width"), each.get("original_height")) for each in results}
+            told = next(iter(sizes)) if len(sizes) == 1 else (None, None)
+            size = size_of(name, images, *(int(side) if isinstance(side, int | float) else None for side in told))
+            made.add(name, size, [_object(each, size, polygons, made) for each in results])
+        except FaultError as fault:
+            bad.append(BadLine(str(file), 0, f"task {short(task.get('id', place))}: {fault.what}", fault.remedy))
+    if bad:
+        raise BadInputError("annotations", bad)
+    return made
+
+
+def _results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The regions of a task's one annotation; None where it has none."""
+    told = task.get("annotations", task.get("completions"))
+    if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
+        raise FaultError("no annotations", EXPORT)
+    given = [each for each in told if not each.get("was_cancelled")]
+    true = [each for each in given if each.get("ground_truth")]
+    chosen = true if len(true) == 1 else given
+    if not chosen:
+        return None
+    if len(chosen) > 1:
+        raise FaultError(f"{len(chosen)} annotations", "keep one, or mark one as ground truth")
+    results = chosen[0].get("result")
+    if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
+        raise FaultError("an annotation without a list of results", EXPORT)
+    return [each for each in results if isinstance(each.get("type"), str) and each["type"].endswith("labels")]
+
+
+def _file_of(data: dict[str, Any], images: Path) -> str:
+    """The picture that a task's data names, relative to ``images``."""
+    texts = [value for value in data.values() if isinstance(value, str)]
+    named = data.get("image", texts[0] if len(texts) == 1 else None)
+    if not isinstance(named, str):
+        raise FaultError("its data names no image", 'call it "image"')
+    parts = urlsplit(named)
+    local = parse_qs(parts.query).get("d", [])
+    path = PurePosixPath(local[0] if local else unquote(parts.path))
+    ends = [each for each in path.parts if each not in ("/", "..")]
+    fault = FaultError(f"{short(named)}: no such picture in {images}", "put it there, under its own name")
+    for start in range(len(ends)):
+        for last in dict.fromkeys((ends[-1], _UPLOAD.sub("", ends[-1]))):
+            name = "/".join([*ends[start:-1], last])
+            try:
+                file_named(name, images)
+            except FaultError as error:
+                if "no such file" not in error.what:
+                    raise
+                continue
+            return name
+    raise fault
+
+
+def _object(result: dict[str, Any], size: tuple[int, int], polygons: bool, made: ImportedData) -> tuple[str, Box]:
+    """A region in pixels. Raises ``FaultError``."""
+    kind, value = result["type"], result.get("value")
+    here = f"region {short(result.get('id'))}"
+    if kind not in SHAPES:
+        raise FaultError(f"{here}: {short(kind)}", "keep rectangles and polygons alone")
+    names = value.get(kind) if isinstance(value, dict) else None
+    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str) or not names[0].strip():
+        raise FaultError(f"{here}: {short(names)}", "give it one label")
+    assert isinstance(value, dict)
+    corners = _corners(value, size) if kind == "rectanglelabels" else _points(value, size)
+    if corners is None:
+        raise FaultError(f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent")
+    if kind == "polygonlabels" or value.get("rotation"):
+        if not polygons:
+            turned = "a polygon" if kind == "polygonlabels" else "turned"
+            raise FaultError(f"{here}: {turned}", POLYGONS_REMEDY)
+        made.counts[POLYGON] += 1
+    return names[0].strip(), box_around(corners)
+
+
+def _corners(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
+    """Of a rectangle, which turns about its upper left corner, in pixels; None where a number is missing."""
+    numbers = [number_of(value.get(name)) for name in ("x", "y", "width", "height")]
+    turn = number_of(value.get("rotation") or 0)
+    if None in numbers or turn is None:
+        return None
+    x, y, width, height = ((number or 0.0) / 100 * side for number, side in zip(numbers, (*size, *size), strict=True))
+    sine, cosine = math.sin(math.radians(turn)), math.cos(math.radians(turn))
+    ends = ((0.0, 0.0), (width, 0.0), (width, height), (0.0, height))
+    return [(x + right * cosine - down * sine, y + right * sine + down * cosine) for right, down in ends]
+
+
+def _points(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
+    points = value.get("points")
+    if not isinstance(points, list) or len(points) < 3:
+        return None
+    found = []
+    for each in points:
+        x, y = map(number_of, each) if isinstance(each, list) and len(each) == 2 else (None, None)
+        if x is None or y is None:
+            return None
+        found.append((x / 100 * size[0], y / 100 * size[1]))
+    return found

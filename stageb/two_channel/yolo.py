@@ -1,0 +1,145 @@
+"""YOLO's annotations as lines of this project's: a text file an image, ``class x_center y_center width height`` a line, in
+shares of the image, or ``class x1 y1 x2 y2 x3 y3 ...``, a polygon (Ultralytics' detection and segmentation formats).
+
+Read with suspicion, as ``imports.py`` says. A picture without a text file shows nothing, as YOLO has it; a text file without
+a picture is a fault. A sixth number of a line, a detector's confidence, is overlooked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from stageb.errors import BadInputError, BadLine, InputError
+from stageb.store import disk
+from stageb.two_channel.images import find_pictures
+from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, box_around, number_of
+from stageb.two_channel.types import Box
+from stageb.untrusted import strict_yaml
+from stageb.untrusted.clean_text import text_fault
+from stageb.untrusted.json_lines import FaultError, file_named, lines, open_named
+from stageb.untrusted.strict_yaml import YamlError
+
+WITHOUT_FILE = "pictures without a text file"
+MAX_NAMES = 1 << 20  # bytes of a file of names
+SLACK = 0.01  # by which rounding may carry a share beyond 0 or 1
+_NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which strict YAML has no place for
+LINE = "class x_center y_center width height, in shares of the image"
+
+
+def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedData:
+    """What the text files in ``labels`` say of the pictures in ``images``, whose places and names they share.
+
+    ``names`` lists the classes: a line each, or ``names`` of a YAML file. Polygons become the boxes around them where
+    ``polygons``. Raises ``InputError``.
+    """
+    if not labels.is_dir():
+        raise InputError(f"{labels}: no folder lies there; name the folder of YOLO's text files")
+    known = read_names(names)
+    made, bad = ImportedData(), list[BadLine]()
+    left = {each.removesuffix(".txt") for each in _text_files(labels)} - {"classes"}
+    for picture in find_pictures(images, skip_broken=False):
+        assert picture.sample
+        size, stem = (picture.sample.width, picture.sample.height), PurePosixPath(picture.name).with_suffix("").as_posix()
+        if stem not in left:
+            made.counts[WITHOUT_FILE] += 1
+            made.add(picture.name, size, [])
+            continue
+        left.remove(stem)
+        objects = list[tuple[str, Box]]()
+        try:
+            path = file_named(f"{stem}.txt", labels)
+            for number, raw in lines(path, "label", disk.open_file):
+                try:
+                    objects += _object(raw, known, size, polygons, made)
+                except FaultError as fault:
+                    bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
+        except FaultError as fault:
+            bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
+        made.add(picture.name, size, objects)
+    remedy = f"put it into {images}, or name the folder of these pictures' labels alone"
+    bad += [BadLine(str(labels / f"{each}.txt"), 0, "there is no picture of that name", remedy) for each in sorted(left)]
+    if bad:
+        raise BadInputError("labels", bad)
+    return made
+
+
+def read_names(path: Path) -> list[str]:
+    """The names of the classes, in order. Raises ``BadInputError``."""
+    try:
+        raw = [line for _, line in lines(str(path), "name", open_named)]
+        if sum(map(len, raw)) > MAX_NAMES:
+            raise FaultError("too large for names", "name classes.txt or data.yaml")
+        text = b"".join(raw).decode("utf-8")
+        found = _of_yaml(text) if path.suffix in (".yaml", ".yml") else [line.strip() for line in text.splitlines()]
+        while found and found[-1] == "":
+            del found[-1]
+        if not found:
+            raise FaultError("no names", "write a name a line, in the order of their numbers")
+        for number, name in enumerate(found):
+            if not isinstance(name, str) or name != name.strip() or (fault := text_fault(name)):
+                what = "no text" if not isinstance(name, str) else fault or "space around it"
+                raise FaultError(f"class {number}: {what}", "give every class a name, on one line")
+        return found
+    except (FaultError, YamlError) as fault:
+        raise BadInputError("names", [BadLine(str(path), fault.line, fault.what, fault.remedy)]) from None
+    except UnicodeDecodeError:
+        raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
+
+
+def _of_yaml(text: str) -> list[Any]:
+    """``names`` of a data.yaml: a list, or a mapping from 0 on."""
+    values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', text))
+    names = values.get("names") if isinstance(values, dict) else None
+    if isinstance(names, dict):
+        numbered = {int(key): name for key, name in names.items() if str(key).isdecimal()}
+        if len(numbered) == len(names) and set(numbered) == set(range(len(names))):
+            return [numbered[number] for number in range(len(names))]
+    if not isinstance(names, list):
+        raise FaultError("no names", "name a file with names: [cat, dog], or one name a line in a .txt")
+    return names
+
+
+def _text_files(folder: Path) -> list[str]:
+    """Those in ``folder`` and beneath, relative to it; hidden ones and linked folders left alone."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        beneath = Path(place).relative_to(folder)
+        found += [(beneath / each).as_posix() for each in files if each.endswith(".txt") and not each.startswith(".")]
+    return found
+
+
+def _object(
+    raw: bytes, names: Sequence[str], size: tuple[int, int], polygons: bool, made: ImportedData
+) -> list[tuple[str, Box]]:
+    """The object on a line, or none where it is blank. Raises ``FaultError``."""
+    words = raw.decode("ascii", "replace").split()
+    if not words:
+        return []
+    numbers = [number_of(word) for word in words]
+    if None in numbers:
+        raise FaultError("a word that is no number", f"write {LINE}")
+    kind, *shares = (number or 0.0 for number in numbers)
+    if kind != int(kind) or not 0 <= kind < len(names):
+        raise FaultError(f"class {words[0][:20]}, but {len(names)} have names", "name the file that lists all classes")
+    polygon = len(shares) >= 6 and len(shares) % 2 == 0
+    if not polygon and len(shares) not in (4, 5):
+        raise FaultError(f"{len(words)} numbers", f"write {LINE}")
+    if polygon and not polygons:
+        raise FaultError("a polygon", POLYGONS_REMEDY)
+    told = shares if polygon else shares[:4]
+    if not all(-SLACK <= each <= 1 + SLACK for each in told):
+        raise FaultError("a number beyond 0 to 1", f"write {LINE}")
+    width, height = size
+    desc = names[int(kind)]
+    if polygon:
+        made.counts[POLYGON] += 1
+        return [(desc, box_around([(x * width, y * height) for x, y in zip(told[::2], told[1::2], strict=True)]))]
+    x, y, across, down = told
+    edges = (x - across / 2) * width, (y - down / 2) * height, (x + across / 2) * width, (y + down / 2) * height
+    x1, y1, x2, y2 = (round(at, 3) for at in edges)
+    return [(desc, (x1, y1, x2, y2))]
