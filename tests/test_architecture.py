@@ -37,8 +37,8 @@ REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ augmentation boxes config correct data exports images imports inputs label_studio noise predictions progress "
-    "schedule targets text types yolo"
+    "__init__ augmentation boxes card config correct data exports images imports inputs label_studio noise predictions "
+    "progress schedule targets text types yolo"
 ).split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.

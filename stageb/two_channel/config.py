@@ -32,7 +32,7 @@ class DataConfig:
     polygons: Polygons = "refuse"
     """What becomes of objects that are given as a `poly`; box: they are taken as the boxes around them."""
     prompt: str = "Detect all objects."
-    """What the model is asked beneath each image."""
+    """What the model is asked beneath each image; {categories} stands for the names of the objects of train."""
 
     def __post_init__(self) -> None:
         require(bool(self.prompt.strip()), "data.prompt", self.prompt, "words that the model is asked")

@@ -19,8 +19,8 @@ from stageb.two_channel.matching import match
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.noise import NOISE
 from stageb.two_channel.rollout import Writer
-from stageb.two_channel.stored import find_model
-from stageb.two_channel.text import Spelling, boxes_in, find_spelling, first_token, parse, truth
+from stageb.two_channel.stored import find_learnt, find_model
+from stageb.two_channel.text import Spelling, boxes_in, fill_prompt, find_spelling, first_token, parse, truth
 from stageb.two_channel.types import Detection, Sample
 
 COLUMNS = 2  # of pictures in a sheet
@@ -47,11 +47,13 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     samples = data.read([given.data], given.images, config.data.polygons)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     place, steps = find_model(folder, given.last)
+    learnt = find_learnt(folder)
+    words = fill_prompt(config.data.prompt, learnt.categories)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
     def on_ranks(world: World) -> int:
         dtype = model.answering(config.fabric, world.device)
-        detector = model.load(str(place), config.model, config.data.prompt, world.device, dtype)
+        detector = model.load(str(place), config.model, words, world.device, dtype)
         spelling = find_spelling(detector.tokenizer, config.answer.box_first)
         told = evaluate_on_ranks(world, Writer(detector), samples, spelling, config)
         if world.is_global_zero:

@@ -30,7 +30,7 @@ from stageb.two_channel.images import LEAVE_OUT, Picture, digest, find_pictures
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import Learnt, find_learnt, find_model
-from stageb.two_channel.text import find_spelling, seen
+from stageb.two_channel.text import fill_prompt, find_spelling, seen
 from stageb.two_channel.types import Box, Sample
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.pictures import PictureError, examined
@@ -64,7 +64,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
 
     def on_ranks(world: World) -> int:
         world.agree("the pictures", digest(pictures))
-        answering = Answering(config, place, world.device)
+        answering = Answering(config, place, learnt, world.device)
         with Rows(given, pictures) as rows:
             done = world.lead(rows.begin, lambda: {**answering.fingerprint, "batch": given.batch})
             while done < len(pictures):
@@ -106,11 +106,12 @@ def parser() -> argparse.ArgumentParser:
 class Answering:
     """What a rank holds to answer its share."""
 
-    def __init__(self, config: TwoChannelConfig, place: Path, device: str) -> None:
+    def __init__(self, config: TwoChannelConfig, place: Path, learnt: Learnt, device: str) -> None:
         """``place`` is the folder of the checkpoint."""
         self._config, self._place = config, place
+        self._words = fill_prompt(config.data.prompt, learnt.categories)
         self._dtype = model.answering(config.fabric, device)
-        detector = model.load(str(place), config.model, config.data.prompt, device, self._dtype)
+        detector = model.load(str(place), config.model, self._words, device, self._dtype)
         self._writer, self._spelling = Writer(detector), find_spelling(detector.tokenizer, config.answer.box_first)
 
     @property
@@ -124,7 +125,7 @@ class Answering:
         return {
             "weights": weights.hexdigest(),
             "dtype": str(self._dtype),
-            "prompt": self._config.data.prompt,
+            "prompt": self._words,
             "image_pixels": self._config.model.image_pixels,
             "max_new_tokens": self._config.channel_b.max_new_tokens,
         }

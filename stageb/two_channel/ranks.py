@@ -83,7 +83,8 @@ class Ranks:
         allocator.keep_freed(world.device)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
         dtype = model.answering(config.fabric, world.device)
-        self.reader = model.load(folder, config.model, config.data.prompt, world.device, dtype)
+        self._words = text.fill_prompt(config.data.prompt, inputs.descs)
+        self.reader = model.load(folder, config.model, self._words, world.device, dtype)
         self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
         text.check(inputs.train, self.spelling)
         if config.answer.object_budget and NOISE in inputs.descs:
@@ -118,7 +119,7 @@ class Ranks:
         if world.rank >= ranks:
             return None
         dtype = model.learning(self.config.fabric, self.config.tuner)
-        detector = model.load(folder, self.config.model, self.config.data.prompt, world.device, dtype)
+        detector = model.load(folder, self.config.model, self._words, world.device, dtype)
         detector.eyes.share(self.reader.eyes)
         if self.config.tuner.kind == "lora":
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)

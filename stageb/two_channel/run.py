@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stageb.runs.run import METRICS
 from stageb.store import disk
 from stageb.training.run import CHECKPOINT, NOT_SHAPING, LearningRun
-from stageb.two_channel import evaluate, metrics, model, progress, stored
+from stageb.two_channel import card, evaluate, metrics, model, progress, stored
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.noise import NOISE
@@ -16,7 +17,7 @@ from stageb.two_channel.ranks import BestWeights, Checkpoint, Evaluation, Ranks,
 from stageb.two_channel.rows import VIEW, row_of, times_of
 from stageb.two_channel.schedule import Schedule
 
-PICTURE = "boxes.png"
+PICTURE, CARD = "boxes.png", "README.md"
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Run(LearningRun):
     def ready(self, ranks: Ranks, done: int) -> None:
         """``ranks`` are; ``done`` steps lie behind."""
         self.schedule, aside = ranks.schedule, ranks.aside
+        self._size = sum(weight.numel() for weight in ranks.reader.model.parameters())
         for name in (stored.MODEL, stored.BEST) if self.inputs.val else (stored.MODEL,):
             stored.sweep(self.folder / name)
             with disk.reporting(self.folder):
@@ -139,6 +141,8 @@ class Run(LearningRun):
     def end(self) -> None:
         """See ``LearningRun``."""
         stored.clear(self.folder / stored.BASE)
+        rows = self.journal.rows(METRICS)
+        self.journal.replace(CARD, card.write_card(self.config, self.inputs, rows, self._best, self._size))
         super().end()
 
     def _index(self) -> None:

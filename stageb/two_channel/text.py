@@ -26,6 +26,7 @@ from stageb.untrusted.clean_text import text_fault
 
 COORDINATES = tuple(f"<|coord_{number}|>" for number in range(BINS))  # the tokens, in order
 
+CATEGORIES = "{categories}"  # stands for their names in a prompt
 TEXTS = 1 << 16  # whose ids are remembered
 OPENING, COMMA, CLOSING = '{"objects": [', ", ", "]}"
 NAME_FIRST = ('{"desc": "', '", "bbox_2d": [', "]}")  # before, between and behind the two parts of an object
@@ -92,6 +93,11 @@ def check(samples: Iterable[Sample], spelling: Spelling) -> None:
         placed = Detection(desc, (0, 0, 1, 1))
         if parse(written([placed], spelling).ids, spelling).objects != (placed,):
             raise InputError(f"desc {desc!r} is not read as it was written by the model's tokenizer: spell it plainly")
+
+
+def fill_prompt(prompt: str, categories: Sequence[str]) -> str:
+    """What a model is asked: ``prompt`` with its categories in the place of ``{categories}``."""
+    return prompt.replace(CATEGORIES, ", ".join(categories))
 
 
 # Pixels and bins

@@ -18,6 +18,7 @@ from stageb.__main__ import main
 from stageb.cli.parsing import parse_run
 from stageb.runs import progress
 from stageb.two_channel.stored import find_model
+from stageb.two_channel.text import fill_prompt
 
 APART = 5e-5  # weights, by rounding, where the learning rate is 5e-4
 
@@ -182,6 +183,27 @@ def test_boxes_may_stand_before_names(tmp_path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(run / "model")
     assert len(tokenizer('{"bbox_2d": [', add_special_tokens=False)["input_ids"]) == 1
     assert main(["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]) == 0
+
+
+def test_a_run_leaves_a_model_card_and_may_name_its_categories_in_the_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = looking(tmp_path, "two_channel", schedule__steps=2, data__prompt="Find: {categories}.", packing__max_length=256)
+    assert main([*made, "--data.val="]) == 2 and "evaluation.every: 1" in capsys.readouterr().err
+    assert main(made) == 0
+    run, told = tmp_path / "run", rows(tmp_path / "run")
+    card = (run / "README.md").read_text()
+    names = json.loads((run / "commit.json").read_text())["state"]["categories"]
+    assert card.startswith("# run\n\nA detector") and len(names) > 2 and all(f"| {each} | " in card for each in names)
+    assert (
+        "| images | 12 | 12 | 3 |" in card
+        and f"| mAP (COCO) | {told[0]['val/mAP']:.3f} | {told[1]['eval/mAP']:.3f} |" in card
+    )
+    assert "On val, F1 is largest with boxes of a score of at least" in card
+    assert fill_prompt("Find: {categories}.", ["a", "b"]) == "Find: a, b."
+    evaluate = ["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]
+    assert main(evaluate) == 0  # and asks what was taught
+    assert f"mAP      {told[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
 
 
 def test_noise_is_taught_on_both_channels_and_never_told(tmp_path: Path) -> None:

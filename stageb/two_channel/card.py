@@ -1,0 +1,97 @@
+"""The model card of a run (Mitchell et al. 2019): what was learnt of what, how good it is, and what is not known of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from stageb.runs.figures import short
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.inputs import Inputs
+from stageb.two_channel.types import Sample
+
+FIGURES = {
+    "f1_50": "F1 at IoU .50",
+    "precision_50": "precision at .50",
+    "recall_50": "recall at .50",
+    "mAP": "mAP (COCO)",
+    "mAP50": "mAP at .50",
+    **{f"mAP_{size}": f"mAP, {size} objects" for size in ("small", "medium", "large")},
+    "AR100": "AR, 100 objects an image",
+}
+
+
+def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[str, Any]], best: Any, size: int) -> str:
+    """The card of a run, as Markdown, whose rows are ``rows``; ``best`` is what it holds of the checkpoint that was best on
+    val, None where there is no val, and ``size`` counts the model's parameters."""
+    from_what = config.model.model_name_or_path
+    began = f"fine-tuned from `{from_what}` ({config.tuner.kind})" if from_what else "with random weights to begin with"
+    steps = best["step"] if best else rows[-1]["step"]
+    parts = {"train": inputs.train, "val": inputs.val, "test": inputs.test}
+    lines = [
+        f"# {config.output.run_name}",
+        "",
+        f"A detector: a vision-language model of {short(size)} parameters, {began}, that writes the objects of an",
+        f"image with their boxes. It learnt from {len(inputs.train):,} images in {steps:,} steps of the loop `two_channel`.",
+        "",
+        "## Data",
+        "",
+        *_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_objects(parts)]),
+        "",
+        f"Digest of all of it: `{inputs.digest}`. No image of val or test was learnt from.",
+        "",
+        "## Results",
+        "",
+        *_results(rows, best),
+        "",
+        "## Limits",
+        "",
+        "- It knows the categories above and no other; what it says of images unlike those it learnt from was not measured.",
+        "- A score is the probability of an object's words times the geometric mean of that of its coordinates. It ranks",
+        "  boxes; it does not say how often they are right.",
+        f"- Images of more than {config.model.image_pixels:,} pixels are made smaller: what is tiny there is lost.",
+        "- Boxes are written one after the other: one that was missed or told twice changes those behind it.",
+        "",
+        "## Use",
+        "",
+        "`stageb predict RUN --images FOLDER --to FOLDER` boxes pictures, `stageb evaluate RUN --data FILE` measures it on",
+        "labelled ones; the checkpoint loads in transformers as it is.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _objects(parts: Mapping[str, Sequence[Sample]]) -> list[list[str]]:
+    """A row for each category: its objects in each part."""
+    counts = {name: Counter(each.desc for sample in part for each in sample.objects) for name, part in parts.items()}
+    names = sorted({desc for each in counts.values() for desc in each})
+    return [[desc, *(f"{each[desc]:,}" for each in counts.values())] for desc in names]
+
+
+def _results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
+    """How good it is on val and test, as far as it was measured."""
+    judged = next((row for row in rows if best and row["step"] == best["step"]), {})
+    parts = {"val, by which it was chosen": (judged, "val"), "test": (rows[-1], "eval")}
+    held = {name: (row, prefix) for name, (row, prefix) in parts.items() if f"{prefix}/mAP" in row}
+    if not held:
+        return ["It was judged on no image."]
+    table = [
+        [said, *(_figure(row.get(f"{prefix}/{name}")) for row, prefix in held.values())] for name, said in FIGURES.items()
+    ]
+    lines = _table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
+    if best and "threshold" in best:
+        said = (
+            f"On val, F1 is largest with boxes of a score of at least {best['threshold']:.4g}: `stageb predict` keeps those."
+        )
+        lines += ["", said]
+    return lines
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
