@@ -9,7 +9,6 @@ from torch import Tensor
 
 from stageb.growth.blocks import add_branch, compute_branch, lower_precision, open_segment
 from stageb.growth.hosts import HOST, Plan, segment
-from stageb.growth.kinds import KINDS
 from stageb.growth.layers import guarded
 
 
@@ -19,7 +18,7 @@ def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequenc
     ``params`` holds its segments, flat, those in use at least; ``alphas`` weighs the seeds of early, mid and late;
     ``active`` says which blueprint stands there, or -1.
     """
-    kind, host = KINDS[plan.kind], open_segment(plan, HOST, params[HOST])
+    kind, host = plan.built, open_segment(plan, HOST, params[HOST])
     h = kind.stem(plan.form, host, lower_precision(plan, x))
     for slot, (alpha, index) in enumerate(zip(alphas, active, strict=True)):
         if slot:

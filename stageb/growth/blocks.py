@@ -21,7 +21,6 @@ from torch.func import vmap
 
 from stageb.growth.blueprints import BLUEPRINTS
 from stageb.growth.hosts import HOST, Plan, segment
-from stageb.growth.kinds import KINDS
 from stageb.growth.layers import guarded, mix
 from stageb.growth.types import SLOTS
 
@@ -79,7 +78,7 @@ def forward(
     ``host`` is (B, size), ``params`` (members of the group, size) of each of the ``slots``' groups; ``x`` is every member's
     own, (B, N, *shape), or one for all, (N, *shape).
     """
-    kind, parts = KINDS[plan.kind], open_segment(plan, HOST, host)
+    kind, parts = plan.built, open_segment(plan, HOST, host)
     own = x.dim() == len(plan.form.shape) + 2
     h = vmap(partial(kind.stem, plan.form), in_dims=(0, 0 if own else None))(parts, lower_precision(plan, x))
     count = h.shape[1]

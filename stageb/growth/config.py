@@ -46,6 +46,8 @@ class HostConfig:
 
     kind: Literal["mlp", "conv1d", "conv2d", "transformer"] = "mlp"
     """How a host is built."""
+    make: str | None = None
+    """Builds hosts of your own in place of host.kind: package.module:function; see docs/guides/own-host.md."""
     width: int = 16
     """Features, or channels, of every stage."""
     blueprints: list[str] = field(default_factory=lambda: ["norm", "mlp", "low_rank"])
@@ -222,6 +224,9 @@ class GrowthConfig:
     def __post_init__(self) -> None:
         precision = self.fabric.precision
         require(precision in (None, "32-true", "32"), "fabric.precision", precision, "null: hosts have host.precision")
+        taught = self.task.name in ("teacher", "futile")
+        remedy = f"null; the teachers of task.name {self.task.name} are hosts of host.kind"
+        require(not (taught and self.host.make), "host.make", self.host.make, remedy)
         obstacle = self.obstacle(self.growth.controller)
         require(not obstacle, "growth.controller", self.growth.controller, f"{obstacle}; take another controller")
         names = self.host.blueprints

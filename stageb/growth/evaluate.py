@@ -17,7 +17,7 @@ from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
 from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
-from stageb.growth.stored import StoredController, load_controller, replace_data_folder
+from stageb.growth.stored import StoredController, add_authority, load_controller, replace_authority
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import interval, short, wilson
@@ -36,7 +36,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the environments (default 1)")
-    parser.add_argument("--folder", help="where the files of cifar10 and tinystories lie (default: their usual folder)")
+    add_authority(parser)
     given = parser.parse_args(arguments)
     for name in ("environments", "devices"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
@@ -44,7 +44,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     others = _named(given.against, config)
     controller = config.growth.controller
     runs = [load_controller(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
-    placed = replace_data_folder(config, folder, given.folder)
+    placed = replace_authority(config, folder, given)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     numbers = range(given.first, given.first + given.environments)
 

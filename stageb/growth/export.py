@@ -24,7 +24,7 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.hosts import HOST, Plan, segment
-from stageb.growth.stored import load_controller, replace_data_folder
+from stageb.growth.stored import add_authority, load_controller, replace_authority
 from stageb.growth.types import SLOTS
 from stageb.store import disk
 
@@ -76,7 +76,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--controller", choices=CONTROLLERS, help="who decides (default: the run's)")
     parser.add_argument("--out", metavar="FOLDER", help="where the files go (default RUN/network-N, N the environment)")
     parser.add_argument("--onnx", action="store_true", help="write network.onnx too; needs the packages onnx and onnxscript")
-    parser.add_argument("--folder", help="where the files of cifar10 and tinystories lie (default: their usual folder)")
+    add_authority(parser)
     given = parser.parse_args(arguments)
     require(given.environment >= 0, "--environment", given.environment, "0 or more")
     missing = [name for name in ("onnx", "onnxscript") if given.onnx and importlib.util.find_spec(name) is None]
@@ -86,7 +86,9 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     disk.check_place(place, "another --out")
     name = given.controller or config.growth.controller
     held = load_controller(folder, config, name)
-    config = replace_data_folder(config, folder, given.folder)
+    config = replace_authority(config, folder, given)
+    if config.host.make:
+        raise InputError(f"its hosts are made by {config.host.make}: export knows how to write those of host.kind alone")
     torch.set_num_threads(1)
     block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
     [ended] = play(block, Decider(name, held.snapshot, greedy=True).of(block)).ended

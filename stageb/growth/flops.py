@@ -13,12 +13,11 @@ from math import prod
 
 from stageb.growth.blueprints import BLUEPRINTS
 from stageb.growth.hosts import Plan
-from stageb.growth.kinds import KINDS
 
 
 def forward(plan: Plan, active: Sequence[int]) -> int:
     """Of one example through one network whose slots hold the blueprints ``active``, -1 for none."""
-    return 2 * (sum(KINDS[plan.kind].products(plan.form, plan.width)) + _seeds(plan, active))
+    return 2 * (sum(plan.built.products(plan.form, plan.width)) + _seeds(plan, active))
 
 
 def training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
@@ -32,7 +31,7 @@ def training(plan: Plan, active: Sequence[int], beside: Sequence[bool]) -> int:
 
 def judging(plan: Plan, active: Sequence[int], settings: int) -> int:
     """Of one example judged in as many settings: what comes before the first slot is computed once."""
-    stem, later = KINDS[plan.kind].products(plan.form, plan.width)
+    stem, later = plan.built.products(plan.form, plan.width)
     return 2 * (stem + settings * (later + _seeds(plan, active)))
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stageb.config import require
-from stageb.errors import ConfigError
 from stageb.growth.blueprints import BLUEPRINTS, Place, Spec, gate, holds
 from stageb.growth.config import HostConfig, Precision
-from stageb.growth.kinds import KINDS, Form, place
+from stageb.growth.kinds import KINDS, Form, HostKind, place
+from stageb.growth.own import make_own
 from stageb.growth.types import SLOTS
 
 HOST = "host"
@@ -25,7 +25,8 @@ class Plan:
     """What a host is made of; no tensors."""
 
     form: Form
-    kind: str
+    kind: str  # or the function that makes such hosts
+    built: HostKind
     width: int
     blueprints: tuple[str, ...]  # what ``active`` counts
     gated: bool  # whether each seed has a gate
@@ -48,23 +49,26 @@ class Plan:
 def plan(config: HostConfig, form: Form) -> Plan:
     """The host that ``config`` asks for, for a task of this ``form``.
 
-    Raises ``ConfigError`` where such a host cannot read such examples, or cannot hold a blueprint.
+    Raises ``ConfigError`` where such a host cannot read such examples or hold a blueprint, or one's own is no host.
     """
-    if config.kind not in form.kinds:
-        raise ConfigError("host.kind", config.kind, f"this task can be read by: {', '.join(form.kinds)}")
-    kind = KINDS[config.kind]
-    early, mid, late = (place(config.kind, form, config.width, slot) for slot in range(len(SLOTS)))
+    if config.make:
+        name, kind = config.make, make_own(config.make, form, config.width)
+    else:
+        require(config.kind in form.kinds, "host.kind", config.kind, f"this task can be read by: {', '.join(form.kinds)}")
+        name, kind = config.kind, KINDS[config.kind]
+    early, mid, late = (place(kind, form, config.width, slot) for slot in range(len(SLOTS)))
     able = holds(len(early.places))
-    for name in config.blueprints:
-        require(name in able, "host.blueprints", name, f"a host of kind {config.kind} can hold: {', '.join(able)}")
+    for blueprint in config.blueprints:
+        require(blueprint in able, "host.blueprints", blueprint, f"a host of kind {name} can hold: {', '.join(able)}")
     segments: dict[str, tuple[Spec, ...]] = {HOST: tuple(kind.specs(form, config.width))}
     for slot, at in zip(SLOTS, (early, mid, late), strict=True):
-        for name in config.blueprints:
+        for blueprint in config.blueprints:
             gates = gate(config.width) if config.blend == "gated" else ()
-            segments[f"{slot}.{name}"] = (*BLUEPRINTS[name].specs(at), *gates)
+            segments[f"{slot}.{blueprint}"] = (*BLUEPRINTS[blueprint].specs(at), *gates)
     return Plan(
         form=form,
-        kind=config.kind,
+        kind=name,
+        built=kind,
         width=config.width,
         blueprints=tuple(config.blueprints),
         gated=config.blend == "gated",

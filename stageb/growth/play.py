@@ -14,7 +14,7 @@ from stageb.growth import picture
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider
 from stageb.growth.environment import Block, Places, Setting, play
-from stageb.growth.stored import load_controller, replace_data_folder
+from stageb.growth.stored import add_authority, load_controller, replace_authority
 from stageb.growth.types import SLOTS
 from stageb.store import disk
 
@@ -25,7 +25,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--environment", type=int, default=0, help="its number among those held out (default 0)")
     parser.add_argument("--controller", choices=CONTROLLERS, help="who decides (default: the run's)")
     parser.add_argument("--out", metavar="FILE", help="where the picture goes (default RUN/episode.png)")
-    parser.add_argument("--folder", help="where the files of cifar10 and tinystories lie (default: their usual folder)")
+    add_authority(parser)
     given = parser.parse_args(arguments)
     require(given.environment >= 0, "--environment", given.environment, "0 or more")
     place = Path(given.out) if given.out else folder / "episode.png"
@@ -33,7 +33,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         raise InputError(f"--out {place}: give a name that ends in .png")
     name = given.controller or config.growth.controller
     held = load_controller(folder, config, name)
-    config = replace_data_folder(config, folder, given.folder)
+    config = replace_authority(config, folder, given)
     torch.set_num_threads(1)
     block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
     episodes = play(block, Decider(name, held.snapshot, greedy=True).of(block))

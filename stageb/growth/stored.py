@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,12 +26,22 @@ class StoredController:
     updates: int  # that it learnt from
 
 
-def replace_data_folder(config: GrowthConfig, folder: Path, given: str | None) -> GrowthConfig:
-    """The config of the run in ``folder``, its examples read from where the user says. Raises ``InputError`` where the run's
-    lie in a folder that only its config names."""
-    if given is None and config.task.folder is not None:
-        refuse(folder, [("task.folder", "--folder", config.task.folder)])
-    return replace(config, task=replace(config.task, folder=given))
+def add_authority(parser: argparse.ArgumentParser) -> None:
+    """The options by which a user names what the folder of a run may not."""
+    parser.add_argument("--folder", help="where the files of the run's task lie (default: their usual folder)")
+    parser.add_argument("--make", metavar="FUNCTION", help="the run's host.make, if its hosts are of your own")
+
+
+def replace_authority(config: GrowthConfig, folder: Path, given: argparse.Namespace) -> GrowthConfig:
+    """The config of the run in ``folder``, with the examples and the hosts that the user names. Raises ``InputError`` where
+    only its config names them."""
+    keys = (
+        ("task.folder", "--folder", config.task.folder, given.folder),
+        ("host.make", "--make", config.host.make, given.make),
+    )
+    refuse(folder, [(key, option, there) for key, option, there, here in keys if there is not None and here is None])
+    task, host = replace(config.task, folder=given.folder), replace(config.host, make=given.make)
+    return replace(config, task=task, host=host)
 
 
 def load_controller(folder: Path, config: GrowthConfig, controller: str) -> StoredController:

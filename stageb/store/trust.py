@@ -52,6 +52,7 @@ AUTHORITY: Mapping[str, str] = {
     "output.root": WRITTEN,
     "output.run_name": WRITTEN,
     "task.folder": READ,
+    "host.make": CODE,
     "data.train": READ,
     "data.val": READ,
     "data.test": READ,
