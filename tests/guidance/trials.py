@@ -36,6 +36,7 @@ class World:
     present: Sequence[float]
     table: dict[str, Sequence[float]] = field(default_factory=dict)  # an edit's rules -> merits
     asked: Counter[tuple[str, int]] = field(default_factory=Counter)  # (rules, position) -> how often
+    by_rules: set[str] = field(default_factory=set)  # edits, by their rules, that code judges in the model's place
 
     def edit(self, name: str, merits: Sequence[float], evidence: Sequence[int] = ()) -> Edit:
         """An edit that adds the rule ``name`` and judges as ``merits`` says."""
@@ -72,7 +73,10 @@ class World:
         for guidance, positions in question.asked:
             self.asked.update((rules(guidance), i) for i in positions)
         known = {rules(PRESENT): self.present, **self.table}
-        return [[Judgement(known[rules(guidance)][i], TOKENS) for i in positions] for guidance, positions in question.asked]
+        return [
+            [Judgement(known[rules(guidance)][i], TOKENS, rules(guidance) in self.by_rules) for i in positions]
+            for guidance, positions in question.asked
+        ]
 
     def judge(self, config: GateConfig | None = None, present: Guidance = PRESENT) -> Judge:
         """A judge of this world."""

@@ -108,7 +108,8 @@ def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialog
     if not racing:
         return Decision(tuple(idle), left)
     kinds = yield from gate.judge.kinds(gate.race_on)
-    outcome = yield from race(kinds, len(racing), partial(_race_gains, gate, racing), gate.race_chunk)
+    gains, free = partial(_race_gains, gate, racing), [each.edit.guidance for each in racing]
+    outcome = yield from race(kinds, len(racing), gains, gate.race_chunk, lambda one: gate.judge.is_free(free[one]))
     racing = [replace(tried, score=score) for tried, score in zip(racing, outcome.scores, strict=True)]
     raced = _RaceTickets(Counter(kinds), [gate.race_on[k] for k in outcome.positions], [kinds[k] for k in outcome.positions])
     ranked = [racing[i] for i in outcome.ranked]

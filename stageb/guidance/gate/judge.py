@@ -40,6 +40,7 @@ class Judge:
         self._weights = {"fail": config.fp_weight / most, "pass": config.fn_weight / most}
         self._present = present
         self._merits: dict[str, dict[int, float]] = {rule_lines(present): dict(known)}  # equal rules, judged alike
+        self._asked: set[str] = set()  # the rules under which the model judged a ticket
         self.judged = 0  # tickets that the model judged
         self.saved = 0  # that rules as code judged
         self.tokens = 0  # that this cost
@@ -56,7 +57,10 @@ class Judge:
         answers: Sequence[Sequence[Judgement]] = (yield JudgeTickets(wanted)) if wanted else ()
         for (guidance, positions), judged in zip(wanted, answers, strict=True):
             self.known(guidance).update((i, each.merit) for i, each in zip(positions, judged, strict=True))
-            self.judged += sum(not each.by_rules for each in judged)
+            by_model = sum(not each.by_rules for each in judged)
+            if by_model:
+                self._asked.add(rule_lines(guidance))
+            self.judged += by_model
             self.saved += sum(each.by_rules for each in judged)
             self.tokens += sum(each.tokens for each in judged)
         return [[self.known(guidance)[i] for i in positions] for guidance, positions in asked]
@@ -69,6 +73,10 @@ class Judge:
             [self._weight(i) * (new - old) for i, new, old in zip(positions, after, before, strict=True)]
             for (_, positions), after, before in ((each, next(merits), next(merits)) for each in asked)
         ]
+
+    def is_free(self, guidance: Guidance) -> bool:
+        """Whether rules as code gave all verdicts so far, so that further ones are likely to cost nothing."""
+        return bool(self.known(guidance)) and rule_lines(guidance) not in self._asked
 
     def _weight(self, position: int) -> float:
         """What a ticket counts, at most 1: its price over the chance of having been drawn."""

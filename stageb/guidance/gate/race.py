@@ -151,19 +151,29 @@ def select_survivors(scores: Sequence[Score], pool: Mapping[TicketKind, int], ea
     return [*kept, *unlucky[: max(0, FEWEST - len(kept))]] if early else kept
 
 
-def race(kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int) -> Dialogue[Race]:
-    """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts."""
+def race(
+    kinds: Sequence[TicketKind], edits: int, gains: Gains, chunk: int, is_free: Callable[[int], bool] = lambda edit: False
+) -> Dialogue[Race]:
+    """Race so many ``edits`` over tickets of these ``kinds``, ``chunk`` of them between two cuts.
+
+    Those that cost nothing to judge (``is_free``, asked after each lap) stay to the end, whatever the cuts say, and go on to
+    the last ticket where there are no others.
+    """
     pool = Counter(kinds)
     scores = [Score() for _ in range(edits)]
-    laps = cut_chunks(kinds, chunk)[:LAPS]
+    laps = cut_chunks(kinds, chunk)
     running = list(range(edits)) if laps else []  # without a ticket there is nothing to expect
-    for lap, positions in enumerate(laps):
-        gained = yield from gains([(one, positions) for one in running])
-        for one, seen in zip(running, gained, strict=True):
-            scores[one] = scores[one].plus([kinds[i] for i in positions], seen)
-        early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
-        running = [running[i] for i in select_survivors([scores[one] for one in running], pool, early)]
-        if not running:
+    ranked: list[int] = []
+    seen: list[int] = []
+    for lap, further in enumerate(laps):
+        if not running or (lap >= LAPS and not all(map(is_free, running))):
             break
-    leader = max(running, key=lambda one: scores[one].expected(pool), default=None)
-    return Race(tuple(scores), tuple(running), leader, tuple(i for positions in laps for i in positions))
+        gained = yield from gains([(one, further) for one in running])
+        for one, new in zip(running, gained, strict=True):
+            scores[one] = scores[one].plus([kinds[i] for i in further], new)
+        early = lap == 0 and len(laps) > 1  # of 8 wrong tickets, a rule that mends one in six often mends none
+        ranked = [running[i] for i in select_survivors([scores[one] for one in running], pool, early)]
+        running = [*ranked, *(one for one in running if one not in ranked and is_free(one))]
+        seen += further
+    leader = max(ranked, key=lambda one: scores[one].expected(pool), default=None)
+    return Race(tuple(scores), tuple(ranked), leader, tuple(seen))

@@ -103,6 +103,23 @@ def test_an_edit_that_changes_nothing_is_never_accepted(
     assert world.seen_by(idle).isdisjoint(pool)
 
 
+def test_edits_that_code_judges_see_the_whole_race_and_others_are_cut() -> None:
+    """A narrow rule mends tickets of which a race's first laps hold none; five others mend one early ticket each."""
+    count = 800
+    race_on, pool = halves(count)
+    world = World(numbered(count), [0.0 if i % 2 == 0 else 1.0 for i in range(count)])
+    narrow = world.edit("narrow", [1.0 if i % 10 == 4 and i > 60 else now for i, now in enumerate(world.present)])
+    others = [
+        world.edit(f"one of the first {n}", [1.0 if i == n else now for i, now in enumerate(world.present)])
+        for n in range(0, 10, 2)
+    ]
+    assert decided(world, [narrow, *others], race_on, pool).winner is None
+    world.by_rules = {rules(edit.guidance) for edit in (narrow, *others)}
+    winner = decided(world, [narrow, *others], race_on, pool).winner
+    assert winner is not None
+    assert set(narrow.proposals) <= set(winner.proposals)
+
+
 def test_an_edit_that_mends_much_is_accepted_before_the_pool_ends_and_its_level_comes_back() -> None:
     race_on, pool = halves(400)
     world = World(numbered(400), [float(i % 3 > 0) for i in range(400)])

@@ -1,5 +1,5 @@
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pytest
 from hypothesis import given
@@ -50,8 +50,10 @@ def told(gains: Sequence[Sequence[float]]) -> Callable[..., Dialogue[list[list[f
     return tell
 
 
-def run(kinds: Sequence[TicketKind], gains: Sequence[Sequence[float]], chunk: int = CHUNK) -> Race:
-    return answer_all(race(kinds, len(gains), told(gains), chunk), lambda question: None)
+def run(
+    kinds: Sequence[TicketKind], gains: Sequence[Sequence[float]], chunk: int = CHUNK, free: Collection[int] = ()
+) -> Race:
+    return answer_all(race(kinds, len(gains), told(gains), chunk, lambda one: one in free), lambda question: None)
 
 
 def scored(seen: int, won: float, lost: float) -> Score:
@@ -164,6 +166,28 @@ def test_at_first_free_places_go_to_those_that_one_ticket_more_would_make_hopefu
         assert luckier.expected(pool) > 0
 
 
+@given(races(), SIZES)
+def test_edits_that_cost_nothing_see_all_tickets(made: tuple[list[TicketKind], list[list[float]]], chunk: int) -> None:
+    kinds, gains = made
+    outcome, at_once = run(kinds, gains, chunk, range(len(gains))), run(kinds, gains, len(kinds))
+    assert sorted(outcome.positions) == sorted(at_once.positions) == list(range(len(kinds)))
+    assert outcome.scores == tuple(
+        whole([kinds[i] for i in outcome.positions], [each[i] for i in outcome.positions]) for each in gains
+    )
+    assert len(outcome.ranked) == len(at_once.ranked)
+
+
+def test_an_edit_that_costs_nothing_outlives_a_cut_and_others_do_not() -> None:
+    """It breaks one of the first tickets and mends many of the last; beside it stand better ones."""
+    kinds = [WRONG, RIGHT] * 48
+    late = [-1.0 if i == 1 else float(kind == WRONG and i > 40) for i, kind in enumerate(kinds)]
+    steady = [float(kind == WRONG and i % 8 == 0) for i, kind in enumerate(kinds)]
+    gains = [*[steady] * 8, late]
+    assert 8 not in run(kinds, gains).ranked
+    outcome = run(kinds, gains, free=[8])
+    assert outcome.leader == 8
+
+
 def test_an_edit_that_happens_to_win_nothing_at_first_may_still_win_the_race() -> None:
     """It mends one wrong ticket in six, and none of the first chunk's eight."""
     kinds = [WRONG, RIGHT] * 48
@@ -185,12 +209,13 @@ def test_those_that_are_ranked_saw_all_tickets_and_the_leader_gained_most_of_the
     kinds, gains = made
     outcome = run(kinds, gains, chunk)
     pool, seen = Counter(kinds), outcome.positions
-    assert len(seen) == len(set(seen)) == min(len(kinds), LAPS * chunk)
+    assert len(seen) == len(set(seen))
     assert len(outcome.scores) == len(gains)
     for one in outcome.ranked:
         assert outcome.scores[one] == whole([kinds[i] for i in seen], [gains[one][i] for i in seen])
         assert outcome.scores[one].expected(pool) > 0
     if outcome.ranked:
+        assert len(seen) == min(len(kinds), LAPS * chunk)
         most = max(outcome.scores[one].expected(pool) for one in outcome.ranked)
         assert outcome.leader in outcome.ranked
         assert outcome.scores[outcome.leader].expected(pool) == most
