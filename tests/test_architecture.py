@@ -90,6 +90,7 @@ THIRD_PARTY = {
     "stageb/growth/reward": set[str](),
     "stageb/growth/types": set[str](),
     "stageb/growth/data": {"mlxtend", "mnist1d", "numpy", "sklearn", "torch"},
+    "stageb/growth/images": {"numpy", "torch"},
     "stageb/growth/picture": {"matplotlib"},
     "stageb/growth/progress": set[str](),
     "stageb/growth/schedule": set[str](),

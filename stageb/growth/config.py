@@ -19,11 +19,15 @@ class TaskConfig:
     """What hosts are trained on."""
 
     name: str = "teacher"
-    """digits, mnist1d, mnist1d-shuffled, mnist5k, teacher, futile, cifar10 or tinystories."""
+    """digits, mnist1d, mnist1d-shuffled, mnist5k, teacher, futile, fashion_mnist, cifar10 or tinystories."""
     folder: str | None = None
-    """Where the files of cifar10 and tinystories lie; null: their usual folder."""
+    """Where the files of fashion_mnist, cifar10 and tinystories lie; null: their usual folder."""
     fit_examples: int | None = None
     """Examples that hosts learn from; null: as many as the task has."""
+    validation: Literal["shared", "own"] = "shared"
+    """Of data: the same validation part for all environments, or for each its own, drawn from all but the test part."""
+    validation_examples: int | None = None
+    """Examples of the validation part; fewer cost less and tell less; null: as many as the task has."""
     slot: Literal["early", "mid", "late"] | None = None
     """Of teachers: where their seed stands; null: drawn for each environment."""
     blueprint: str | None = None
@@ -36,6 +40,8 @@ class TaskConfig:
         for key in ("slot", "blueprint"):
             value = getattr(self, key)
             require(value is None or self.name == "teacher", f"task.{key}", value, "null; it is for task.name teacher")
+        fine = self.validation == "shared" or self.name not in ("teacher", "futile")
+        require(fine, "task.validation", self.validation, f"shared; the examples of {self.name} are drawn")
         fine = self.inner == "teacher" or self.name == "teacher"
         require(fine, "task.inner", self.inner, "teacher; any other is for task.name teacher")
 

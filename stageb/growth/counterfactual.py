@@ -44,9 +44,10 @@ def judge(hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluat
     with torch.no_grad():
         for start in range(0, count, at_once(plan)):
             chunk = slice(start, start + at_once(plan))
-            logits = forward(plan, hosts.weights[HOST], slots, params, split.inputs[chunk], alphas)
-            total += _sums(logits, split.targets[:, None, chunk])
-    losses, right = total.cpu().double() / split.targets[0].numel()
+            inputs, targets = split.part(chunk)
+            logits = forward(plan, hosts.weights[HOST], slots, params, inputs, alphas)
+            total += _sums(logits, targets[:, None])
+    losses, right = total.cpu().double() / (count * split.targets[0, 0].numel())
     return Evaluation(losses, right)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from stageb import draws, seeds
 from stageb.errors import BadInputError, BadLine, InputError
+from stageb.growth import images
 
 CONTEXT = 64  # tokens of a story that a host reads at once
 MOST_BYTES = 32 << 20  # of a file of stories that are read
@@ -31,12 +32,27 @@ class Split:
 
     inputs: Tensor  # float32 (N, *shape), or int64 (N, T) tokens
     targets: Tensor  # int64 (N,), or (N, T): the next tokens; stacked over members: (B, N), (B, N, T)
+    own: Tensor | None = None  # int64 (B, n): which of these each member's set holds; None: all of them
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (B, n, *shape) and targets (B, n, ...) of ``indices``, int64 (B, n); of sets stacked over members."""
+        if self.own is not None:
+            indices = self.own.gather(1, indices)
         inputs = self.inputs.index_select(0, indices.flatten()).view(*indices.shape, *self.inputs.shape[1:])
         members = torch.arange(len(indices), device=indices.device)[:, None]
         return inputs, self.targets[members, indices]
+
+    def part(self, places: slice) -> tuple[Tensor, Tensor]:
+        """Inputs, (n, *shape) for all members or (B, n, *shape), and targets (B, n, ...) of some; of stacked sets."""
+        if self.own is None:
+            return self.inputs[places], self.targets[:, places]
+        return replace(self, own=None).batch(self.own[:, places])
+
+    def thinned(self, places: slice) -> Split:
+        """A set of those alone that stand at ``places``; of stacked sets."""
+        if self.own is None:
+            return Split(self.inputs[places], self.targets[:, places])
+        return replace(self, own=self.own[:, places])
 
     def stacked(self, members: int) -> Split:
         """The same targets for each of ``members``; nothing is copied."""
@@ -47,7 +63,7 @@ class Split:
         return Split(self.inputs.to(device), self.targets.to(device))
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.inputs) if self.own is None else self.own.shape[1]
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,13 @@ def cut(inputs: Tensor, targets: Tensor, sizes: tuple[int, int], name: str) -> S
     held, test = sizes
     parts = [order[held + test :], order[:held], order[held : held + test]]
     return Sets(*(Split(inputs[part].contiguous(), targets[part].contiguous()) for part in parts))
+
+
+def with_test(learnt: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], name: str) -> Sets:
+    """Sets whose test part is given; a tenth of the others is for validation."""
+    inputs, targets = learnt
+    early = cut(inputs, targets, (len(inputs) // 10, 0), name)
+    return Sets(early.fit, early.validation, Split(*test))
 
 
 def gaussian(count: int, shape: tuple[int, ...], name: str) -> Tensor:
@@ -150,26 +173,27 @@ class _Numbers(pickle.Unpickler):
 
 
 def cifar10(folder: str | None) -> Sets:
-    """Krizhevsky 2009: 50,000 and 10,000 colour images of 32 x 32, from the folder of its Python version."""
+    """Krizhevsky 2009: 50,000 and 10,000 colour images of 32 x 32, from the folder of its Python version, or from arrays."""
     root = Path(folder or "data/cifar-10-batches-py")
+    if archive := images.archive_in(root):
+        return with_test(*images.read_archive(archive, (32, 32, 3)), "cifar10")
     remedy = "lay the unpacked cifar-10-python.tar.gz there, or name its folder by task.folder"
     parts = [_cifar_file(root / f"data_batch_{number}", remedy) for number in range(1, 6)]
     inputs, targets = (torch.cat(each) for each in zip(*parts, strict=True))
-    early = cut(inputs, targets, (len(inputs) // 10, 0), "cifar10")
-    return Sets(early.fit, early.validation, Split(*_cifar_file(root / "test_batch", remedy)))
+    return with_test((inputs, targets), _cifar_file(root / "test_batch", remedy), "cifar10")
 
 
 def _cifar_file(path: Path, remedy: str) -> tuple[Tensor, Tensor]:
     try:
         with path.open("rb") as file:
             found = _Numbers(file, encoding="bytes").load()
-        images, labels = np.asarray(found[b"data"]), np.asarray(found[b"labels"])
-        fits = images.dtype == np.uint8 and images.shape == (len(labels), 3072) and len(labels) > 0
+        pixels, labels = np.asarray(found[b"data"]), np.asarray(found[b"labels"])
+        fits = pixels.dtype == np.uint8 and pixels.shape == (len(labels), 3072) and len(labels) > 0
         if not fits or labels.dtype.kind != "i" or labels.min() < 0 or labels.max() > 9:
-            raise ValueError(f"data {images.dtype} {images.shape} and {len(labels)} labels are not images of CIFAR-10")
+            raise ValueError(f"data {pixels.dtype} {pixels.shape} and {len(labels)} labels are not images of CIFAR-10")
     except Exception as error:  # a pickle may raise anything
         raise BadInputError("files", [BadLine(str(path), 0, f"{type(error).__name__}: {error}", remedy)]) from error
-    inputs = torch.from_numpy(images).view(-1, 3, 32, 32).permute(0, 2, 3, 1).float() / 127.5 - 1
+    inputs = torch.from_numpy(pixels).view(-1, 3, 32, 32).permute(0, 2, 3, 1).float() / 127.5 - 1
     return inputs, torch.from_numpy(labels.astype(np.int64))
 
 
@@ -203,12 +227,21 @@ def _windows(path: Path) -> Tensor:
     return torch.frombuffer(kept, dtype=torch.uint8).long().view(count, CONTEXT + 1)
 
 
+def fashion_mnist(folder: str | None) -> Sets:
+    """Xiao et al. 2017 (MIT): 60,000 and 10,000 grey images of 28 x 28, from its four .gz files, or from arrays."""
+    root = Path(folder or "data/fashion-mnist")
+    if archive := images.archive_in(root):
+        return with_test(*images.read_archive(archive, (28, 28, 1)), "fashion_mnist")
+    return with_test(*images.read_idx(root, (28, 28, 1)), "fashion_mnist")
+
+
 READERS: Mapping[str, Callable[[str | None], Sets]] = {
     "digits": digits,
     "mnist1d": mnist1d,
     "mnist1d-shuffled": mnist1d_shuffled,
     "mnist5k": mnist5k,
     "cifar10": cifar10,
+    "fashion_mnist": fashion_mnist,
     "tinystories": tinystories,
 }
 

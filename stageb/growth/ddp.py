@@ -68,7 +68,7 @@ class AllRanks:
     def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluation:
         """``counterfactual.judge``, each rank on its part of ``split``."""
         part = slice(self.world.rank, None, self.world.world_size)
-        mine = Split(split.inputs[part], split.targets[:, part])
+        mine = split.thinned(part)
         found = counterfactual.judge(hosts, mine, active, alphas)
         share = len(mine) * self.world.world_size / len(split)
         means = self.mean({"loss": found.loss * share, "accuracy": found.accuracy * share})

@@ -27,6 +27,7 @@ FORMS = {
     "mnist1d": Form((40, 1), 10, kinds=_ROWS),
     "mnist1d-shuffled": Form((40, 1), 10, kinds=_ROWS),
     "mnist5k": Form((28, 28, 1), 10),
+    "fashion_mnist": Form((28, 28, 1), 10),
     "cifar10": Form((32, 32, 3), 10),
     "tinystories": Form((data.CONTEXT,), 256, vocabulary=256, kinds=("transformer",)),
 }
@@ -49,6 +50,7 @@ class Task:
     slot: int | None = None  # of teachers' seeds; None: drawn for each environment
     blueprint: int | None = None  # likewise
     inner: str = "teacher"  # weights with which the right seed germinates: the teacher's, or its own
+    own: tuple[int, int] | None = None  # examples of the fit and the validation part that each draws for itself
 
     def to(self, device: torch.device | str) -> Task:
         """The same on ``device``, where its lessons will lie too."""
@@ -77,10 +79,20 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
     remedy = f"one of host.blueprints: {', '.join(able)}"
     require(task.blueprint is None or task.blueprint in able, "task.blueprint", task.blueprint, remedy)
     sets = _unanswered(task.name, shape) if task.name in TAUGHT else data.read(task.name, task.folder)
-    if task.fit_examples is not None:
-        most = len(sets.fit)
-        require(1 <= task.fit_examples <= most, "task.fit_examples", task.fit_examples, f"1 to {most} for {task.name}")
-        sets = replace(sets, fit=Split(sets.fit.inputs[: task.fit_examples], sets.fit.targets[: task.fit_examples]))
+    for key, most in (("fit_examples", len(sets.fit)), ("validation_examples", len(sets.validation))):
+        wanted = getattr(task, key)
+        require(wanted is None or 1 <= wanted <= most, f"task.{key}", wanted, f"1 to {most} for {task.name}")
+    counts = task.fit_examples or len(sets.fit), task.validation_examples or len(sets.validation)
+    if own := task.validation == "own":
+        both = (sets.fit, sets.validation)
+        pool = Split(torch.cat([each.inputs for each in both]), torch.cat([each.targets for each in both]))
+        sets = replace(sets, fit=pool, validation=pool)
+    else:
+        fit, validation = (
+            Split(each.inputs[:count], each.targets[:count])
+            for each, count in zip((sets.fit, sets.validation), counts, strict=True)
+        )
+        sets = replace(sets, fit=fit, validation=validation)
     return Task(
         name=task.name,
         form=shape,
@@ -88,6 +100,7 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
         slot=None if task.slot is None else SLOTS.index(task.slot),
         blueprint=None if task.blueprint is None else able.index(task.blueprint),
         inner=task.inner,
+        own=counts if own else None,
     )
 
 
@@ -102,12 +115,22 @@ def _unanswered(name: str, shape: Form) -> Sets:
 def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     """What the environments that ``keys`` name learn from, where the task lies."""
     if task.name not in TAUGHT:
-        return BlockTask(task.sets.stacked(len(keys)), bank.drawn(plan, HOST, keys), None)
+        sets = task.sets.stacked(len(keys))
+        return BlockTask(_draw_parts(sets, keys, *task.own) if task.own else sets, bank.drawn(plan, HOST, keys), None)
     right = None if task.name == "futile" else tuple(choice(plan, key, task.slot, task.blueprint) for key in keys)
     teachers = Teachers(plan, keys, right, task.sets.fit.inputs, known=task.inner == "teacher")
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]
     return BlockTask(Sets(*answered), teachers.host, right)
+
+
+def _draw_parts(sets: Sets, keys: Sequence[int], fit: int, validation: int) -> Sets:
+    """``sets``, whose fit and validation parts are one pool, with parts that each member draws from it, without overlap."""
+    device = sets.fit.inputs.device
+    streams = torch.tensor([draws.signed(seeds.stream(key, "parts")) for key in keys], device=device)
+    order = draws.bits(streams[:, None], torch.arange(len(sets.fit.inputs), device=device)).argsort(1)
+    held = replace(sets.validation, own=order[:, :validation])
+    return replace(sets, fit=replace(sets.fit, own=order[:, validation : validation + fit]), validation=held)
 
 
 def batches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
 from pathlib import Path
@@ -153,6 +154,134 @@ def test_cifar10_is_read_from_its_usual_files(tmp_path: Path) -> None:
     nothing = torch.full((2, 3), -1)
     batches = tasks.batches(KEYS[:2], 0, 2, 16, 90)
     assert training.epoch(block, nothing, torch.zeros(2, 3), nothing >= 0, lessons.sets.fit, batches).loss.isfinite().all()
+
+
+def fashion(folder: Path, count: int = 30) -> Path:
+    """Files of Fashion-MNIST's shape."""
+    stream = np.random.default_rng(0)
+    for name in ("train", "t10k"):
+        images, labels = stream.integers(0, 256, (count, 28, 28), dtype=np.uint8), np.arange(count, dtype=np.uint8) % 10
+        for what, array in (("images-idx3", images), ("labels-idx1", labels)):
+            head = bytes((0, 0, 8, array.ndim)) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+            (folder / f"{name}-{what}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+    return folder
+
+
+def archive(path: Path, shape: tuple[int, ...], **changed: np.ndarray) -> Path:
+    """Such images as arrays."""
+    stream = np.random.default_rng(0)
+    arrays = {"x_train": stream.integers(0, 256, (30, *shape), dtype=np.uint8), "y_train": np.arange(30) % 10}
+    arrays |= {"x_test": stream.integers(0, 256, (20, *shape), dtype=np.uint8), "y_test": np.arange(20) % 10}
+    np.savez(path, **{**arrays, **changed})
+    return path.parent
+
+
+def test_images_are_read_from_their_usual_files_and_from_arrays(tmp_path: Path) -> None:
+    usual, arrays, colours = (tmp_path / name for name in ("usual", "arrays", "colours"))
+    for folder in (usual, arrays, colours):
+        folder.mkdir()
+    host = HostConfig(kind="conv2d", width=4, blueprints=["conv_light", "norm"])
+    one = tasks.load(TaskConfig("fashion_mnist", str(fashion(usual))), host)
+    other = tasks.load(TaskConfig("fashion_mnist", str(archive(arrays / "any.npz", (28, 28)))), host)
+    coloured = tasks.load(TaskConfig("cifar10", str(archive(colours / "any.npz", (32, 32, 3)))), host)
+    for task, test in ((one, 30), (other, 20), (coloured, 20)):
+        sets = task.sets
+        assert [len(each) for each in (sets.fit, sets.validation, sets.test)] == [27, 3, test]
+        assert sets.test.inputs.shape[1:] == task.form.shape and sets.test.inputs.abs().max() <= 1
+    first = np.load(arrays / "any.npz")["x_test"][4, 3, 5]
+    assert float(other.sets.test.inputs[4, 3, 5, 0]) == pytest.approx(first / 127.5 - 1, abs=1e-6)
+    assert torch.equal(one.sets.fit.inputs, other.sets.fit.inputs)  # the same images, in the same order
+
+
+def test_files_of_images_that_are_none_are_refused_by_name(tmp_path: Path) -> None:
+    host = HostConfig(kind="conv2d", blueprints=["norm"])
+    task = TaskConfig("fashion_mnist", str(tmp_path))
+    with pytest.raises(InputError, match=r"train-images-idx3-ubyte.gz: No such file.*task.folder"):
+        tasks.load(task, host)
+    fashion(tmp_path)
+    for spoilt in (b"nonsense", gzip.compress(b"nonsense"), gzip.compress(bytes((0, 0, 8, 1, 0, 0, 0, 9)) + bytes(3))):
+        (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(spoilt)
+        with pytest.raises(InputError, match=r"t10k-labels-idx1-ubyte.gz: "):
+            tasks.load(task, host)
+    for changed in (
+        {"x_train": np.zeros((30, 27, 28), np.uint8)},
+        {"x_train": np.zeros((30, 28, 28))},
+        {"y_train": np.full(30, 10)},
+        {"y_train": np.arange(29) % 10},
+        {"x_test": np.array([{"a": 1}], dtype=object)},
+    ):
+        archive(tmp_path / "a.npz", (28, 28), **changed)
+        with pytest.raises(InputError, match=r"a.npz: "):
+            tasks.load(task, host)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "kind"),
+    [
+        ("fashion_mnist", "fashion_mnist", "mlp"),
+        ("fashion_mnist", "fashion_mnist", "conv2d"),
+        ("cifar10", "cifar10_small", "conv2d"),
+    ],
+)
+def test_real_images_teach_a_host(name: str, folder: str, kind: str) -> None:
+    place = Path(__file__).parents[3] / "shared" / "data" / folder
+    if not place.is_dir():
+        pytest.skip(f"{place} is not there")
+    config = HostConfig(kind=kind, width=8, blueprints=["norm"])
+    task = tasks.load(TaskConfig(name, str(place), validation="own", validation_examples=200, fit_examples=2000), config)
+    plan = hosts.plan(config, task.form)
+    lessons = tasks.lessons(task, plan, KEYS[:2])
+    block, nothing = training.begin(plan, lessons.start, "cpu"), torch.full((2, 3), -1)
+    for epoch in range(2):
+        batches = tasks.batches(KEYS[:2], epoch, 16, 64, len(lessons.sets.fit))
+        training.epoch(block, nothing, torch.zeros(2, 3), nothing >= 0, lessons.sets.fit, batches)
+    found = counterfactual.judge(block, lessons.sets.validation, nothing, torch.zeros(2, 1, 3)).accuracy
+    assert (found > 0.18).all()  # one in ten by chance
+
+
+def test_each_environment_may_have_a_validation_part_of_its_own() -> None:
+    config = HostConfig(blueprints=["norm"])
+    shared = tasks.load(TaskConfig("digits"), config)
+    task = tasks.load(TaskConfig("digits", validation="own", validation_examples=200, fit_examples=900), config)
+    plan = hosts.plan(config, task.form)
+    lessons = tasks.lessons(task, plan, KEYS)
+    fit, validation, test = lessons.sets.fit, lessons.sets.validation, lessons.sets.test
+    assert (len(fit), len(validation), len(test)) == (900, 200, 300)
+    assert torch.equal(test.inputs, shared.sets.test.inputs)
+    tested = {row.numpy().tobytes() for row in test.inputs}
+    held = []
+    for member in range(len(KEYS)):
+        parts = []
+        for split in (fit, validation):
+            every = torch.arange(len(split)).expand(len(KEYS), -1)
+            inputs, targets = split.batch(every)
+            parts.append({row.numpy().tobytes() for row in inputs[member]})
+            assert torch.equal(split.part(slice(None))[1], targets)
+        assert not parts[0] & parts[1] and not (parts[0] | parts[1]) & tested and len(parts[1]) > 195
+        held.append(parts[1])
+    assert held[0] != held[1] and len(set.union(*held)) > 600
+    again = tasks.lessons(task, plan, KEYS[3:4]).sets.validation
+    assert torch.equal(again.part(slice(5, 9))[0][0], validation.part(slice(5, 9))[0][3])
+    # Judged together as alone, and by halves as at once.
+    block = training.begin(plan, lessons.start, "cpu")
+    nothing, zeros = torch.full((len(KEYS), 3), -1), torch.zeros(len(KEYS), 1, 3)
+    whole = counterfactual.judge(block, validation, nothing, zeros).accuracy[:, 0]
+    halves = [
+        counterfactual.judge(block, validation.thinned(slice(half, None, 2)), nothing, zeros).accuracy[:, 0]
+        for half in (0, 1)
+    ]
+    torch.testing.assert_close(whole, (halves[0] + halves[1]) / 2)
+    for member in range(len(KEYS)):
+        inputs, targets = validation.part(slice(None))
+        alone = data.Split(inputs[member], targets[member : member + 1])
+        one = training.begin(plan, lessons.start[member : member + 1], "cpu")
+        found = counterfactual.judge(one, alone, nothing[:1], zeros[:1]).accuracy
+        assert float(found) == pytest.approx(float(whole[member]))
+    with pytest.raises(ConfigError, match=r"task.validation: 'own': shared; the examples of teacher are drawn"):
+        TaskConfig("teacher", validation="own")
+    with pytest.raises(ConfigError, match=r"task.validation_examples: 301: 1 to 300 for digits"):
+        tasks.load(TaskConfig("digits", validation_examples=301), config)
+    assert len(tasks.load(TaskConfig("digits", validation_examples=50), config).sets.validation) == 50
 
 
 class Evil:
