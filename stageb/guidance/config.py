@@ -127,13 +127,12 @@ class DecodeConfig:
     """An answer ends before the first of these strings."""
 
     def __post_init__(self) -> None:
-        key = "sampler.grid"
-        require(self.temperature >= 0, f"{key}.temperature", self.temperature, "0 or more")
-        require(0 < self.top_p <= 1, f"{key}.top_p", self.top_p, "above 0, at most 1")
-        require(self.top_k >= 0, f"{key}.top_k", self.top_k, "0 or more")
-        require(self.max_new_tokens >= 1, f"{key}.max_new_tokens", self.max_new_tokens, "at least 1")
-        require(self.repetition_penalty > 0, f"{key}.repetition_penalty", self.repetition_penalty, "above 0")
-        require(all(self.stop), f"{key}.stop", self.stop, "no empty strings")
+        require(self.temperature >= 0, "sampler.grid.temperature", self.temperature, "0 or more")
+        require(0 < self.top_p <= 1, "sampler.grid.top_p", self.top_p, "above 0, at most 1")
+        require(self.top_k >= 0, "sampler.grid.top_k", self.top_k, "0 or more")
+        require(self.max_new_tokens >= 1, "sampler.grid.max_new_tokens", self.max_new_tokens, "at least 1")
+        require(self.repetition_penalty > 0, "sampler.grid.repetition_penalty", self.repetition_penalty, "above 0")
+        require(all(self.stop), "sampler.grid.stop", self.stop, "no empty strings")
 
 
 @dataclass(frozen=True)
@@ -145,8 +144,7 @@ class SamplerConfig:
     max_prompt_tokens: int = 4096
     """A ticket with a longer prompt is set aside and recorded, never truncated."""
     micro_batch_size: int = 128
-    """Tickets that the model reads at once, at most; a GPU is fastest with many. Part of what makes results equal at every
-    world size."""
+    """Tickets that the model reads at once, at most: the same at every world size. A GPU is fastest with many."""
     use_images: UseImages = False
     """true: a model that can see is shown the images of tickets that name some, beside their summaries; instead: in their
     place. Reflection reads the summaries all the same."""
@@ -179,17 +177,21 @@ class RunnerConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.epochs <= 10_000, "runner.epochs", self.epochs, "0 or more, at most 10000")
-        size, drawn, share = self.per_rank_rollout_batch_size, self.tickets_per_epoch, self.max_unreadable
+        size = self.per_rank_rollout_batch_size
         require(size >= 1, "runner.per_rank_rollout_batch_size", size, "at least 1")
+        drawn = self.tickets_per_epoch
         require(drawn is None or drawn >= 1, "runner.tickets_per_epoch", drawn, "at least 1, or null for all")
         require(0 <= self.log_every_s <= 1e6, "runner.log_every_s", self.log_every_s, "seconds, 0 or more")
-        require(0 <= share <= 1, "runner.max_unreadable", share, "a share between 0 and 1")
+        require(0 <= self.max_unreadable <= 1, "runner.max_unreadable", self.max_unreadable, "a share between 0 and 1")
 
 
 @dataclass(frozen=True)
 class ReflectionConfig:
     """When and how the model edits its guidance."""
 
+    scope: Literal["bundle", "round"] = "bundle"
+    """bundle: batch_size tickets at a time. round: all that are rolled out by then, a bundle for each third of train, whose
+    answers are sampled at once and tested in turn: for rounds of many tickets."""
     batch_size: int = 64
     """Tickets rolled out, over all ranks, for each bundle."""
     num_proposals: int = 8
@@ -204,10 +206,6 @@ class ReflectionConfig:
     """Train tickets that this is counted over, at least: those not judged yet by the present guidance are judged for it."""
     arithmetic: bool = False
     """Whether these lines also compute with two numbers. Few models follow such rules; with runner.judge both code does."""
-    counts: bool = False
-    """Whether they also count: at least 2 of three to five conditions. The same holds."""
-    phrases: bool = False
-    """Whether they also name phrases of two or three words, beside single ones."""
     max_prompt_tokens: int = 8192
     """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24
@@ -226,12 +224,13 @@ class ReflectionConfig:
     """A model of its own for reflection; null: the one that rolls out."""
 
     def __post_init__(self) -> None:
-        counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens max_rules max_guidance_tokens"
-        for name in [*counts.split(), "max_rule_chars", "max_new_tokens"]:
+        counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens"
+        for name in [*counts.split(), "max_rules", "max_guidance_tokens", "max_rule_chars"]:
             require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
         for name in ("evidence", "evidence_tickets", "temperature"):
             require(getattr(self, name) >= 0, f"reflection.{name}", getattr(self, name), "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
+        require(self.max_new_tokens >= 1, "reflection.max_new_tokens", self.max_new_tokens, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -341,7 +340,8 @@ class ManualReviewConfig:
     """Below this share of agreeing candidates a selection is of low agreement."""
 
     def __post_init__(self) -> None:
-        require(0 <= (share := self.min_verdict_agreement) <= 1, "manual_review.min_verdict_agreement", share, "0 to 1")
+        share = self.min_verdict_agreement
+        require(0 <= share <= 1, "manual_review.min_verdict_agreement", share, "a share between 0 and 1")
 
 
 @dataclass(frozen=True)

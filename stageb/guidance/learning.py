@@ -1,7 +1,8 @@
-"""Learning from a bundle, as functions of where a mission stands and of what was judged: draw, reflect, gate, apply.
+"""Learning from bundles, as functions of where a mission stands and of what was judged: draw, reflect, gate, apply.
 
-One bundle after another, since each edit changes what later answers read. Nothing here writes a file, speaks or remembers:
-``run.py`` does, with what these functions return.
+One bundle after another, since each edit changes what later answers read; or, with ``reflection.scope`` round, a bundle for
+each fold at once: all are reflected on under one guidance, and what they propose is tested in turn under what was accepted
+by then. Nothing here writes a file, speaks or remembers: ``run.py`` does, with what these functions return.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from stageb.guidance.gate.judge import Judge, digest
 from stageb.guidance.gate.pool import Pool
 from stageb.guidance.gate.pruning import Removal, credit_rules, make_room, prune
 from stageb.guidance.prompts import Case, rule_lines, words_of
-from stageb.guidance.questions import CountTokens, Dialogue
+from stageb.guidance.questions import CountTokens, Dialogue, sample_together
+from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.reflect import Reflection, case_of, merge_equal, reflect, why_ineligible
 from stageb.guidance.rules.check import check_proposal
+from stageb.guidance.rules.touch import find_touched
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.splits import FURTHER, SPLIT_SEED, Splits, bundle_size, split_seed, weigh_labels
+from stageb.guidance.splits import FURTHER, SPLIT_SEED, Splits, bundle_size, bundles_at_once, split_seed, weigh_labels
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
@@ -81,51 +84,62 @@ class GateResult:
     saved: int = 0  # verdicts that rules as code gave
 
 
-def draw_bundle(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, Bundle]]:
-    """The mission without its oldest records, and what the next fold can teach.
+def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionState, tuple[Bundle, ...]]]:
+    """The mission without its oldest records, and what the next fold can teach; with ``reflection.scope`` round, without
+    all of its records, and what each fold can.
 
-    The fold's tickets are those that were rolled out under the present guidance; where there are fewer than
-    ``reflection.evidence_tickets``, with a gate, the first of the others, judged where it has not judged them yet. Which
-    they are does not depend on where an earlier test stopped: that would tell of tickets that this bundle's edits are
-    tested on. An accepted edit is followed by another bundle without another rollout: most of what it takes to know has just
-    been judged by its test.
+    A fold's tickets are those that were rolled out under the present guidance, or under an earlier one and since then by no
+    edit touched or judged anew; where there are fewer than ``reflection.evidence_tickets``, with a gate, the first of the
+    others, judged where it has not judged them yet. Which they are does not depend on where an earlier test stopped: that
+    would tell of tickets that this bundle's edits are tested on. An accepted edit is followed by another bundle without
+    another rollout: most of what it takes to know has just been judged by its test.
     """
     config, number = tools.config, mission.bundles
-    size = 0 if mission.again else bundle_size(tools.splits, config)
-    told = {
-        record.ticket.key: case_of(record)
-        for record in mission.pending[:size]
-        if record.guidance_step == mission.guidance.step and not record.answers.set_aside
-    }
-    seen = {**{key: case for key, case in mission.seen.items() if key not in told}, **told}
-    seen = dict(islice(seen.items(), max(0, len(seen) - REMEMBERED), None))
-    mission = replace(mission, pending=mission.pending[size:], again=False, seen=seen, bundles=number + 1)
-    key = stream(config.seed, "reflection", mission.guidance.mission, number)
+    mission = _take_records(mission, tools)
+    numbers = range(number, number + bundles_at_once(config))
+    mission = replace(mission, again=False, bundles=numbers.stop)
+    keys = [stream(config.seed, "reflection", mission.guidance.mission, each) for each in numbers]
     if not config.has_gate:
-        return mission, Bundle(number, key, tuple(seen.values()))
+        return mission, (Bundle(number, keys[0], tuple(filter(None, mission.seen.values()))),)
     judge = _judge(mission, tools)
-    rolled_out = set(tools.pool.of_fold(number, (tools.splits.by_key[key] for key in seen)))
     wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
     wanted *= FURTHER if tools.splits.drawn else 1
-    others = (i for i in tools.pool.fold(number) if i not in rolled_out)
-    further = list(islice(others, max(0, wanted - len(rolled_out))))
-    yield from judge.merits([(mission.guidance, further)])
+    rolled_out = {tools.splits.by_key[key]: case for key, case in mission.seen.items()}
+    folds, asked = [], [i for i, case in rolled_out.items() if case is None]
+    for each in numbers:
+        there = set(tools.pool.of_fold(each, rolled_out))
+        further = list(islice((i for i in tools.pool.fold(each) if i not in there), max(0, wanted - len(there))))
+        folds.append(tools.pool.of_fold(each, there.union(further)))
+        asked += further
+    yield from judge.merits([(mission.guidance, asked)])
     merits = judge.known(mission.guidance)
-    judged = tuple(
-        seen.get(ticket.key) or Case(ticket, merits[i] > 0.5, None)
-        for i, ticket in ((i, tools.tickets[i]) for i in tools.pool.of_fold(number, rolled_out.union(further)))
-    )
     weights = weigh_labels(tools.splits, config.gating)
-    judged = tuple(replace(case, weight=weights[case.ticket.label]) for case in judged)
-    mission = replace(mission, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
-    return mission, Bundle(number, key, judged, judge.judged, judge.tokens, judge.saved)
+
+    def case_at(position: int) -> Case:
+        return rolled_out.get(position) or Case(tools.tickets[position], merits[position] > 0.5, None)
+
+    def weighed(position: int) -> Case:
+        return replace(case_at(position), weight=weights[tools.tickets[position].label])
+
+    first, *others = (
+        Bundle(each, key, tuple(map(weighed, fold))) for each, key, fold in zip(numbers, keys, folds, strict=True)
+    )
+    first = replace(first, asked=judge.judged, tokens=judge.tokens, saved=judge.saved)  # for all of them, at once
+    seen = {tools.tickets[i].key: case_at(i) for i in rolled_out}
+    mission = replace(mission, seen=seen, merits={tools.tickets[i].key: merit for i, merit in merits.items()})
+    return mission, (first, *others)
 
 
-def reflect_on(bundle: Bundle, guidance: Guidance, tools: Tools) -> Dialogue[Reflection]:
-    """What the model proposes, without what names things that no ticket has."""
+def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> Dialogue[list[Reflection]]:
+    """What the model proposes for each, all of it sampled at once, without what names things that no ticket has."""
     config, words = tools.config, words_of(tools.config.prompt)
-    found = yield from reflect(bundle.judged, guidance, tools.count_tokens, config.reflection, words, bundle.key)
-    return replace(found, proposals=tuple(check_proposal(each, tools.vocabulary, words) for each in found.proposals))
+    found = yield from sample_together(
+        [reflect(each.judged, guidance, tools.count_tokens, config.reflection, words, each.key) for each in bundles]
+    )
+    return [
+        replace(each, proposals=tuple(check_proposal(one, tools.vocabulary, words) for one in each.proposals))
+        for each in found
+    ]
 
 
 def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[GateResult]:
@@ -156,7 +170,7 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
     a gate has just judged what it takes."""
     mission = replace(mission, failed=(*mission.failed, *learnt.failed))
     taught = learnt.decision.winner is not None
-    again = taught and tools.config.has_gate
+    again = mission.again or (taught and tools.config.has_gate)
     return replace(_apply_decision(mission, learnt, tools), changed=mission.changed or taught, again=again)
 
 
@@ -180,6 +194,36 @@ def apply_removal(mission: MissionState, removal: Removal, learnt: GateResult, t
 # Inside ------------------------------------------------------------------------------------------------------------------
 
 
+def _is_whole(tools: Tools) -> bool:
+    """Whether all that is rolled out is reflected on at once."""
+    return tools.config.reflection.scope == "round"
+
+
+def _take_records(mission: MissionState, tools: Tools) -> MissionState:
+    """The mission without the records that are due, their tickets the last of those that it has seen."""
+    due = 0 if mission.again else bundle_size(tools.splits, tools.config)
+    size = len(mission.pending) if _is_whole(tools) else due
+    settles = _is_whole(tools) and tools.config.has_gate  # by probability what few answers leave open
+    told = {
+        record.ticket.key: None if settles and record.selection.low_agreement else case_of(record)
+        for record in mission.pending[:size]
+        if record.guidance_step == mission.guidance.step and not record.answers.set_aside
+    }
+    seen = {**{key: case for key, case in mission.seen.items() if key not in told}, **told}
+    most = max(REMEMBERED, len(told))
+    seen = dict(islice(seen.items(), max(0, len(seen) - most), None))
+    return replace(mission, pending=mission.pending[size:], seen=seen)
+
+
+def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dict[str, Case | None]:
+    """What is known of the tickets seen once the guidance is ``after``: as it was where the edit cannot touch a ticket,
+    otherwise to be asked; nothing where bundles come one by one, and there is little to keep."""
+    if not _is_whole(tools):
+        return {}
+    is_touched = find_touched(mission.guidance, after, tools.vocabulary, words_of(tools.config.prompt))
+    return {key: case if case and not is_touched(reading(case.ticket)) else None for key, case in mission.seen.items()}
+
+
 def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
     """The mission under what became of its guidance, which tells what was spent. What was wrong may be right then, and what
     failed may do."""
@@ -187,13 +231,15 @@ def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> 
     most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
     # Of what was judged, what may be asked again: without a limit it would only grow.
     asked_again = {*tools.splits.raced, *(i for group in tools.pool.groups[:most] for i in group)}
+    seen = _keep_untouched(mission, winner.guidance, tools) if winner else mission.seen
+    asked_again.update(tools.splits.by_key[key] for key, case in seen.items() if case is None)
     merits = {tools.tickets[i].key: merit for i, merit in learnt.merits.items() if i in asked_again}
     spent = mission.guidance.spent.plus(mission.left.less(learnt.left))
     mission = replace(mission, left=learnt.left, merits=merits)
     if winner is None:
         return replace(mission, guidance=replace(mission.guidance, spent=spent))
     guidance = _sign_rules(winner.guidance, split_seed(tools.config))
-    return replace(mission, guidance=replace(guidance, spent=spent), seen={}, failed=())
+    return replace(mission, guidance=replace(guidance, spent=spent), seen=seen, failed=())
 
 
 def _sign_rules(guidance: Guidance, seed: int) -> Guidance:

@@ -18,6 +18,7 @@ from stageb.guidance.files.images import check_images
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.ranks import Ranks
+from stageb.guidance.reflection.rebase import rebase
 from stageb.guidance.run import Run
 from stageb.guidance.schedule import Round
 from stageb.guidance.types import Answers, Guidance, Record
@@ -111,16 +112,24 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> None:
 
 
 def learn(run: Run, name: str, size: int) -> Dialogue[None]:
-    """Reflect on a mission's bundles of ``size`` tickets, one after the other; apply and commit what the gate accepts."""
+    """Reflect on what a mission's rounds have brought, ``size`` tickets or more; apply and commit what the gate accepts.
+
+    Where several bundles are drawn at once, all proposals are of one snapshot of the guidance, and each is tested under what
+    was accepted by then."""
     while transitions.is_due(run.state, name, size, run.config):
         before, tools = run.state.missions[name], run.tools(name)
         run.progress.show_activity(f"{name}: what is judged wrong?")
-        mission, bundle = yield from learning.draw_bundle(before, tools)
-        run.progress.show_activity(f"{name}: {bundle.why_not or f'reflecting on {len(bundle.judged)} tickets'}")
-        reflection = yield from learning.reflect_on(bundle, mission.guidance, tools)
-        run.progress.show_activity(f"{name}: trying what {len(reflection.proposals)} answers propose")
-        learnt = yield from learning.gate_edits(mission, bundle, reflection.proposals, tools)
-        run.record_reflection(bundle, reflection, learnt, learning.apply_result(mission, learnt, tools))
+        mission, bundles = yield from learning.draw_bundles(before, tools)
+        run.progress.show_activity(f"{name}: reflecting on {sum(len(bundle.judged) for bundle in bundles)} tickets")
+        snapshot = mission.guidance
+        reflections = yield from learning.reflect_on(bundles, snapshot, tools)
+        for bundle, reflection in zip(bundles, reflections, strict=True):
+            proposals = rebase(reflection.proposals, snapshot, mission.guidance)
+            run.progress.show_activity(f"{name}: trying what {len(proposals)} answers propose")
+            learnt = yield from learning.gate_edits(mission, bundle, proposals, tools)
+            mission = learning.apply_result(mission, learnt, tools)
+            run.record_reflection(bundle, replace(reflection, proposals=proposals), learnt, mission)
+        run.commit()
 
 
 def prune(run: Run, name: str) -> Dialogue[None]:

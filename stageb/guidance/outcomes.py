@@ -27,6 +27,7 @@ ENDS = {  # what so many edits did
 }
 REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in words
     (r".*(no ticket has|no ticket mentions|is no number in|is neither a number)", "named what no ticket has"),
+    (r"too late:", "named a rule that another edit of the same round had changed, or did what one had done"),
     (r"text copied", "copied a ticket instead of saying what tickets have in common"),
     (r"no change", "would have changed nothing"),
     (r"no evidence|evidence:", "did not say which of the tickets shown they would mend"),

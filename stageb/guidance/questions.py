@@ -41,6 +41,23 @@ CountTokens = Callable[[Sequence[Prompt]], list[int]]
 """The number of tokens of each prompt, as the model that reflects counts them."""
 
 
+def sample_together(dialogues: Sequence[Dialogue[T]]) -> Dialogue[list[T]]:
+    """What ``dialogues`` return that ask nothing but to sample: what they ask at a time becomes one question."""
+    results: dict[int, T] = {}
+    answers: dict[int, Any] = dict.fromkeys(range(len(dialogues)))
+    while answers:
+        asked: dict[int, Any] = {}
+        for place, answer in answers.items():
+            try:
+                asked[place] = dialogues[place].send(answer)
+            except StopIteration as end:
+                results[place] = end.value
+        requests = tuple(request for question in asked.values() for request in question.requests)
+        sampled = iter((yield SampleAnswers(requests)) if requests else ())
+        answers = {place: [next(sampled) for _ in question.requests] for place, question in asked.items()}
+    return [results[place] for place in range(len(dialogues))]
+
+
 def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
     """What ``steps`` return when ``answer`` answers each question: how a test, or a trial without ranks, runs them."""
     try:

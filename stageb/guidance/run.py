@@ -62,6 +62,7 @@ class Run(run.Run):
         self.ranks = ranks
         self.schedule = Schedule(inputs.splits, config, ranks.round_size)
         self._yaml = resolved_yaml
+        self._committed: Mapping[str, MissionState] = {}  # the missions as the last commit has them
         self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
         self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
         self._began = self._since = time.monotonic()
@@ -121,6 +122,7 @@ class Run(run.Run):
             by_key = {tickets[i].key: tickets[i] for i in splits.train}
             missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
         self.state = from_plain(committed, missions)
+        self._committed = missions
 
     # What the steps of the loop ask, and leave
 
@@ -194,7 +196,8 @@ class Run(run.Run):
         self._move(mission, self.schedule.choice(name))
 
     def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState) -> None:
-        """Write down, show and commit what a bundle has taught; ``mission`` is where that leaves the mission."""
+        """Write down and show what a bundle has taught; ``mission`` is where that leaves the mission. It counts with the
+        next commit: of bundles that were drawn at once, all or none."""
         name = mission.guidance.mission
         artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
         tokens = bundle.tokens + reflection.tokens
@@ -206,16 +209,22 @@ class Run(run.Run):
         """Write down, show and commit what came of a search for a rule that can go."""
         row = artifacts.removal_row(self.state.missions[mission.guidance.mission], removal)
         self._settled(row, mission, learnt, self.state.spent)
+        self.commit()
 
     def _settled(self, row: artifacts.Row, mission: MissionState, learnt: GateResult, spent: Spent) -> None:
-        """Write down, show and commit what became of edits."""
+        """Write down and show what became of edits."""
         name, before = mission.guidance.mission, self.state.missions[mission.guidance.mission]
         row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
         artifacts.write_reflection(self.journal, name, row)
         if mission.guidance != before.guidance:
             artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self.progress.show_edits(name, row, before.guidance, mission.guidance)
-        self._move(mission, self.state.done, spent.plus(judged=learnt.judged, tokens=learnt.tokens, saved=learnt.saved))
+        spent = spent.plus(judged=learnt.judged, tokens=learnt.tokens, saved=learnt.saved)
+        self.state = replace(self.state.with_mission(mission), spent=spent)
+
+    def commit(self) -> None:
+        """Make where the run stands the place to go on from."""
+        self._commit(self.state)
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
         """Write down and show the figures of a whole split."""
@@ -236,13 +245,14 @@ class Run(run.Run):
 
     def _commit(self, state: State) -> None:
         """Make ``state`` the one to go on from: its head, and of the missions those that changed."""
-        before = self.state.missions if self.journal.number else {}
+        before = self._committed
         changed = {name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.get(name)}
         if not state.ended and learns_ahead(state, self.schedule):
             seconds = time.monotonic() - self._began
             state = replace(state, ended=budget_reached(state.spent, seconds, self.config.budget))
         self.state = state
         self.journal.commit(to_plain(self.state), changed)
+        self._committed = state.missions
         self._set_resume()
         now = time.monotonic()
         self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])

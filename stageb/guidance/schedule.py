@@ -15,7 +15,7 @@ from typing import Literal
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.gate.race import FEWEST, LAPS
-from stageb.guidance.splits import SPLITS, Splits, bundle_size
+from stageb.guidance.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.types import Split
 from stageb.seeds import shuffled, stream
 
@@ -133,7 +133,7 @@ class Schedule:
         for span in self._spans():
             rollouts += span.tickets * (1 if span.kind == "distill" else samples)
             if span.epoch and span.split == "train" and span.kind == "round":
-                full = -(-span.tickets // self.bundle_size(span.mission))
+                full = self._count_bundles(span)
                 bundles += full
                 judged += full * _gate_cost(config, len(self._splits[span.mission].train))
         return Forecast(rollouts, bundles, bundles * config.reflection.num_proposals, judged)
@@ -146,6 +146,13 @@ class Schedule:
         val = max((len(self._judged(mission, "val")) for mission in self.missions), default=0)
         ends = [span for span in self._spans() if span.place[0] == self._end]
         return samples * val + sum(span.tickets * (1 if span.kind == "distill" else samples) for span in ends)
+
+    def _count_bundles(self, span: _Span) -> int:
+        """How many the tickets of a span to learn from fill."""
+        size = self.bundle_size(span.mission)
+        if self._config.reflection.scope == "round":
+            size = -(-size // self._size) * self._size
+        return -(-span.tickets // size) * bundles_at_once(self._config)
 
     @property
     def _end(self) -> int:

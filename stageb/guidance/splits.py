@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.costs import prices_of
 from stageb.guidance.gate.pool import whole_groups
-from stageb.guidance.types import Split, Ticket
+from stageb.guidance.types import FOLDS, Split, Ticket
 from stageb.seeds import shuffled, stream, uniform
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
@@ -123,6 +123,11 @@ def bundle_size(splits: Splits, config: LoopConfig) -> int:
     """Tickets to roll out before the next reflection: where they are drawn by price, fewer teach as much."""
     size = config.reflection.batch_size
     return -(-size // FURTHER) if splits.drawn else size
+
+
+def bundles_at_once(config: LoopConfig) -> int:
+    """Bundles that are reflected on under one guidance: one for each fold where whole rounds are reflected on."""
+    return FOLDS if config.reflection.scope == "round" and config.has_gate else 1
 
 
 def weigh_labels(splits: Splits, gate: GateConfig) -> dict[str, float]:

@@ -159,7 +159,8 @@ class MissionState:
     left: Budget = NOTHING  # of the mission's part in the run's false-acceptance budget
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
     again: bool = False  # whether the last bundle taught something: another one is due at once
-    seen: Mapping[str, Case] = field(default_factory=dict)  # ticket_key -> how the present guidance rolled it out
+    seen: Mapping[str, Case | None] = field(default_factory=dict)  # ticket_key, of what was rolled out -> how the present
+    #   guidance judges it; None where that must be asked
     tally: Tally = field(default_factory=Tally)  # of the split being judged
     bundles: int = 0  # reflected on so far
     judged: Mapping[str, tuple[int, Tally]] = field(default_factory=dict)  # split -> guidance step, and what it brought
@@ -206,7 +207,7 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
     return {
         "guidance": to_json(mission.guidance),
         "pending": [_to_plain(record) for record in mission.pending],
-        "seen": {key: [case.right, case.reason] for key, case in mission.seen.items()},
+        "seen": {key: case and [case.right, case.reason] for key, case in mission.seen.items()},
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
         "choices": [
@@ -223,7 +224,7 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
     return MissionState(
         guidance=from_json(body["guidance"], "a commit")[name],
         pending=tuple(_record(row, tickets) for row in body["pending"]),
-        seen={key: Case(tickets[key], right, reason) for key, (right, reason) in body["seen"].items()},
+        seen={key: case and Case(tickets[key], *case) for key, case in body["seen"].items()},
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from guidance.made import tickets
 from guidance.trials import World, numbered
 from hypothesis import given
@@ -208,6 +209,17 @@ def test_a_forecast_counts_the_rounds() -> None:
     wanted = Forecast(3 * (2 * train + 3 * val + 2 * test) + train, bundles, 5 * bundles, 0)
     assert forecast(numbered(100), config) == wanted
     assert forecast(numbered(100), replace(config, jump_reflection=True)) == Forecast(300, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("batch_size", "rounds"), [(1, 1), (12, 1), (13, 2), (24, 2), (25, 3)])
+def test_a_forecast_of_whole_rounds_counts_a_bundle_for_each_third_of_train(batch_size: int, rounds: int) -> None:
+    reflection = ReflectionConfig(scope="round", batch_size=batch_size, num_proposals=5)
+    config = replace(CONFIG, reflection=reflection, runner=RunnerConfig(epochs=1))
+    together = -(-len(split_tickets(numbered(200), config)["m"].studied) // (12 * rounds))
+    found = forecast(numbered(200), config)
+    assert (found.bundles, found.reflections) == (3 * together, 15 * together)
+    found = forecast(numbered(200), replace(config, gate="none"))
+    assert found.bundles == -(-len(split_tickets(numbered(200), replace(config, gate="none"))["m"].studied) // (12 * rounds))
 
 
 @given(st.data(), st.integers(1, 13), st.integers(1, 30), st.integers(1, 90), st.integers(1, 120))
