@@ -177,12 +177,11 @@ class RunnerConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.epochs <= 10_000, "runner.epochs", self.epochs, "0 or more, at most 10000")
-        size = self.per_rank_rollout_batch_size
+        size, drawn, share = self.per_rank_rollout_batch_size, self.tickets_per_epoch, self.max_unreadable
         require(size >= 1, "runner.per_rank_rollout_batch_size", size, "at least 1")
-        drawn = self.tickets_per_epoch
         require(drawn is None or drawn >= 1, "runner.tickets_per_epoch", drawn, "at least 1, or null for all")
         require(0 <= self.log_every_s <= 1e6, "runner.log_every_s", self.log_every_s, "seconds, 0 or more")
-        require(0 <= self.max_unreadable <= 1, "runner.max_unreadable", self.max_unreadable, "a share between 0 and 1")
+        require(0 <= share <= 1, "runner.max_unreadable", share, "a share between 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -206,6 +205,10 @@ class ReflectionConfig:
     """Train tickets that this is counted over, at least: those not judged yet by the present guidance are judged for it."""
     arithmetic: bool = False
     """Whether these lines also compute with two numbers. Few models follow such rules; with runner.judge both code does."""
+    counts: bool = False
+    """Whether they also count: at least 2 of three to five conditions. The same holds."""
+    phrases: bool = False
+    """Whether they also name phrases of two or three words, beside single ones."""
     max_prompt_tokens: int = 8192
     """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24
@@ -224,13 +227,12 @@ class ReflectionConfig:
     """A model of its own for reflection; null: the one that rolls out."""
 
     def __post_init__(self) -> None:
-        counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens"
-        for name in [*counts.split(), "max_rules", "max_guidance_tokens", "max_rule_chars"]:
+        counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens max_rules max_guidance_tokens"
+        for name in [*counts.split(), "max_rule_chars", "max_new_tokens"]:
             require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
         for name in ("evidence", "evidence_tickets", "temperature"):
             require(getattr(self, name) >= 0, f"reflection.{name}", getattr(self, name), "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
-        require(self.max_new_tokens >= 1, "reflection.max_new_tokens", self.max_new_tokens, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -267,8 +269,7 @@ class GateConfig:
         require(0 < self.alpha <= 0.5, "gate.alpha", self.alpha, "above 0, at most 0.5")
         for name in ("pool_size", "race_size", "race_chunk"):
             require(getattr(self, name) >= 1, f"gate.{name}", getattr(self, name), "at least 1")
-        for name in ("fp_weight", "fn_weight"):
-            weight = getattr(self, name)
+        for name, weight in (("fp_weight", self.fp_weight), ("fn_weight", self.fn_weight)):
             require(0 < weight < float("inf"), f"gate.{name}", weight, "a number above 0")
         require(0 < self.removal_margin < 1, "gate.removal_margin", self.removal_margin, "above 0, below 1")
 
@@ -340,8 +341,7 @@ class ManualReviewConfig:
     """Below this share of agreeing candidates a selection is of low agreement."""
 
     def __post_init__(self) -> None:
-        share = self.min_verdict_agreement
-        require(0 <= share <= 1, "manual_review.min_verdict_agreement", share, "a share between 0 and 1")
+        require(0 <= (share := self.min_verdict_agreement) <= 1, "manual_review.min_verdict_agreement", share, "0 to 1")
 
 
 @dataclass(frozen=True)

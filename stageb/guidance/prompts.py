@@ -42,7 +42,8 @@ class Words:
     counted: dict[Verdict, str]  # heading of the evidence, by the right verdict of the wrong ones; {wrong}, {right}
     clue: str  # one line of it; {wrong}, {right}, {text}
     cited: str  # such a line in an edit's rationale, as people read it; {wrong}, {right}, {text}
-    conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}
+    conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}, {parts}
+    part: str  # between two that are counted
     both: str  # between two that hold together
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
     wrong: dict[Verdict, str]  # heading of the others, by the right verdict; {by}
@@ -96,7 +97,9 @@ _EN = Words(
         "differs": "{name} differs from {value}",
         "over": "{name} is above {value}",
         "under": "{name} is below {value}",
+        "count": "at least {value} of ({parts})",
     },
+    part="; ",
     both=" and ",
     right={"pass": "Right <to pass>{by}:", "fail": "Right <to fail>{by}:"},
     wrong={"pass": "Wrong or unsure{by}, <should pass>:", "fail": "Wrong or unsure{by}, <should fail>:"},
@@ -146,7 +149,9 @@ _ZH = Words(
         "differs": "{name}不等于{value}",
         "over": "{name}大于{value}",
         "under": "{name}小于{value}",
+        "count": "至少{value}项成立（{parts}）",
     },
+    part="；",
     both="且",
     right={"pass": "{by}判<pass>，正确：", "fail": "{by}判<fail>，正确："},
     wrong={"pass": "{by}判错或不确定，应<pass>：", "fail": "{by}判错或不确定，应<fail>："},
@@ -285,8 +290,13 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
 
 def clue_text(conditions: Sequence[Condition], words: Words) -> str:
     """Conditions that hold together, in words that a rule can take over."""
-    read = (words.conditions[c.kind].format(name=c.name, value=c.value, other=c.other) for c in conditions)
-    return words.both.join(read)
+    return words.both.join(_condition_text(condition, words) for condition in conditions)
+
+
+def _condition_text(condition: Condition, words: Words) -> str:
+    parts = words.part.join(_condition_text(part, words) for part in condition.parts)
+    form = words.conditions[condition.kind]
+    return form.format(name=condition.name, value=condition.value, other=condition.other, parts=parts)
 
 
 def case_text(case: Case, words: Words) -> str:

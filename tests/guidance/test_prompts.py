@@ -111,6 +111,13 @@ CONDITIONS: dict[Kind, tuple[Condition, str, str]] = {
     "differs": (Condition("differs", "a", "b"), "a differs from b", "a不等于b"),
     "over": (Condition("over", "a", "b"), "a is above b", "a大于b"),
     "under": (Condition("under", "a", "b"), "a is below b", "a小于b"),
+    "count": (
+        Condition(
+            "count", "", "2", parts=(Condition("is", "a", "v"), Condition("above", "b", "3"), Condition("is", "c", "w"))
+        ),
+        "at least 2 of (a is v; b is above 3; c is w)",
+        "至少2项成立（a为v；b大于3；c为w）",
+    ),
 }
 
 

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from stageb.guidance.rules.reading import OPERATORS, Computed, Reading, parse_number, parse_summaries
+from stageb.guidance.rules.reading import OPERATORS, Computed, Reading, find_phrases, parse_number, parse_summaries
 from stageb.guidance.types import Ticket
 
-Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under"]
+Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under", "count"]
 
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
 MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
+LEAST_PHRASE = 3  # tickets
+JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
 DIGITS = 4  # of a computed limit that count
 
 
@@ -25,9 +27,22 @@ class Condition:
 
     kind: Kind
     name: str  # of the pair; empty for ``mentions``
-    value: str  # the value, the limit of ``above`` and ``below``, the word, or the other pair's name
+    value: str  # the value, the limit of ``above`` and ``below``, the word, the other pair's name, or how many count
     other: str = ""  # the second value of ``among``
     is_computed: bool = False  # whether ``name``, and what it may be compared with, is a number that two names' give
+    parts: tuple[Condition, ...] = ()  # of which so many hold
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """What conditions may say beside plain ones: more to choose from costs each of them some weight."""
+
+    arithmetic: bool = False  # limits of what two names' numbers give
+    counts: bool = False  # so many of several conditions hold
+    phrases: bool = False  # two or three words stand one after the other
+
+
+PLAIN = Forms()
 
 
 def reading(ticket: Ticket) -> Reading:
@@ -35,9 +50,8 @@ def reading(ticket: Ticket) -> Reading:
     return parse_summaries(tuple(summary for _, summary in ticket.per_image))
 
 
-def find_conditions(readings: Sequence[Reading], arithmetic: bool = False) -> dict[Condition, int]:
-    """Every condition that tickets suggest, with the bit mask of those that meet it; with ``arithmetic``, also of what two
-    names' numbers give."""
+def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN) -> dict[Condition, int]:
+    """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts of them."""
     masks: dict[Condition, int] = {}
     columns: dict[str, dict[int, str]] = {}
     for position, each in enumerate(readings):
@@ -58,7 +72,9 @@ def find_conditions(readings: Sequence[Reading], arithmetic: bool = False) -> di
     common = sorted(columns, key=lambda name: (-len(columns[name]), name))
     for one, other in combinations(common[:MOST_COMPARED], 2):
         masks |= _compared(one, columns[one], other, columns[other], one in numeric and other in numeric)
-    if arithmetic:
+    if forms.phrases:
+        masks |= _phrases(readings, masks)
+    if forms.arithmetic:
         masks |= _computed({name: numeric[name] for name in [name for name in common if name in numeric][:MOST_COMPUTED]})
     return masks
 
@@ -107,6 +123,21 @@ def _compared(
         sides = [(p, parse_number(column[p]) or 0.0, parse_number(beside[p]) or 0.0) for p in both]
         found[Condition("over", one, other)] = _mask(p for p, left, right in sides if left > right)
         found[Condition("under", one, other)] = _mask(p for p, left, right in sides if left < right)
+    return found
+
+
+def _phrases(readings: Sequence[Reading], masks: Mapping[Condition, int]) -> dict[Condition, int]:
+    """Phrases of free text that ``LEAST_PHRASE`` tickets have or more, where each of their words stands elsewhere, too."""
+    having: dict[str, int] = {}
+    for position, each in enumerate(readings):
+        for phrase in {phrase for text in each.texts for phrase in find_phrases(text)}:
+            having[phrase] = having.get(phrase, 0) | 1 << position
+    found: dict[Condition, int] = {}
+    for phrase, mask in having.items():
+        words = phrase.split(" ")
+        alone = (masks.get(Condition("mentions", "", word)) for word in words)
+        if mask.bit_count() >= LEAST_PHRASE and mask not in alone and not JOINING.intersection(words):
+            found[Condition("mentions", "", phrase)] = mask
     return found
 
 

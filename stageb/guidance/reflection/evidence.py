@@ -17,16 +17,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import inf, log
+from itertools import combinations, islice, pairwise
+from math import inf, lgamma, log
 
-from stageb.guidance.reflection.conditions import Condition, Kind, find_conditions, reading
+from stageb.guidance.reflection.conditions import PLAIN, Condition, Forms, Kind, find_conditions, reading
 from stageb.guidance.types import Ticket
 
 PURE = 0.5  # share of wrong tickets above which a rule is worth having
 SINGLES = 64  # conditions that are joined
-COMPUTED_SINGLES = 12  # computed ones, which come in many limits that say much the same
-BEAM = 24  # pairs that are joined with a third condition
+ALIKE_SINGLES = 12  # computed ones, which come in many limits that say much the same; and phrases, likewise
+BEAM = 24  # pairs that are joined with a third condition, and counts that are widened by one
+COUNTED_SINGLES = 24  # conditions that are counted
+MOST_COUNTED = 5  # of them together
 CLASS: Mapping[Kind, str] = {
     "is": "plain",
     "mentions": "plain",
@@ -37,6 +39,7 @@ CLASS: Mapping[Kind, str] = {
     "differs": "compared",
     "over": "compared",
     "under": "compared",
+    "count": "counted",
 }
 ODDS: Mapping[str, float] = {  # of what rules are about
     "plain": 1.0,
@@ -44,8 +47,10 @@ ODDS: Mapping[str, float] = {  # of what rules are about
     "limit": 1 / 2,
     "compared": 1 / 8,
     "computed": 1 / 8,
+    "phrase": 1 / 2,
+    "counted": 1 / 8,  # of a count, beside what its parts cost
 }
-LOG_WAYS = (0.0, 0.0, log(2), log(6))  # in which so many conditions can be ordered
+LOG_WAYS = tuple(lgamma(count + 1) for count in range(MOST_COUNTED + 1))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
 
@@ -74,19 +79,19 @@ _Joined = tuple[Condition, ...]
 
 
 def find_evidence(
-    wrong: Sequence[Ticket], right: Sequence[Ticket], most: int, pure: float = PURE, arithmetic: bool = False
+    wrong: Sequence[Ticket], right: Sequence[Ticket], most: int, pure: float = PURE, forms: Forms = PLAIN
 ) -> Evidence:
     """The ``most`` telling clues that set ``wrong`` tickets apart from ``right`` ones; fewer where fewer say anything: of
     those tickets for which one holds, a share of wrong ones above ``pure``."""
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
-    told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)], arithmetic), sides)
+    told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)], forms), sides, forms)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
     for joined, mask in _rank(told, sides):
         plain = _is_plain(joined)
-        # What compares two names hides nothing plain: not every model can follow it.
+        # What compares two names, or counts, hides nothing plain: not every model can follow it.
         before = [other for other, simple in seen if simple or not plain]
         if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
             seen.append((mask, plain))
@@ -113,8 +118,8 @@ def _rank(told: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tupl
 
 
 def _is_plain(joined: _Joined) -> bool:
-    """Whether no condition compares two names."""
-    return all(_class(condition) not in ("compared", "computed") for condition in joined)
+    """Whether no condition compares two names, or counts."""
+    return all(_class(condition) not in ("compared", "computed", "counted") for condition in joined)
 
 
 class _Sides:
@@ -143,7 +148,7 @@ class _Sides:
         return a * log(a / (n * q)) + (c * log(c / (n * (1 - q))) if c else 0.0)
 
 
-def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tuple[int, float]]:
+def _search(masks: Mapping[Condition, int], sides: _Sides, forms: Forms) -> dict[_Joined, tuple[int, float]]:
     """Single conditions, pairs and triples that tell something, each more than its parts: their masks, and how much."""
     kinds = Counter(map(_class, masks))
     cost = {kind: log(count / ODDS[kind]) for kind, count in kinds.items()}
@@ -155,16 +160,22 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
         if tells == -inf or _repeats(joined):
             return
         tells += LOG_WAYS[len(joined)] - sum(cost[_class(condition)] for condition in joined)
-        parts = (part for size in range(1, len(joined)) for part in combinations(joined, size))
+        parts = [part for size in range(1, len(joined)) for part in combinations(joined, size)]
+        if len(joined) == 1 and _is_phrase(joined[0]):
+            parts = [(Condition("mentions", "", word),) for word in joined[0].value.split(" ")]
         if tells > max((told[part][1] for part in parts if part in told), default=-inf):
             told[joined] = mask, tells
 
     ordered = sorted(held, key=lambda c: (-_lift(held[c], sides), c.kind, c.name, c.value, c.other))
-    for condition in ordered:
+    for condition in sorted(ordered, key=_is_phrase):  # after its words
         tell((condition,), held[condition])
-    computed = [condition for condition in ordered if condition.is_computed][:COMPUTED_SINGLES]
-    plain = [condition for condition in ordered if not condition.is_computed]
-    singles, partners = plain[:SINGLES] + computed, plain + computed
+    plain = [condition for condition in ordered if _class(condition) not in ("computed", "phrase")]
+    alike = [
+        condition
+        for kind in ("computed", "phrase")
+        for condition in islice((each for each in ordered if _class(each) == kind), ALIKE_SINGLES)
+    ]
+    singles, partners = plain[:SINGLES] + alike, plain + alike
     for one in singles:  # the other may promise nothing by itself, where the errors are of several causes
         for other in partners[partners.index(one) + 1 :]:
             tell((one, other), held[one] & held[other])
@@ -175,11 +186,61 @@ def _search(masks: Mapping[Condition, int], sides: _Sides) -> dict[_Joined, tupl
             joined = tuple(sorted({*pair, third}, key=lambda condition: place[condition]))
             if len(joined) == 3 and joined not in told:
                 tell(joined, told[pair][0] & held[third])
+    if forms.counts:
+        told |= _search_counts({each: held[each] for each in plain if _is_plain((each,))}, told, sides, cost)
     return told
 
 
+def _search_counts(
+    held: Mapping[Condition, int], told: Mapping[_Joined, tuple[int, float]], sides: _Sides, cost: Mapping[str, float]
+) -> dict[_Joined, tuple[int, float]]:
+    """Counts of conditions that tell more than any one, two or three of them together: from two of three on, one more
+    condition is counted, and with it one more required or not, in the most telling ones (ID2-of-3: Murphy and Pazzani
+    1991)."""
+    found: dict[_Joined, tuple[int, float]] = {}
+    singles = list(islice((each for each, mask in held.items() if _lift(mask, sides) > 0), COUNTED_SINGLES))
+    frontier: dict[tuple[int, ...], tuple[int, ...]] = {}  # places of conditions -> who meets one or more, two or more, ...
+    places: tuple[int, ...]
+    for places in combinations(range(len(singles)), 3):
+        a, b, c = (held[singles[place]] for place in places)
+        frontier[places] = (a | b | c, a & b | a & c | b & c, a & b & c)
+    while frontier:  # wider by one condition each time
+        scores: dict[tuple[int, ...], float] = {}
+        for places, levels in frontier.items():
+            parts = tuple(singles[place] for place in places)
+            if _repeats(parts):
+                continue
+            known = [told[part][1] for size in (1, 2, 3) for part in combinations(parts, size) if part in told]
+            price = sum(cost[_class(part)] for part in parts) - LOG_WAYS[len(parts)]
+            price += log((len(parts) - 2) / ODDS["counted"])
+            for count in range(2, len(parts)):
+                tells = sides.tells(levels[count - 1]) - price
+                scores[places] = max(scores.get(places, -inf), tells)
+                if tells > max(known, default=-inf):
+                    found[(Condition("count", "", str(count), parts=parts),)] = levels[count - 1], tells
+        best = sorted((places for places in scores if scores[places] > -inf), key=lambda places: (-scores[places], places))
+        frontier = {
+            tuple(sorted((*places, further))): _widen(frontier[places], held[singles[further]])
+            for places in best[:BEAM]
+            for further in range(len(singles))
+            if further not in places and len(places) < MOST_COUNTED
+        }
+    return found
+
+
+def _widen(levels: tuple[int, ...], mask: int) -> tuple[int, ...]:
+    """Who meets one or more, two or more, ... of the conditions, with one more among them."""
+    return (levels[0] | mask, *(more | less & mask for less, more in pairwise(levels)), levels[-1] & mask)
+
+
 def _class(condition: Condition) -> str:
+    if _is_phrase(condition):
+        return "phrase"
     return "computed" if condition.is_computed else CLASS[condition.kind]
+
+
+def _is_phrase(condition: Condition) -> bool:
+    return condition.kind == "mentions" and " " in condition.value
 
 
 def _repeats(joined: _Joined) -> bool:

@@ -18,6 +18,7 @@ from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt
 from stageb.guidance.questions import CountTokens, Dialogue, SampleAnswers
+from stageb.guidance.reflection.conditions import Forms
 from stageb.guidance.reflection.evidence import Evidence, find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal, unfinished
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
@@ -83,13 +84,15 @@ def fit_cases(
     """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
     ``max_prompt_tokens``."""
 
+    forms = Forms(arithmetic=config.arithmetic, counts=config.counts, phrases=config.phrases)
+
     @cache
     def count(kind: Kind) -> Evidence:
         errors, contrast = of_kind(judged, kind, guidance)
         won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
         pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
         wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
-        return find_evidence(wrong, right, config.evidence, pure, config.arithmetic)
+        return find_evidence(wrong, right, config.evidence, pure, forms)
 
     most = config.max_cases
     while True:

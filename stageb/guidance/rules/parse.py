@@ -298,11 +298,12 @@ class _Reader:
     def _mention(self, listed: str) -> _Atom:
         words = [word.casefold() for word in self._items(listed)]
         for word in words:
-            if not self._vocabulary.holds(word):
+            is_phrase = self._vocabulary.holds_phrase(word)
+            if not is_phrase and not self._vocabulary.holds(word):
                 why = f"no ticket mentions {word!r}{_hint(self._vocabulary.nearest_word(word))}"
                 return OutOfReach(why, "word", value=word if word in read_summaries((word,)).words else "")
-            if word not in self._vocabulary.words:
-                return OutOfReach(f"{word!r} is no single word")
+            if not is_phrase and word not in self._vocabulary.words:
+                return OutOfReach(f"{word!r} is no single word, and no phrase of two or three")
         return Atom("mentions", "", self._once(words))
 
     def _compare(self, name: str, relation: Relation, is_denied: bool, value: str) -> _Atom:

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from stageb.guidance.rules.reading import Computed, Reading, find_mentioned, find_number, fold_value, parse_number
+from stageb.guidance.rules.reading import (
+    Computed,
+    Reading,
+    find_mentioned,
+    find_number,
+    fold_value,
+    has_phrase,
+    parse_number,
+)
 
 Predicate = Callable[[Reading], "bool | None"]
 Verdict = Literal["pass", "fail"]
@@ -58,13 +66,20 @@ def equals(name: str, other: str) -> Predicate:
 
 
 def mentions(*words: str) -> Predicate:
-    """The ticket has one of these words, which are in small letters: in free text, or in a field's name or value."""
-    wanted = frozenset(words)
+    """The ticket has one of these words or phrases, which are in small letters: in free text, or in a field's name or
+    value."""
+    wanted = frozenset(word for word in words if " " not in word)
+    phrases = [word for word in words if " " in word]
 
     def holds(ticket: Reading) -> bool | None:
         if not wanted.isdisjoint(ticket.words):
             return True
-        return any(not wanted.isdisjoint(find_mentioned(text)) for pair in ticket.pairs.items() for text in pair)
+        if any(not wanted.isdisjoint(find_mentioned(text)) for pair in ticket.pairs.items() for text in pair):
+            return True
+        if not phrases:
+            return False
+        texts = (*ticket.texts, *(text for pair in ticket.pairs.items() for text in pair))
+        return any(has_phrase(text, phrase) for text in texts for phrase in phrases)
 
     return holds
 

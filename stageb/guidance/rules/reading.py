@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from stageb.guidance.texts import one_line
@@ -18,6 +19,7 @@ from stageb.guidance.texts import one_line
 ENDINGS = ("s", "es", "ed", "ing", "er", "age")  # that a word may carry and still be mentioned
 LEAST_STEM = 3  # characters of a word without its ending
 MOST_CHARS = 48  # of a name, a value or a word that is counted
+MOST_PHRASE = 3  # words of a phrase that is counted, or read in a rule
 MOST_WORDS = 4  # of a value: a longer one is free text under a heading
 
 _PIECE = re.compile(r"[;；,，。|\n]|\.(?:\s|$)")
@@ -55,12 +57,14 @@ class Reading(NamedTuple):  # no dataclass, which only an imported module can ma
 
     pairs: Mapping[str, str]  # name -> value; the last one where a name comes twice
     words: frozenset[str]  # of the free text, with those that an ending hides, in small letters
+    texts: tuple[str, ...] = ()  # the pieces of the free text, in small letters
 
 
 def read_summaries(summaries: tuple[str, ...]) -> Reading:
     """A ticket's summaries, read."""
     pairs: dict[str, str] = {}
     words: set[str] = set()
+    texts: list[str] = []
     for summary in summaries:
         for piece in _PIECE.split(summary):
             pair, free = _read_piece(piece)
@@ -68,7 +72,8 @@ def read_summaries(summaries: tuple[str, ...]) -> Reading:
                 pairs[pair[0]] = pair[1]
             elif free:
                 words.update(free)
-    return Reading(pairs, frozenset(words))
+                texts.append(piece.casefold())
+    return Reading(pairs, frozenset(words), tuple(texts))
 
 
 parse_summaries = lru_cache(maxsize=1 << 16)(read_summaries)
@@ -104,6 +109,29 @@ def find_mentioned(text: str) -> frozenset[str]:
     return frozenset(_words(text)) | frozenset(text.casefold().split())
 
 
+def has_phrase(text: str, phrase: str) -> bool:
+    """Whether words stand in a text one after the other, each as it is or with an ending."""
+    wanted, words = phrase.split(" "), split_words(text)
+    starts = range(len(words) - len(wanted) + 1)
+    return any(all(word in forms for word, forms in zip(wanted, words[start:], strict=False)) for start in starts)
+
+
+@lru_cache(maxsize=1 << 16)
+def find_phrases(text: str) -> frozenset[str]:
+    """All phrases of a text, of words as they are and without their endings."""
+    words = split_words(text)
+    runs = (words[start : start + size] for size in range(2, MOST_PHRASE + 1) for start in range(len(words) - size + 1))
+    found = (" ".join(each) for run in runs for each in product(*run))
+    return frozenset(phrase for phrase in found if len(phrase) <= MOST_CHARS)
+
+
+@lru_cache(maxsize=1 << 16)
+def split_words(text: str) -> tuple[tuple[str, ...], ...]:
+    """The words of a text in small letters, each as it is and without its endings; none of a script without spaces."""
+    words = _WORD.findall(text.casefold())
+    return tuple(() if re.match(f"[{_CJK}]", word) else (word, *_bare(word)) for word in words)
+
+
 @lru_cache(maxsize=1 << 16)  # of many tickets most pieces are the same
 def _read_piece(piece: str) -> tuple[tuple[str, str] | None, frozenset[str]]:
     """A pair, or None, and the words of what is none."""
@@ -122,6 +150,11 @@ def _words(text: str) -> Iterator[str]:
                 yield from (word[start : start + size] for start in range(len(word) - size + 1))
         elif 1 < len(word) <= MOST_CHARS:
             yield word
-            for end in ENDINGS:
-                if word.endswith(end) and len(word) - len(end) >= LEAST_STEM:
-                    yield word.removesuffix(end)
+            yield from _bare(word)
+
+
+def _bare(word: str) -> Iterator[str]:
+    """A word without each ending that it has."""
+    for end in ENDINGS:
+        if word.endswith(end) and len(word) - len(end) >= LEAST_STEM:
+            yield word.removesuffix(end)

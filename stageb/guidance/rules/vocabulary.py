@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from stageb.guidance.reflection.conditions import reading
-from stageb.guidance.rules.reading import find_mentioned, fold_value, parse_number
+from stageb.guidance.rules.reading import MOST_PHRASE, find_mentioned, fold_value, has_phrase, parse_number
 from stageb.guidance.types import Ticket
 
 
@@ -20,6 +20,7 @@ class Vocabulary:
     numeric: frozenset[str]  # fields that have numbers
     words: frozenset[str]  # all that count as mentioned, casefolded; those that an ending hides included
     text: str  # all summaries, casefolded
+    pieces: frozenset[str]  # of free text, casefolded, and the fields' names and values: in which phrases are looked for
     is_tabular: bool  # whether half of the tickets or more have fields
 
     @classmethod
@@ -30,21 +31,26 @@ class Vocabulary:
         numeric: set[str] = set()
         words: set[str] = set()
         texts: list[str] = []
+        pieces: set[str] = set()
         counted = having = 0
         for ticket in tickets:
             read = reading(ticket)
             words |= read.words
             counted, having = counted + 1, having + bool(read.pairs)
+            pieces.update(read.texts)
             texts += [summary.casefold() for _, summary in ticket.per_image]
             for name, value in read.pairs.items():
                 names.setdefault(name.casefold(), name)
                 values.setdefault(name, set()).add(fold_value(value))
                 if parse_number(value) is not None:
                     numeric.add(name)
+        pieces |= {text for name, own in values.items() for text in (name, *own)}
         words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
         frozen = {name: frozenset(own) for name, own in values.items()}
         text = "\n".join(dict.fromkeys(texts))
-        return cls(names, frozen, frozenset(numeric), frozenset(words), text, 2 * having >= max(1, counted))
+        return cls(
+            names, frozen, frozenset(numeric), frozenset(words), text, frozenset(pieces), 2 * having >= max(1, counted)
+        )
 
     def with_value(self, field: str, value: str) -> Vocabulary:
         """With one more value of a field, or with one more word where no field is named."""
@@ -55,6 +61,13 @@ class Vocabulary:
     def holds(self, text: str) -> bool:
         """Whether some ticket's words hold ``text``, which is casefolded."""
         return text in self.words or text in self.text
+
+    def holds_phrase(self, phrase: str) -> bool:
+        """Whether some ticket has these two or three words, which are casefolded, one after the other."""
+        words = phrase.split(" ")
+        if not 2 <= len(words) <= MOST_PHRASE:
+            return False
+        return any(has_phrase(piece, phrase) for piece in self.pieces if words[0] in piece)
 
     def field(self, name: str) -> str | None:
         """A field as tickets write it, with an article before it or without; None where none has it."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.prompts import WORDS, clue_text
-from stageb.guidance.reflection.conditions import LIMITS, Condition, find_conditions
+from stageb.guidance.reflection.conditions import LIMITS, Condition, Forms, find_conditions
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.reading import MOST_CHARS, Reading, parse_number, parse_summaries
@@ -50,7 +50,7 @@ def test_pairs_are_told_from_words_by_punctuation(summary: str, pairs: dict[str,
 
 
 def test_summaries_are_read_together() -> None:
-    assert parse_summaries(("a: b", "leak; c: d")) == Reading({"a": "b", "c": "d"}, frozenset({"leak"}))
+    assert parse_summaries(("a: b", "Leak; c: d")) == Reading({"a": "b", "c": "d"}, frozenset({"leak"}), ("leak",))
 
 
 @given(st.lists(TEXTS, max_size=3))
@@ -74,7 +74,11 @@ def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_we
     texts = ["; ".join(f"{name}: {value}" for name, value in zip(names, row, strict=True)) for row in rows]
     readings = [parse_summaries((text,)) for text in texts]
     known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
-    computed = {condition: mask for condition, mask in find_conditions(readings, True).items() if condition.is_computed}
+    computed = {
+        condition: mask
+        for condition, mask in find_conditions(readings, Forms(arithmetic=True)).items()
+        if condition.is_computed
+    }
     for condition, mask in computed.items():
         code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
         assert isinstance(code, RuleCode)
@@ -83,11 +87,27 @@ def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_we
     assert not any(condition.is_computed for condition in find_conditions(readings))
 
 
+SAID = st.lists(st.sampled_from(["oil", "leaks", "leaking", "at", "the", "hose", "a", "hoses,"]), min_size=1, max_size=9)
+
+
+@given(st.lists(SAID.map(" ".join), min_size=3, max_size=9))
+def test_a_rule_in_the_words_of_a_phrase_decides_the_tickets_that_were_counted(texts: list[str]) -> None:
+    readings = [parse_summaries((text,)) for text in texts]
+    known = Vocabulary.of(Ticket("m", str(place), "pass", (("image_1", text),)) for place, text in enumerate(texts))
+    for condition, mask in find_conditions(readings, Forms(phrases=True)).items():
+        if " " in condition.value:
+            code = parse_rule(f"Fail if {clue_text([condition], WORDS['en'])}.", known, WORDS["en"])
+            assert isinstance(code, RuleCode)
+            holds = compile_expression(code.expression)
+            assert mask == sum(1 << place for place, each in enumerate(readings) if holds(each))
+    assert not any(" " in condition.value for condition in find_conditions(readings))
+
+
 def test_products_are_compared_with_products_of_other_names() -> None:
     readings = [Reading({"a": "2", "b": "3", "c": "1", "d": str(d)}, frozenset()) for d in (1, 5, 6, 7)]
     readings += [Reading({name: str(k + 1) for k, name in enumerate("abcd")}, frozenset()) for _ in range(2)]
     readings.append(Reading({"a": "9", "b": "1", "c": "7", "d": "1"}, frozenset()))
-    found = find_conditions(readings, True)
+    found = find_conditions(readings, Forms(arithmetic=True))
     assert found[Condition("over", "a × b", "c × d", is_computed=True)] == 0b1000011
 
 

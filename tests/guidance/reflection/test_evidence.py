@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from stageb.guidance.reflection.conditions import Condition, find_conditions, reading
+from stageb.guidance.reflection.conditions import Condition, Forms, find_conditions, reading
 from stageb.guidance.reflection.evidence import CLASS, NOTHING, PURE, Clue, Evidence, find_evidence
 from stageb.guidance.rules.reading import parse_summaries
 from stageb.guidance.types import Ticket, Verdict
@@ -283,8 +283,47 @@ def test_what_only_a_product_tells_is_counted_where_arithmetic_is_asked_for() ->
     made = [ticket(n, f"torque: {torque} Nm; speed: {speed}") for n, (torque, speed) in enumerate(rows)]
     wrong = [each for each, (torque, speed) in zip(made, rows, strict=True) if torque * speed > 1500]
     right = [each for each in made if each not in wrong]
-    first = find_evidence(wrong, right, MOST, arithmetic=True).clues[0]
+    first = find_evidence(wrong, right, MOST, forms=Forms(arithmetic=True)).clues[0]
     (condition,) = first.conditions
     assert (condition.kind, condition.name) == ("above", "speed × torque")
     assert first.wrong > 0.8 * len(wrong)
     assert not any(each.is_computed for clue in find_evidence(wrong, right, MOST).clues for each in clue.conditions)
+
+
+def test_what_only_a_count_tells_is_counted_where_counts_are_asked_for() -> None:
+    rows = [tuple("ny"[n >> place & 1] for place in range(6)) for n in range(64)]
+    made = [
+        ticket(n, "; ".join(f"{name}: {value}" for name, value in zip("abcdef", row, strict=True)))
+        for n, row in enumerate(rows)
+    ]
+    wrong = [each for each, row in zip(made, rows, strict=True) if row[:3].count("y") >= 2]
+    right = [each for each in made if each not in wrong]
+    first = find_evidence(wrong, right, MOST, forms=Forms(counts=True)).clues[0]
+    assert (first.wrong, first.right) == (len(wrong), 0)
+    (count,) = first.conditions
+    assert (count.value, {*count.parts}) == ("2", {Condition("is", name, "y") for name in "abc"})
+    assert not any(each.parts for clue in find_evidence(wrong, right, MOST).clues for each in clue.conditions)
+
+
+def test_what_only_a_phrase_tells_is_counted_where_phrases_are_asked_for() -> None:
+    pairs = [("oil", "leak"), ("leak", "oil")]
+    made = [ticket(n, f"{one} {other} at pump {n % 7} of line {n % 5}") for n in range(40) for one, other in [pairs[n % 2]]]
+    first = find_evidence(made[::2], made[1::2], MOST, forms=Forms(phrases=True)).clues[0]
+    assert (first.wrong, first.right) == (20, 0)
+    assert first.conditions[0].value in ("oil leak", "leak at", "oil leak at", "leak at pump")
+    assert not any(
+        " " in each.value for clue in find_evidence(made[::2], made[1::2], MOST).clues for each in clue.conditions
+    )
+
+
+def test_a_count_that_tells_no_more_than_its_parts_is_not_told() -> None:
+    rows = [tuple("ny"[n >> place & 1] for place in range(6)) for n in range(64)]
+    made = [
+        ticket(n, "; ".join(f"{name}: {value}" for name, value in zip("abcdef", row, strict=True)))
+        for n, row in enumerate(rows)
+    ]
+    for wanted in ("y", "yy"):
+        wrong = [each for each, row in zip(made, rows, strict=True) if "".join(row).startswith(wanted)]
+        right = [each for each in made if each not in wrong]
+        clues = find_evidence(wrong, right, MOST, forms=Forms(counts=True)).clues
+        assert clues == find_evidence(wrong, right, MOST).clues

@@ -24,7 +24,7 @@ FIELDS = {
     "zh": {"螺钉": ["松动", "牢固"], "标签": ["有", "无"], "转速": ["1390", "1500"], "扭矩": ["40", "1390"]},
 }
 NOTES = {"en": "the lid is cracked, and a stain shows", "zh": "表面有裂纹"}
-MENTIONED = {"en": ["lid", "cracked", "stain"], "zh": ["裂纹", "表面"]}
+MENTIONED = {"en": ["lid", "cracked", "stain", "a stain", "stain show"], "zh": ["裂纹", "表面"]}
 
 
 def ticket(fields: Fields, note: str = "") -> Ticket:

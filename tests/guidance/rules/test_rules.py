@@ -184,6 +184,20 @@ def test_what_is_said_twice_is_said_once() -> None:
     assert said == ["Fail if a summary mentions lid or stain.", "Fail if Type is H."]
 
 
+def test_a_phrase_is_found_whole_and_in_order_with_endings_or_without() -> None:
+    texts = ["the hose leaks, oil on the floor", "leaking hoses at the pump", "hose: leak oil", "an oil leak"]
+    tickets = [Ticket("m", text, "pass", (("image_1", text),)) for text in texts]
+    vocabulary = Vocabulary.of(tickets)
+    for phrase, found in {"hose leak": "0", "leak hose": "1", "leak oil": "2", "oil leak": "3", "the floor": "0"}.items():
+        code = parse_rule(f"Fail if a summary mentions {phrase}.", vocabulary, EN)
+        assert isinstance(code, RuleCode)
+        holds = compile_expression(code.expression)
+        assert [str(place) for place, each in enumerate(tickets) if holds(reading(each))] == [found]
+    for phrase in ("leak, oil", "leaks oil", "oil the floor", "oil on the floor"):
+        read = parse_rule(f"Fail if a summary mentions {phrase}.", vocabulary, EN)
+        assert isinstance(read, OutOfReach) or read.condition == Atom("mentions", "", ("leak", "oil")), phrase
+
+
 @pytest.mark.parametrize(
     "said",
     [
