@@ -177,7 +177,7 @@ def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[
     dtype = model.answering(config.fabric, device)
     detector = model.load(folder, config.model, config.data.prompt, device, dtype)
     held = {name: weight.clone() for name, weight in detector.model.state_dict().items()}
-    writer = Writer(detector)
+    writer = Writer(detector, find_spelling(detector.tokenizer, config.answer.box_first))
     kind: Literal["bfloat16", "float32"] = "bfloat16" if dtype == torch.bfloat16 else "float32"
     asked = ModelConfig(model_name_or_path=folder, torch_dtype=kind, image_pixels=config.model.image_pixels)
     engine = engines.build(asked, device)

@@ -34,7 +34,8 @@ def stemmed_attention(
     """Attend from ``query`` (rows, heads, columns, dim) to the stem and to ``key``, ``value`` (rows, key heads, own, dim).
 
     ``options["stems"]`` holds a ``Stem`` for each layer, ``options["prompts"]`` one more, of a line for each prompt, where
-    ``key`` and ``value`` do not hold them. Without stems, and for more than one column, these two are all there is.
+    ``key`` and ``value`` do not hold them. Without stems, and where the mask has no more columns than these two, they are
+    all there is.
     Returns (rows, columns, heads, dim), as transformers' attention functions do.
     """
     packed: Envelope | None = options.pop("packed", None)
@@ -46,7 +47,8 @@ def stemmed_attention(
         return packed_attention(module, packed, query, key, value, scaling), None
     stems: list[Stem] | None = options.pop("stems", None)
     prompts: list[Stem] | None = options.pop("prompts", None)
-    if stems is None or query.shape[2] > 1:
+    apart = query.shape[2] == 1 or (attention_mask is not None and attention_mask.shape[-1] > key.shape[2])
+    if stems is None or not apart:
         plain: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return plain
     scaling = options.get("scaling") or query.shape[-1] ** -0.5
@@ -56,21 +58,23 @@ def stemmed_attention(
 
 
 def one_step(query: Tensor, levels: list[Stem], mask: Tensor, scaling: float) -> Tensor:
-    """Attention of one query per row to its line of each of ``levels``: the stem, prompts where there are any, own parts.
+    """Attention of one query per row, or a few, to its line of each of ``levels``: the stem, prompts where there are any,
+    own parts.
 
     A level's keys and values are (lines, key heads, columns, dim) each: one line for all rows, one for each prompt, one for
-    each row. Each line serves equally many rows, in their order. ``mask`` (rows, 1, 1, columns of all levels) is true where
-    a row may look.
+    each row. Each line serves equally many rows, in their order. ``mask`` (rows, 1, queries, columns of all levels) is true
+    where a query may look.
     """
-    rows, heads, _, dim = query.shape
+    rows, heads, columns, dim = query.shape
     key_heads, length = levels[0][0].shape[1:3]  # of the stem, which all rows see whole
-    grouped = query.view(rows, key_heads, heads // key_heads, dim)
+    grouped = query.reshape(rows, key_heads, heads // key_heads * columns, dim)
     scores = torch.cat([_unfolded(_folded(grouped, len(keys)) @ keys.transpose(2, 3), rows) for keys, _ in levels], -1)
-    scores[..., length:].masked_fill_(~mask[..., length:], -torch.inf)
+    apart = scores.view(rows, key_heads, heads // key_heads, columns, -1)
+    apart[..., length:].masked_fill_(~mask[:, :, None, :, length:], -torch.inf)
     weights = (scores * scaling).softmax(-1, dtype=torch.float32).to(query.dtype)
     parts = torch.split(weights, [keys.shape[2] for keys, _ in levels], -1)
     found = [_unfolded(_folded(part, len(values)) @ values, rows) for part, (_, values) in zip(parts, levels, strict=True)]
-    return sum(found[1:], start=found[0]).reshape(rows, 1, heads, -1)
+    return sum(found[1:], start=found[0]).reshape(rows, heads, columns, -1).transpose(1, 2)
 
 
 def _folded(tensor: Tensor, lines: int) -> Tensor:

@@ -79,8 +79,8 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A cache layer with room to grow: a step writes one column, where the stock layer copies all of them.
 
     With a ``stem``, rows begin with it without holding it: ``update`` puts it before what it returns, but for a single
-    column, where the attention reads stem and own part apart. Columns that lie ``beyond`` it are not held either; then rows
-    grow by single columns alone.
+    column, or ``apart``, where the attention reads stem and own part apart. Columns that lie ``beyond`` it are not held
+    either; then it is never put before.
     """
 
     keys: Tensor
@@ -90,6 +90,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._stem = stem
         self._beyond = beyond
+        self.apart = False  # whether the attention reads stem and own part apart, however many columns come
         self._stores: tuple[Tensor, Tensor] | None = None  # keys and values are views of their first columns
 
     def get_seq_length(self) -> int:
@@ -109,7 +110,7 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         for store, states in zip(self._stores, (key_states, value_states), strict=True):
             store[:, :, filled : filled + added] = states
         self.keys, self.values = (store[:, :, : filled + added] for store in self._stores)
-        if self._stem is None or added == 1:
+        if self._stem is None or added == 1 or self.apart:
             return self.keys, self.values
         assert not self._beyond
         rows = len(self.keys)

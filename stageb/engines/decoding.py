@@ -44,7 +44,7 @@ from stageb.engines.rows import (
     seen_of,
     settings_of,
 )
-from stageb.engines.sampling import next_tokens
+from stageb.engines.stepping import Draft, step_to_the_end, step_with_drafts
 from stageb.engines.vision import ImageInputs, TextInputs
 from stageb.errors import EngineError
 from stageb.job import heartbeat
@@ -56,9 +56,6 @@ A = TypeVar("A")
 
 LOGITS = 1 << 28  # that stand in memory at once, where every token of an answer is weighed
 SHARED = 4  # shared texts whose keys and values are kept
-COMPACT_BELOW = 0.75  # a batch with a smaller share of live rows is worth a copy without the others
-STEPS_PER_LOOK = {"cpu": 1}  # steps between two looks at the tokens; on a GPU each look waits for the device
-STEPS_PER_LOOK_ON_GPU = 4
 PACKS = {"cpu", "cuda"}  # kinds of device on which prompts are read packed ...
 STEPS_PACKED = {"cuda"}  # ... and on which rows step so
 ALIKE = {torch.float32: 1e-3}  # how far packed logits may lie from plain ones, as a share of their norm ...
@@ -140,9 +137,12 @@ class Decoder:
             packed.answers(shared, stems, [Row(text, Decode(max_new_tokens=3), key) for key, text in enumerate(texts)])
         return packed, float((logits - plain[:, 0]).float().norm() / plain.float().norm())
 
-    def answers(self, shared: Ids, rows: Sequence[Row], told: OnAnswer | None = None) -> list[Answer]:
+    def answers(
+        self, shared: Ids, rows: Sequence[Row], told: OnAnswer | None = None, draft: Draft | None = None
+    ) -> list[Answer]:
         """An answer for each of ``rows``, which all begin with ``shared``; in order. The rows are cut into bounded batches;
-        ``told`` is called as each answer has ended, and again where memory gave out and a batch is begun anew.
+        ``told`` is called as each answer has ended, and again where memory gave out and a batch is begun anew. What
+        ``draft`` gives is fed ahead where rows step padded, and changes no answer (``stepping.py``).
 
         Raises ``EngineError`` for a prompt that fills the model's context, for logits that are not numbers, and where one
         row alone does not fit into the device's memory.
@@ -154,7 +154,7 @@ class Decoder:
         sizes = [(len(shared) + len(row.own), row.decode.max_new_tokens) for row in rows]
         self._check_lengths((prompt, 1) for prompt, _ in sizes)
         batches = self._stepping.batches(rows) if self._stepping else batches_of(sizes)
-        return self._in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, told))
+        return self._in_batches(rows, sizes, batches, lambda batch: self._answer_batch(shared, batch, told, draft))
 
     def scores(self, shared: Ids, choices: Sequence[ScoreRequest]) -> list[tuple[float, ...]]:
         """The log-probability of each answer of each of ``choices``, which all begin with ``shared``; in order.
@@ -256,7 +256,7 @@ class Decoder:
         return picked(logits.log_softmax(-1, dtype=torch.float32), [text[1:] for text in tails])
 
     @torch.inference_mode()
-    def _answer_batch(self, shared: Ids, rows: list[Row], told: OnAnswer | None) -> list[Answer]:
+    def _answer_batch(self, shared: Ids, rows: list[Row], told: OnAnswer | None, draft: Draft | None) -> list[Answer]:
         """Answers to one batch that fits."""
         stems = self._kept(shared) if shared else None
         if self._stepping:
@@ -288,34 +288,11 @@ class Decoder:
             settings=settings_of(answers, logits.shape[-1], self._device),
             seen=seen_of(shared, rows, logits.shape[-1], self._device),
         )
-        self._step_to_the_end(live, logits)
+        if draft and self._stemmed and live.seen is None:
+            step_with_drafts(live, logits, self._forward, self._longest, draft)
+        else:
+            step_to_the_end(live, logits, self._forward, self._longest)
         return [answer.answer() for answer in answers]
-
-    def _step_to_the_end(self, live: LiveBatch, logits: Tensor) -> None:
-        """Decode the rows of ``live`` to their ends, from the logits (rows, vocabulary) behind their prompts."""
-        limit = max(answer.limit for answer in live.answers)
-        steps_per_look = STEPS_PER_LOOK.get(self._device.type, STEPS_PER_LOOK_ON_GPU)
-        unseen: list[Tensor] = []
-        for step in range(limit):
-            tokens = next_tokens(logits, live.settings, step, live.seen)
-            unseen.append(tokens)
-            if len(unseen) == steps_per_look or step == limit - 1:
-                for answer, new in zip(live.answers, torch.stack(unseen, 1).tolist(), strict=True):
-                    answer.extend(new)
-                unseen = []
-                going = [index for index, answer in enumerate(live.answers) if answer.finish is None]
-                if not going:
-                    return
-                if len(going) < COMPACT_BELOW * len(live.answers):
-                    index = self._on_device(going)
-                    live.keep(going, index, logits)
-                    tokens = tokens[index]
-            if live.seen is not None:
-                live.seen.scatter_(1, tokens[:, None], True)
-            # Rows that have ended step on until they are left out; they must not step out of the model's context.
-            positions = (live.positions + step).clamp(max=self._longest - 1)
-            mask = live.mask[:, : live.cached + step + 1]
-            logits = self._forward(tokens[:, None], positions[:, None], mask, live.past)[:, -1]
 
     def _on_device(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self._device)
@@ -379,14 +356,15 @@ class Decoder:
         keep: int = 1,
         shown: Mapping[str, Any] = NOTHING,
     ) -> Tensor:
-        """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns),
-        ``positions`` as ids, or three of them; the model is also told what is ``shown``."""
+        """Logits (rows, keep, vocabulary) behind the last of ``ids`` (rows, columns); ``mask`` (rows, cached + columns), or
+        (rows, 1, columns, cached + columns); ``positions`` as ids, or three of them; the model is also told what is
+        ``shown``."""
         # A single step needs no causal pattern: building its mask from scratch would cost a look at the device.
         ready = self._stemmed and ids.shape[1] == 1
         out = self._model(
             input_ids=ids,
             position_ids=positions,
-            attention_mask=mask[:, None, None, :].bool() if ready else mask,
+            attention_mask=mask[:, None, None, :].bool() if ready and mask.ndim == 2 else mask,
             past_key_values=past.cache,
             use_cache=True,
             **shown,

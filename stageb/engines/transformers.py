@@ -30,6 +30,7 @@ from stageb.engines.decoding import Decoder
 from stageb.engines.products import halve
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request
 from stageb.engines.rows import Answer, Ids, Row, ScoreRequest
+from stageb.engines.stepping import Draft
 from stageb.engines.vision import ImageInputs, image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.tiny import NAME
@@ -80,10 +81,14 @@ class TransformersEngine:
         ]
 
     def answers(
-        self, requests: Sequence[Request], told: Callable[[int, Answer], None] | None = None
+        self,
+        requests: Sequence[Request],
+        told: Callable[[int, Answer], None] | None = None,
+        draft: Draft | None = None,
     ) -> list[tuple[Answer, ...]]:
         """As ``generate``, but token ids, with all that the model wrote. ``told`` is called with a request's place and an
-        answer as soon as that has ended; where memory gives out, more than once."""
+        answer as soon as that has ended; where memory gives out, more than once. ``draft`` may save passes
+        (``stepping.py``)."""
         wanted = [self._rows(request) for request in requests]
         groups: dict[Ids, dict[Row, list[int]]] = {}
         for place, (shared, rows) in enumerate(wanted):
@@ -97,7 +102,7 @@ class TransformersEngine:
                     if told:
                         told(place, answer)
 
-            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group), tell), strict=True))
+            done[shared] = dict(zip(group, self._decoder.answers(shared, list(group), tell, draft), strict=True))
         return [tuple(done[shared][row] for row in rows) for shared, rows in wanted]
 
     def chances(self, answered: Sequence[tuple[Prompt, Ids]]) -> list[tuple[float, ...]]:

@@ -55,7 +55,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         dtype = model.answering(config.fabric, world.device)
         detector = model.load(str(place), config.model, words, world.device, dtype)
         spelling = find_spelling(detector.tokenizer, config.answer.box_first)
-        told = evaluate_on_ranks(world, Writer(detector), samples, spelling, config)
+        told = evaluate_on_ranks(world, Writer(detector, spelling), samples, spelling, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
             print("\n".join(table(samples, told)))

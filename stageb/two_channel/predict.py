@@ -112,7 +112,8 @@ class Answering:
         self._words = fill_prompt(config.data.prompt, learnt.categories)
         self._dtype = model.answering(config.fabric, device)
         detector = model.load(str(place), config.model, self._words, device, self._dtype)
-        self._writer, self._spelling = Writer(detector), find_spelling(detector.tokenizer, config.answer.box_first)
+        self._spelling = find_spelling(detector.tokenizer, config.answer.box_first)
+        self._writer = Writer(detector, self._spelling)
 
     @property
     def fingerprint(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class Ranks:
             raise InputError(f"data.train names objects {NOISE!r}: call them otherwise, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
         self.schedule = Schedule(config, len(self.train))
-        self.writer = Writer(self.reader)
+        self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4)(self._samples)  # of steps that are learnt, prepared, or answered
         self.truth = lru_cache(4)(self._truth)  # of the same
         self.learner = self._learner(folder)

@@ -8,6 +8,7 @@ ranks that do nothing but roll out hold theirs in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from stageb.engines.rows import Answer
 from stageb.engines.transformers import TransformersEngine
 from stageb.two_channel import channel_a, packing
 from stageb.two_channel.model import Detector
+from stageb.two_channel.text import Spelling, expect
 from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
 
 Ids = tuple[int, ...]
@@ -25,8 +27,10 @@ Ids = tuple[int, ...]
 class Writer:
     """Writes answers with a detector of its own, whose weights it takes anew from time to time."""
 
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: Detector, spelling: Spelling) -> None:
+        """``spelling`` is the detector's; what it tells of an answer beforehand costs no pass of its own."""
         self.version = -1  # of no weights yet
+        self._draft = partial(expect, spelling=spelling)
         self._detector = detector
         self._engine = TransformersEngine(detector.model, detector.tokenizer, {}, lambda: detector.eyes)
         self._engine.open_eyes()
@@ -70,7 +74,7 @@ class Writer:
         requests = [
             Request(self._detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
         ]
-        return [_rollout(answer, version) for (answer,) in self._engine.answers(requests, tell)]
+        return [_rollout(answer, version) for (answer,) in self._engine.answers(requests, tell, self._draft)]
 
     def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
         """The log-probability of every token of an answer for each of ``samples``, at temperature 1."""

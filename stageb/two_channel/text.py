@@ -210,6 +210,45 @@ def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, in
     return tuple((places[i], places[i + 1], places[i + 2], places[i + 3]) for i in range(0, len(places), 4))
 
 
+def expect(ids: Sequence[int], spelling: Spelling) -> Ids:
+    """What follows ``ids``, the beginning of an answer, as far as the form tells: up to the next coordinate or desc, and as
+    if another object followed each. Nothing where it does not tell. Looks at the end of ``ids`` alone."""
+    start = next((at for at in range(len(ids), 0, -1) if ids[at - 1] in spelling.bins), 0)
+    behind = tuple(ids[start:])  # the last coordinate, if there was one
+    further = (*spelling.tail, *spelling.comma, *spelling.head)
+    if not start:
+        return _expect_behind(behind, (*spelling.opening, *spelling.head), spelling.middle, spelling.box_first)
+    step = 1 + len(spelling.comma)
+    told = next(
+        count for count in range(1, 5) if count == 4 or not _stands_coordinate(ids, start - 1 - count * step, spelling)
+    )
+    if told < 4:
+        return _rest(behind, spelling.comma)
+    if spelling.box_first:
+        return _expect_behind(behind, spelling.middle, further, False)
+    return _expect_behind(behind, further, spelling.middle, False)
+
+
+def _expect_behind(behind: Ids, fixed: Ids, following: Ids, ends: bool) -> Ids:
+    """The rest of ``fixed``; behind it and the beginning of a desc the rest of ``following``, unless it ``ends`` there."""
+    if len(behind) < len(fixed):
+        return _rest(behind, fixed)
+    desc = behind[len(fixed) :]
+    if ends or not desc or behind[: len(fixed)] != fixed:
+        return ()
+    begun = next((count for count in range(len(following) - 1, 0, -1) if desc[-count:] == following[:count]), 0)
+    return following[begun:]
+
+
+def _rest(begun: Ids, piece: Ids) -> Ids:
+    """What of ``piece`` is missing where it was ``begun``; nothing where something else was."""
+    return piece[len(begun) :] if piece[: len(begun)] == begun else ()
+
+
+def _stands_coordinate(ids: Sequence[int], at: int, spelling: Spelling) -> bool:
+    return at >= 0 and ids[at] in spelling.bins and _stands(ids, at + 1, spelling.comma)
+
+
 def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection, int]:
     """The object that begins at ``at``, and where it ends. Raises ``_RefusedError``."""
     at = _past(ids, at, spelling.head)

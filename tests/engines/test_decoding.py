@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import tiny_models
 import torch
 from torch import nn
 
-from stageb.engines import batches, decoding
+from stageb.engines import batches, decoding, stepping
 from stageb.engines.attention import one_step
 from stageb.engines.decoding import Decoder
 from stageb.engines.protocol import Decode
@@ -70,8 +71,46 @@ def test_calls_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_looking_less_often_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     eos, asked = frozenset(range(0, VOCABULARY, 7)), rows(16, replace(DECODE, max_new_tokens=30))
     each_step = decoder(eos=eos).answers(SHARED, asked)
-    monkeypatch.setattr(decoding, "STEPS_PER_LOOK", {"cpu": 4})  # as on a GPU
+    monkeypatch.setattr(stepping, "STEPS_PER_LOOK", {"cpu": 4})  # as on a GPU
     assert decoder(eos=eos).answers(SHARED, asked) == each_step
+
+
+@pytest.mark.parametrize("shared", [SHARED, ()])
+@pytest.mark.parametrize("samples", [1, 2])  # of a prompt; several share its keys and values
+def test_drafts_save_passes_and_change_no_answer(
+    shared: tuple[int, ...], samples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is drafted: what comes, what comes up to a place, or anything else."""
+    eos = frozenset(range(0, VOCABULARY, 29))
+    asked = [replace(row, decode=replace(DECODE, max_new_tokens=30 + place)) for place, row in enumerate(rows(12))]
+    asked = asked[:: 3 - samples]
+    plain = decoder(eos=eos).answers(shared, asked)
+    known = {answer.ids[:count]: answer.ids for answer in plain for count in range(1, len(answer.ids))}
+    passes: list[int] = []
+    forward = Decoder._forward
+
+    def counted(self: Decoder, *given: Any, **more: Any) -> torch.Tensor:
+        passes.append(1)
+        return forward(self, *given, **more)
+
+    monkeypatch.setattr(Decoder, "_forward", counted)
+
+    def drafted(right: int, wrong: int) -> int:
+        """Passes with drafts of so many right tokens, and wrong ones behind them, now and then."""
+        passes.clear()
+
+        def draft(ids: Sequence[int]) -> tuple[int, ...]:
+            coming = known[tuple(ids)][len(ids) : len(ids) + (right if len(ids) % 3 else 0)]
+            return (*coming, *(1,) * (wrong if len(ids) % 2 else 0))
+
+        assert decoder(eos=eos).answers(shared, asked, draft=draft) == plain
+        return len(passes)
+
+    assert any(answer.finish == "stop" for answer in plain) and any(answer.finish == "length" for answer in plain)
+    alone = drafted(0, 0)
+    assert drafted(0, 3) == alone
+    assert drafted(5, 2) < 0.5 * alone
+    assert drafted(99, 0) < 0.3 * alone
 
 
 def test_nothing_shared() -> None:
@@ -144,7 +183,7 @@ def test_every_step_is_a_sign_of_life(kind: str) -> None:
 def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def refuse(engine: Decoder, shared: Any, given: list[Row], told: Any) -> list[Answer]:
+    def refuse(engine: Decoder, shared: Any, given: list[Row], told: Any, draft: Any) -> list[Answer]:
         seen.append(heartbeat.now().count)
         if len(given) > 2:
             raise torch.cuda.OutOfMemoryError("no memory left")
@@ -155,16 +194,20 @@ def test_so_is_going_on_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen[0] < seen[1] < seen[2]
 
 
+@pytest.mark.parametrize("columns", [1, 3])
 @pytest.mark.parametrize("samples", [None, 1, 3, 6])
 @pytest.mark.parametrize(("heads", "key_heads"), [(4, 4), (4, 2), (6, 1)])
-def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(heads: int, key_heads: int, samples: int | None) -> None:
+def test_attention_to_stem_prompt_and_own_part_is_attention_to_all(
+    heads: int, key_heads: int, samples: int | None, columns: int
+) -> None:
     torch.manual_seed(0)
     rows, stem, read, own, dim = 6, 7, 5 if samples else 0, 4, 8
-    query, key, value = torch.randn(rows, heads, 1, dim), *torch.randn(2, rows, key_heads, own, dim)
+    query, key, value = torch.randn(rows, heads, columns, dim), *torch.randn(2, rows, key_heads, own, dim)
     shared = torch.randn(2, 1, key_heads, stem, dim)
     lines = torch.randn(2, rows // (samples or rows), key_heads, read, dim)
-    mask = torch.ones(rows, 1, 1, stem + read + own, dtype=torch.bool)
+    mask = torch.ones(rows, 1, columns, stem + read + own, dtype=torch.bool)
     mask[::2, ..., stem : stem + 2] = False
+    mask[:, :, 0, -columns + 1 :] &= columns == 1  # the first of several queries does not see what comes
     levels = shared.expand(-1, rows, -1, -1, -1), lines.repeat_interleave(samples or rows, 1), torch.stack([key, value])
     keys, values = torch.cat(levels, 3)
     expected = nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=0.3, enable_gqa=True)

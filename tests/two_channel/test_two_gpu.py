@@ -81,7 +81,8 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
 
 
 def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
-    writer = Writer(model.load(str(root / "model"), ModelConfig(), made.WORDS, "cuda", torch.bfloat16))
+    found = model.load(str(root / "model"), ModelConfig(), made.WORDS, "cuda", torch.bfloat16)
+    writer = Writer(found, text.find_spelling(found.tokenizer))
     samples, how = made.samples(root), Decode(1.0, 1.0, max_new_tokens=24)
     whole = writer.write(samples, range(6), how)
     assert [len(each.ids) for each in whole] == [24] * 6 or any(each.ended for each in whole)

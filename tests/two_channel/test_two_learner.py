@@ -361,7 +361,8 @@ def test_a_made_model_is_a_checkpoint_of_transformers(root: Path, tmp_path: Path
 
 def test_the_chances_of_other_tokens_are_those_that_the_engine_tells_of_its_own(root: Path) -> None:
     found = made.detector(root)
-    writer, spelling = Writer(found), text.find_spelling(found.tokenizer)
+    spelling = text.find_spelling(found.tokenizer)
+    writer = Writer(found, spelling)
     for sample in made.samples(root)[:3]:
         ids = of_truth(text.truth(sample), spelling).ids
         (chances,) = writer.chances([sample], [ids])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import chain
 
 import pytest
 from engines.tiny_models import bpe
@@ -17,6 +19,7 @@ from stageb.two_channel.text import (
     box_of,
     boxes_in,
     check,
+    expect,
     find_spelling,
     in_order,
     parse,
@@ -123,3 +126,44 @@ def test_tokenizers_and_descs_that_cannot_be_used_are_refused() -> None:
     for desc in ("a <|im_end|>", "<|coord_7|>"):
         with pytest.raises(InputError, match="holds a special token"):
             check([Sample("a", "a", 9, 9, (Object(desc, (0, 0, 1, 1)),))], spelling())
+
+
+@pytest.mark.parametrize("box_first", [False, True])
+def test_what_the_form_tells_of_an_answer_comes(box_first: bool) -> None:
+    """Of an object's tokens those beside its coordinates and its desc; after a token of a desc its end is a guess."""
+    s = spelling(box_first)
+    objects = [
+        Detection("RBC", (1, 2, 3, 4)),
+        Detection("Platelets", (5, 6, 7, 8)),
+        Detection('", "bbox_2d": [', (0, 0, 9, 9)),
+    ]
+    ids = written(objects, s).ids
+    last = max(place for place, token in enumerate(ids) if token in s.bins)
+    for count in range(len(ids)):
+        expected = expect(ids[:count], s)
+        assert not set(expected) & set(s.bins)
+        if 0 < count <= last and ids[count - 1] in s.bins and not box_first:
+            assert expected and ids[count : count + len(expected)] == expected  # the comma, or all up to the next desc
+        elif count and ids[count - 1] in s.bins:
+            assert expected and ids[count] == expected[0]
+    assert expect((), s) == (*s.opening, *s.head)
+    assert expect(ids[:2], s) == (*s.opening, *s.head)[2:]
+    assert expect((7, 7, 7), s) == ()
+
+
+@pytest.mark.parametrize("box_first", [False, True])
+def test_an_object_of_twelve_tokens_takes_five_passes(box_first: bool) -> None:
+    """Where each piece and each desc is one token."""
+    s = spelling(box_first)
+    short = replace(s, opening=(1,), head=(2,), middle=(3,), comma=(4,), tail=(5,), closing=(6,))
+    box = [*chain.from_iterable((at, 4) for at in s.coordinates[:3]), s.coordinates[3]]
+    each = [2, *box, 3, 9, 5] if box_first else [2, 9, 3, *box, 5]
+    ids, passes = [1, *each, 4, *each, 4, *each], 0
+    at = 0
+    while at < len(ids):
+        passes += 1
+        at += 1
+        for token in expect(ids[:at], short):
+            if at < len(ids) and ids[at] == token:
+                at += 1
+    assert len(each) + 1 == 12 and passes == 1 + 3 * 5
