@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from safetensors.torch import save_file
@@ -18,6 +18,7 @@ from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
 from stageb.runs.figures import short
 from stageb.runs.run import METRICS
+from stageb.store.commits import AtLeast, read_commit
 from stageb.training.ppo import Figures
 from stageb.training.run import LearningRun
 
@@ -47,6 +48,14 @@ class Run(LearningRun):
         self._figures: Figures | None = None  # what was learnt in the last update
         self._learn_s = 0.0  # seconds that this took
 
+    def shaping(self) -> Mapping[str, Any]:
+        """See ``LearningRun``."""
+        return {"growth": {**asdict(self.config.growth), "updates": AtLeast(self.schedule.updates)}}
+
+    def total(self) -> int:
+        """See ``LearningRun``."""
+        return self.schedule.updates
+
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
         return progress.result(row)
@@ -55,7 +64,10 @@ class Run(LearningRun):
         """Open the folder; None where nothing is left to do. ``places`` are the ranks' devices."""
         if self.is_finished(fresh):
             return None
+        before = read_commit(self.config.output.folder)["config"].get("growth.updates")
         done = self._open(fresh)
+        if done and before != self.schedule.updates:  # raised
+            self.journal.replace("config.yaml", self._yaml)
         self._so_far = self._state("so_far", self._so_far)
         if self.config.growth.controller == "ppo":
             self.learner = Learner(self.config, places[0])

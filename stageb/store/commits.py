@@ -76,12 +76,17 @@ def way_out(ways_out: tuple[str, str]) -> str:
     return f"give {ways_out[0]} to set it aside, or {ways_out[1]}"
 
 
+class AtLeast(int):
+    """A number of a config that may be higher than the committed run's."""
+
+
 def check_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:
     """Refuse to go on under a config that would give other results."""
     differ = [
         f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now"
         for key in sorted(old.keys() | new.keys())
         if _format_value(old, key) != _format_value(new, key)
+        and not (key in old and isinstance(new.get(key), AtLeast) and old[key] < new[key])
     ]
     if differ:
         raise InputError(

@@ -305,13 +305,13 @@ def safe_name(name: str) -> str:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config as dotted keys and plain JSON values."""
+    """A nested config as dotted keys and plain JSON values; numbers that may be higher stay what they are."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
-            flat[f"{prefix}{key}"] = json.loads(disk.json_text(value))
+            flat[f"{prefix}{key}"] = value if isinstance(value, commits.AtLeast) else json.loads(disk.json_text(value))
     return flat
 
 

@@ -74,6 +74,10 @@ class LearningRun(run.Run):
         """What results depend on beside the config."""
         return {}
 
+    def total(self) -> int:
+        """Updates, or steps, that a finished run must have done to need nothing more."""
+        return 0
+
     def result(self, row: Mapping[str, Any]) -> str:
         """What the run came to whose last row is ``row``, in a line."""
         raise NotImplementedError
@@ -84,7 +88,10 @@ class LearningRun(run.Run):
         """Whether the folder holds this run, finished: then its result is shown again."""
         if fresh or not run.is_finished(self.config.output.folder):
             return False
-        self._open(fresh=False)
+        done = self._open(fresh=False)
+        if done < self.total():
+            self.journal.close()
+            return False
         finished_already(self.config.output, self.result(self.journal.rows(METRICS)[-1]))
         return True
 

@@ -106,6 +106,22 @@ def test_a_finished_run_is_shown_again_and_another_config_refused(
     assert differing(content(finished), before) == []
 
 
+def test_updates_may_be_raised_and_never_lowered(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    before = rows_of(finished)
+    more = {**BRIEF, "log__csv": True, "log__tensorboard": True, "log__curves": True}
+    assert main(arguments(tmp_path, **{**more, "growth__updates": UPDATES + 2})) == 0
+    assert f"going on after {UPDATES} of {UPDATES + 2} updates" in capsys.readouterr().err
+    rows = rows_of(tmp_path / "run")
+    assert rows[:UPDATES] == before and len(rows) == UPDATES + 2
+    assert rows[-1]["learning_rate"] == GrowthConfig().ppo.learning_rate_end < rows[UPDATES]["learning_rate"]
+    assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["growth"]["updates"] == UPDATES + 2
+    assert main(arguments(tmp_path, **more)) == 2
+    assert f"growth.updates: {UPDATES + 2} there, {UPDATES} now" in capsys.readouterr().err
+    assert main(arguments(tmp_path, **{**more, "growth__updates": UPDATES + 2})) == 0
+    assert "finished already" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("controller", ["heuristic", "selective", "probe-1", "oracle"])
 def test_controllers_that_do_not_learn_run_too(tmp_path: Path, capsys: pytest.CaptureFixture[str], controller: str) -> None:
     """Long enough for a seed to be kept."""
