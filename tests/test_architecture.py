@@ -149,6 +149,7 @@ LIGHT = {
     "stageb/guidance/reflection/evidence",
     "stageb/guidance/rules/__init__",
     "stageb/guidance/rules/reading",
+    "stageb/guidance/rules/scales",
     "stageb/guidance/summarize/__init__",
     "stageb/guidance/summarize/config",
     "stageb/guidance/texts",

@@ -11,6 +11,7 @@ from stageb.guidance.rules.judge import CodedRule, compile_rules, speaking_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode, parse_rule
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.reading import Reading
+from stageb.guidance.rules.scales import Scale
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import BY_RULES, Answers, Candidate, Guidance, Rule, Ticket
 
@@ -21,8 +22,8 @@ class Coder:
     """The rules of a run's missions as code. Names and values are those of all its tickets, as for who uses the rules after
     the run; every text is read once."""
 
-    def __init__(self, tickets: Sequence[Ticket], words: Words) -> None:
-        self._tickets, self._words = tickets, words
+    def __init__(self, tickets: Sequence[Ticket], words: Words, scales: Sequence[Scale] = ()) -> None:
+        self._tickets, self._words, self._scales = tickets, words, scales
         self._parser = cache(self._make_parser)
         self._compiled = lru_cache(KEPT)(self._compile)
 
@@ -47,5 +48,5 @@ class Coder:
         return compile_rules([CodedRule(rule.key, rule.text, parse(rule.text)) for rule in speaking])
 
     def _make_parser(self, mission: str) -> Callable[[str], RuleCode | OutOfReach]:
-        vocabulary = Vocabulary.of(ticket for ticket in self._tickets if ticket.mission == mission)
+        vocabulary = Vocabulary.of((ticket for ticket in self._tickets if ticket.mission == mission), self._scales)
         return cache(partial(parse_rule, vocabulary=vocabulary, words=self._words))

@@ -11,6 +11,7 @@ from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
 from stageb.engines.config import ModelConfig
+from stageb.guidance.rules.scales import is_scale
 
 Language = Literal["en", "zh"]
 UseImages = bool | Literal["instead"]
@@ -55,8 +56,7 @@ class SplitConfig:
     """Names the split where ``seed`` shall not; null: it does. One that goes on from learnt guidance keeps its split."""
 
     def __post_init__(self) -> None:
-        for name in ("train", "val", "test"):
-            share = getattr(self, name)
+        for name, share in (("train", self.train), ("val", self.val), ("test", self.test)):
             require(0 <= share <= 1, f"split.{name}", share, "a share between 0 and 1")
         total = self.train + self.val + self.test
         require(abs(total - 1) < 1e-9, "split", total, "train, val and test must add up to 1")
@@ -96,8 +96,7 @@ class GuidanceConfig:
     """Where guidance starts and how much of its history is kept."""
 
     path: str | None = None
-    """What to start from: a guidance.json, rules as a text file (.txt), or a run's folder; a mission that it does not name
-    starts with a neutral G0."""
+    """What to start from: guidance.json, rules as .txt, or a run's folder; a mission not in it starts with a neutral G0."""
     retention: int = 10
     """Snapshots kept per mission, newest first."""
     reset_on_rerun: bool = False
@@ -168,8 +167,7 @@ class RunnerConfig:
     tickets_per_epoch: int | None = None
     """Train tickets drawn for each epoch and mission; null: all but those that edits are raced on."""
     judge: Literal["model", "both"] = "model"
-    """Who judges tickets, in rounds and for the gate: the model; both: rules as code where they can tell, and the model is
-    asked for the others alone."""
+    """Who judges in rounds and for the gate: the model; both: rules as code, and the model where these cannot tell."""
     log_every_s: float = 10.0
     """Seconds between two lines on how it goes, where the output is not a terminal; the end of a split has one always."""
     max_unreadable: float = 0.5
@@ -209,6 +207,8 @@ class ReflectionConfig:
     """Whether they also count: at least 2 of three to five conditions. The same holds."""
     phrases: bool = False
     """Whether they also name phrases of two or three words, beside single ones."""
+    scales: list[str] | None = None
+    """Orders of values, as "low < med, medium < high", beside well-known ones, for lines that rank values; null: no such."""
     max_prompt_tokens: int = 8192
     """An answer sees fewer cases where its prompt would be longer."""
     max_rules: int = 24
@@ -233,6 +233,7 @@ class ReflectionConfig:
         for name in ("evidence", "evidence_tickets", "temperature"):
             require(getattr(self, name) >= 0, f"reflection.{name}", getattr(self, name), "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
+        require(all(map(is_scale, self.scales or ())), "reflection.scales", self.scales, "as 'low < med, medium < high'")
 
 
 @dataclass(frozen=True)
@@ -314,8 +315,7 @@ class BudgetConfig:
     """Time on the clock, all parts of an interrupted run together. Two equal runs may then end at different steps."""
 
     def __post_init__(self) -> None:
-        for name in ("rollouts", "tokens", "seconds"):
-            limit = getattr(self, name)
+        for name, limit in vars(self).items():
             require(limit is None or limit > 0, f"budget.{name}", limit, "above 0, or null for no limit")
 
 

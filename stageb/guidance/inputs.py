@@ -17,6 +17,7 @@ from stageb.guidance.gate.budget import budget_per_mission, sources_of, spent_on
 from stageb.guidance.gate.decide import Choose
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.check import UnknownName, find_unknown
+from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.selection import Rule, majority, rule_named
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
@@ -76,7 +77,8 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
     """
     found: list[UnknownName] = []
     for name in sorted({ticket.mission for ticket in tickets} & seeds.keys()):
-        vocabulary = Vocabulary.of(ticket for ticket in tickets if ticket.mission == name)
+        own = (ticket for ticket in tickets if ticket.mission == name)
+        vocabulary = Vocabulary.of(own, parse_scales(config.reflection.scales or ()))
         found += find_unknown(seeds[name], vocabulary, words_of(config.prompt))
     remedy = "mend the rule, take it out, or give tickets that have it"
     bad = [BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field]

@@ -24,6 +24,8 @@ from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.outcomes import describe_reflection, name_reflection
 from stageb.guidance.pace import Pace, describe_left
+from stageb.guidance.rules.scales import parse_scales
+from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Round, Schedule
 from stageb.guidance.splits import SPLITS, describe_labels
 from stageb.guidance.state import State, Tally
@@ -119,6 +121,9 @@ class Progress:
             self._says("info", forecast)
             for name, splits in inputs.splits.items():
                 self._says("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
+                if (own := self._config.reflection.scales) is not None:
+                    vocabulary = Vocabulary.of((inputs.tickets[i] for i in splits.train), parse_scales(own))
+                    self._says("info", f"{name}: values that have a rank: {vocabulary.describe_scales() or 'none'}")
                 for line in warn_of_labels([inputs.tickets[i] for split in SPLITS for i in splits.of(split)], self._config):
                     self._says("warning", f"{name}: {line}")
             for line in warnings:

@@ -24,6 +24,7 @@ from stageb.guidance.follower import with_follower
 from stageb.guidance.prompts import words_of
 from stageb.guidance.questions import JudgeTickets, Question, SampleAnswers
 from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
@@ -48,7 +49,7 @@ class Ranks:
         per_rank, most = config.runner.per_rank_rollout_batch_size, config.sampler.micro_batch_size
         self.group_size = rollout.group_size(self.round_size, per_rank, most)
         self.words = words_of(config.prompt)
-        self._coder = Coder(tickets, self.words)
+        self._coder = Coder(tickets, self.words, parse_scales(config.reflection.scales or ()))
         self._engine: Engine | None = None
         self._reflector: Engine | None = None
 

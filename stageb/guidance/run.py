@@ -26,6 +26,7 @@ from stageb.guidance.progress import EditCounts, Progress
 from stageb.guidance.ranks import Ranks
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.report import write
+from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.schedule import Place, Round, Schedule
 from stageb.guidance.selection import latest_of_the_best
@@ -151,7 +152,7 @@ class Run(run.Run):
         if name not in self._tools:
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
             pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
-            vocabulary = Vocabulary.of(tickets[i] for i in splits.train)
+            vocabulary = Vocabulary.of((tickets[i] for i in splits.train), parse_scales(config.reflection.scales or ()))
             look, count_tokens = max(LOOK, self.ranks.round_size // 2), self.ranks.reflector.count_tokens
             self._tools[name] = Tools(config, tickets, splits, pool, vocabulary, count_tokens, look, self.inputs.choose)
         return self._tools[name]

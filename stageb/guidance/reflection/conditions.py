@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
+from operator import or_
 from typing import Literal
 
 from stageb.guidance.rules.reading import OPERATORS, Computed, Reading, find_phrases, parse_number, parse_summaries
+from stageb.guidance.rules.scales import Scale, order_values
 from stageb.guidance.types import Ticket
 
-Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under", "count"]
+Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs", "over", "under", "least", "most", "count"]
 
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
@@ -40,6 +43,7 @@ class Forms:
     arithmetic: bool = False  # limits of what two names' numbers give
     counts: bool = False  # so many of several conditions hold
     phrases: bool = False  # two or three words stand one after the other
+    scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
 
 
 PLAIN = Forms()
@@ -68,6 +72,8 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN) -> dict[C
         masks |= _limits(name, columns[name], numbers)
     for name, column in columns.items():
         if name not in numeric:
+            if forms.scales is not None:
+                masks |= _ranked(name, order_values(column.values(), forms.scales), masks)
             masks |= _either(name, {value: masks[Condition("is", name, value)] for value in sorted(set(column.values()))})
     common = sorted(columns, key=lambda name: (-len(columns[name]), name))
     for one, other in combinations(common[:MOST_COMPARED], 2):
@@ -93,6 +99,16 @@ def _either(name: str, values: Mapping[str, int]) -> dict[Condition, int]:
     if not 2 < len(values) <= MOST_VALUES:
         return {}
     return {Condition("among", name, one, other): values[one] | values[other] for one, other in combinations(values, 2)}
+
+
+def _ranked(name: str, scale: Sequence[str], masks: Mapping[Condition, int]) -> dict[Condition, int]:
+    """From each value on, and up to it, of a column whose values have an order; not where one value would say it."""
+    found: dict[Condition, int] = {}
+    for place in range(1, len(scale) - 1):
+        ways: list[tuple[Kind, Sequence[str]]] = [("least", scale[place:]), ("most", scale[: place + 1])]
+        for kind, held in ways:
+            found[Condition(kind, name, scale[place])] = reduce(or_, (masks[Condition("is", name, value)] for value in held))
+    return found
 
 
 def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float]) -> dict[Condition, int]:

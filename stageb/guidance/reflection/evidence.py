@@ -39,6 +39,8 @@ CLASS: Mapping[Kind, str] = {
     "differs": "compared",
     "over": "compared",
     "under": "compared",
+    "least": "ranked",
+    "most": "ranked",
     "count": "counted",
 }
 ODDS: Mapping[str, float] = {  # of what rules are about
@@ -47,6 +49,7 @@ ODDS: Mapping[str, float] = {  # of what rules are about
     "limit": 1 / 2,
     "compared": 1 / 8,
     "computed": 1 / 8,
+    "ranked": 1 / 2,
     "phrase": 1 / 2,
     "counted": 1 / 8,  # of a count, beside what its parts cost
 }
@@ -245,7 +248,7 @@ def _is_phrase(condition: Condition) -> bool:
 
 def _repeats(joined: _Joined) -> bool:
     """Whether two conditions say which values one name may have: a single one says what both do."""
-    named = [condition.name for condition in joined if condition.kind in ("is", "among")]
+    named = [condition.name for condition in joined if condition.kind in ("is", "among", "least", "most")]
     return len({*named}) < len(named)
 
 

@@ -21,6 +21,7 @@ from stageb.guidance.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.reflection.conditions import Forms
 from stageb.guidance.reflection.evidence import Evidence, find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal, unfinished
+from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
 
@@ -84,7 +85,8 @@ def fit_cases(
     """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
     ``max_prompt_tokens``."""
 
-    forms = Forms(arithmetic=config.arithmetic, counts=config.counts, phrases=config.phrases)
+    scales = None if config.scales is None else parse_scales(config.scales)
+    forms = Forms(config.arithmetic, config.counts, config.phrases, scales)
 
     @cache
     def count(kind: Kind) -> Evidence:

@@ -14,8 +14,8 @@ from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, R
 
 
 def check_proposal(proposal: Proposal, vocabulary: Vocabulary, words: Words) -> Proposal:
-    """``proposal`` without the operations whose text names a field, value or word that no ticket has, and said once what a
-    text says twice."""
+    """``proposal`` without the operations whose text names a field, value or word that no ticket has; said once is what a
+    text says twice, and listed what it ranks, which other tickets might rank otherwise."""
     kept: list[Operation] = []
     refused: list[Refusal] = []
     for operation in proposal.operations:
@@ -24,7 +24,7 @@ def check_proposal(proposal: Proposal, vocabulary: Vocabulary, words: Words) -> 
             if why := _why_unknown(read, vocabulary):
                 refused.append(Refusal(operation.text, why))
                 continue
-        elif read and read.says_twice:
+        elif read and read.is_loose:
             operation = replace(operation, text=write_rule(read, words))
         kept.append(operation)
     return replace(proposal, operations=tuple(kept), refusals=(*proposal.refusals, *refused))

@@ -5,6 +5,7 @@
     all        = atom {"and" atom}
     atom       = NAME "is" ["not"] VALUE {"," VALUE} ["or" VALUE]
                | NAME "is" ["not"] ("above" | "below") (NUMBER | NAME)      and what says the same, as "is at least"
+               | NAME "is" ["not"] ("above" | "below") VALUE      of a field whose values have an order (``scales.py``)
                | NAME ("equals" | "differs from") NAME
                | COMPUTED "is" ["not"] ("above" | "below") (NUMBER | COMPUTED)
                | "a summary" ("mentions" | "does not mention") WORD {"," WORD} ["or" WORD]
@@ -19,7 +20,7 @@ Nothing is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -27,6 +28,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Relation, Some, negate
+from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
 from stageb.guidance.rules.reading import OPERATORS, Computed, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
@@ -38,88 +40,13 @@ _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ?(\S+))?")  # with its unit; as ``re
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
-    """How one language writes rules."""
-
-    if_: tuple[str, ...]  # behind the verdict; the first is the one that we write
-    unless: tuple[str, str]  # behind the verdict; behind a condition
-    and_: str
-    or_: str
-    nor: str
-    comma: str
-    end: str
-    relations: Mapping[str, tuple[Relation, bool]]  # between name and value -> what it says, and whether that is denied;
-    # of several that say the same, the first is the one that we write
-    mentions: Mapping[str, bool]  # before a word -> whether that is denied
-    counts: Mapping[str, bool]  # a count of conditions, with {count} and {parts} -> whether more than that many are denied
-    part: str  # between the conditions that are counted
-
-
-ENGLISH = Grammar(
-    if_=(" if ",),
-    unless=(" unless ", " unless "),
-    and_=" and ",
-    or_=" or ",
-    nor=" nor ",
-    comma=", ",
-    end=".",
-    relations={
-        " is ": ("is", False),
-        " is not ": ("is", True),
-        " is above ": ("above", False),
-        " is not above ": ("above", True),
-        " is below ": ("below", False),
-        " is not below ": ("below", True),
-        " is neither ": ("is", True),
-        " is at least ": ("below", True),
-        " is at most ": ("above", True),
-        **dict.fromkeys((" is over ", " is more than ", " is greater than ", " > "), ("above", False)),
-        **dict.fromkeys((" is under ", " is less than ", " < "), ("below", False)),
-        **dict.fromkeys((" is no more than ", " <= "), ("above", True)),
-        **dict.fromkeys((" is no less than ", " >= "), ("below", True)),
-        " = ": ("is", False),
-        " != ": ("is", True),
-        " equals ": ("equals", False),
-        " differs from ": ("differs", False),
-    },
-    mentions={"a summary mentions ": False, "a summary does not mention ": True, "no summary mentions ": True},
-    counts={"at least {count} of ({parts})": False, "at most {count} of ({parts})": True},
-    part="; ",
-)
-CHINESE = Grammar(
-    if_=("：若", "："),
-    unless=("：除非", "，除非"),
-    and_="且",
-    or_="或",
-    nor="或",
-    comma="、",
-    end="。",
-    relations={
-        "为": ("is", False),
-        "不为": ("is", True),
-        "大于": ("above", False),
-        "不大于": ("above", True),
-        "小于": ("below", False),
-        "不小于": ("below", True),
-        "至少": ("below", True),
-        "至多": ("above", True),
-        "等于": ("equals", False),
-        "不等于": ("differs", False),
-    },
-    mentions={"摘要提到": False, "摘要未提到": True, "摘要没有提到": True},
-    counts={"至少{count}项成立（{parts}）": False, "至多{count}项成立（{parts}）": True},
-    part="；",
-)
-
-
-@dataclass(frozen=True, slots=True)
 class RuleCode:
     """What a rule says: its verdict for tickets of which ``condition`` holds."""
 
     verdict: Verdict
     condition: Expression | None  # if this holds; None: always
     exception: Expression | None = None  # unless this does
-    says_twice: bool = False  # whether the text names a field, a value or a comparison again where once would do
+    is_loose: bool = False  # whether the text says twice what once would do, or ranks values where a list of them would do
 
     @property
     def expression(self) -> Expression:
@@ -166,7 +93,7 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
         faults += [half for half in halves if isinstance(half, OutOfReach)]
         condition, exception = (None if isinstance(half, OutOfReach) else half for half in halves)
         if not any(isinstance(half, OutOfReach) for half in halves):
-            codes.append(RuleCode(verdict, condition, exception, reader.says_twice))
+            codes.append(RuleCode(verdict, condition, exception, reader.is_loose))
     return codes[0] if len(codes) == 1 else TWO_WAYS if codes else faults[-1]
 
 
@@ -192,7 +119,7 @@ class _Reader:
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
-        self.says_twice = False
+        self.is_loose = False
 
     def read(self, text: str) -> _Atom:
         """The condition, or why it is out of reach."""
@@ -215,7 +142,7 @@ class _Reader:
     def _once(self, items: Sequence[T]) -> tuple[T, ...]:
         """Each item once, in order."""
         once = tuple(dict.fromkeys(items))
-        self.says_twice |= len(once) < len(items)
+        self.is_loose |= len(once) < len(items)
         return once
 
     def _listed(self, parts: Sequence[Expression]) -> tuple[Expression, ...]:
@@ -229,7 +156,7 @@ class _Reader:
                     before = joined[place]
                     assert isinstance(before, Atom)
                     joined[place] = replace(before, values=self._once((*before.values, *part.values)))
-                    self.says_twice = True
+                    self.is_loose = True
                     continue
             joined.append(part)
         return tuple(joined)
@@ -326,6 +253,8 @@ class _Reader:
                 return OutOfReach(why, "value", field, value if self._is_plain(value) else "")
             found = Atom("is", field, self._once(lists[0]))
         elif relation in ("above", "below"):
+            if field not in known.numeric and field in known.scales:
+                return self._rank(field, relation == "above", is_denied, value)
             if field not in known.numeric:
                 return OutOfReach(f"{field!r} is no number in any ticket", "field", field)
             if other is None and fold_value(value) not in known.values[field]:
@@ -343,6 +272,20 @@ class _Reader:
         else:
             found = Atom(relation, field, (other,))
         return negate(found) if is_denied else found
+
+    def _rank(self, field: str, is_above: bool, is_denied: bool, value: str) -> _Atom:
+        """A comparison by rank as a list of values: "is at least med" as "is med or high"."""
+        scale = self._vocabulary.scales[field]
+        place = next((rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None)
+        if place is None:
+            why = f"no ticket has {field!r} as {value!r}{_hint(self._vocabulary.nearest_value(field, value))}"
+            return OutOfReach(why, "value", field)
+        higher, lower = scale[place + (is_above and not is_denied) :], scale[: place + (is_above and is_denied)]
+        held = higher if is_above != is_denied else lower
+        if not held:
+            return OutOfReach(f"no ticket can have {field!r} {'above' if is_above else 'below'} {value!r}")
+        self.is_loose = True
+        return Atom("is", field, held)
 
     def _read_computed(self, text: str) -> Computed | None:
         """``A × B``, where both are fields that have numbers; None where it is not, or may be cut in two ways."""

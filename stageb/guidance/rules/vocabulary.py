@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.reading import MOST_PHRASE, find_mentioned, fold_value, has_phrase, parse_number
+from stageb.guidance.rules.scales import Scale, order_values
 from stageb.guidance.types import Ticket
 
 
@@ -22,12 +23,14 @@ class Vocabulary:
     text: str  # all summaries, casefolded
     pieces: frozenset[str]  # of free text, casefolded, and the fields' names and values: in which phrases are looked for
     is_tabular: bool  # whether half of the tickets or more have fields
+    scales: Mapping[str, tuple[str, ...]]  # field whose values have an order -> these, lowest first, as tickets write them
 
     @classmethod
-    def of(cls, tickets: Iterable[Ticket]) -> Vocabulary:
-        """What ``tickets`` hold."""
+    def of(cls, tickets: Iterable[Ticket], scales: Sequence[Scale] = ()) -> Vocabulary:
+        """What ``tickets`` hold; values are ordered by ``scales`` and the well-known ones."""
         names: dict[str, str] = {}
         values: dict[str, set[str]] = {}
+        written: dict[str, dict[str, str]] = {}  # field -> its values, as they are compared and as they were first written
         numeric: set[str] = set()
         words: set[str] = set()
         texts: list[str] = []
@@ -42,14 +45,23 @@ class Vocabulary:
             for name, value in read.pairs.items():
                 names.setdefault(name.casefold(), name)
                 values.setdefault(name, set()).add(fold_value(value))
+                written.setdefault(name, {}).setdefault(fold_value(value), value)
                 if parse_number(value) is not None:
                     numeric.add(name)
         pieces |= {text for name, own in values.items() for text in (name, *own)}
         words |= {part for name, own in values.items() for text in (name, *own) for part in find_mentioned(text)}
         frozen = {name: frozenset(own) for name, own in values.items()}
+        ranked = {name: found for name, own in written.items() if (found := order_values(own.values(), scales))}
         text = "\n".join(dict.fromkeys(texts))
         return cls(
-            names, frozen, frozenset(numeric), frozenset(words), text, frozenset(pieces), 2 * having >= max(1, counted)
+            names,
+            frozen,
+            frozenset(numeric),
+            frozenset(words),
+            text,
+            frozenset(pieces),
+            2 * having >= max(1, counted),
+            ranked,
         )
 
     def with_value(self, field: str, value: str) -> Vocabulary:
@@ -68,6 +80,10 @@ class Vocabulary:
         if not 2 <= len(words) <= MOST_PHRASE:
             return False
         return any(has_phrase(piece, phrase) for piece in self.pieces if words[0] in piece)
+
+    def describe_scales(self) -> str:
+        """The fields whose values have an order; empty where there is none."""
+        return "; ".join(f"{name}: {' < '.join(scale)}" for name, scale in self.scales.items())
 
     def field(self, name: str) -> str | None:
         """A field as tickets write it, with an article before it or without; None where none has it."""

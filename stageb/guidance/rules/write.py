@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Expression, Not, Relation, Some
-from stageb.guidance.rules.parse import CHINESE, ENGLISH, Grammar, RuleCode
+from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
+from stageb.guidance.rules.parse import RuleCode
 
 
 def write_rule(code: RuleCode, words: Words) -> str:
