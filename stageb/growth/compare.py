@@ -11,16 +11,18 @@ All start from the same weights, and read the same examples in the same order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from stageb.growth import hosts, views
+from stageb.growth import hosts, stopping, views
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Places, Seeds, Setting, play, take_turn
-from stageb.growth.types import View, restore_tuples
+from stageb.growth.stopping import Rate, Tuned
+from stageb.growth.types import EpisodeResult, View, restore_tuples
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
+BY_NAME = stopping.STOPPED  # compared with where they are asked for alone, since they are tuned first
 OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
@@ -44,12 +46,18 @@ class Comparison:
         return cls(**restore_tuples(plain))
 
 
-def compare(setting: Setting, places: Places, deciders: Sequence[Decider], others: Sequence[str]) -> list[list[Comparison]]:
-    """The outcomes of a block, a list for each of ``deciders``: its own in every environment, then those of ``others``."""
-    return [_beside(setting, places, decider, others) for decider in deciders]
+Contestant = tuple[Decider, Tuned]
+"""A run's controller, and the schedules of networks that are stopped early beside it."""
 
 
-def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence[str]) -> list[Comparison]:
+def compare(
+    setting: Setting, places: Places, contestants: Sequence[Contestant], others: Sequence[str]
+) -> list[list[Comparison]]:
+    """The outcomes of a block, a list for each contestant: its own in every environment, then those of ``others``."""
+    return [_beside(setting, places, *each, others) for each in contestants]
+
+
+def _beside(setting: Setting, places: Places, decider: Decider, tuned: Tuned, others: Sequence[str]) -> list[Comparison]:
     block = Block(setting, places)
     ended = play(block, decider.of(block)).ended
     found = [
@@ -68,11 +76,22 @@ def _beside(setting: Setting, places: Places, decider: Decider, others: Sequence
     ]
     budgets = [each.flops for each in ended]
     for name in others:
+        if name in tuned:
+            found += _stopped(setting, places, name, tuned[name], ended)
+            continue
         begins = [each.kept for each in ended] if name == "static-final" else None
         other = Block(setting, places, begins)
         controller = None if name in STATIC else Decider(name, {}).of(other)
         found += within(other, name, controller, budgets)
     return found
+
+
+def _stopped(setting: Setting, places: Places, name: str, rate: Rate, ended: Sequence[EpisodeResult]) -> list[Comparison]:
+    """What networks that do not grow come to, stopped early."""
+    block = Block(setting, places, stopping.begins(name, [each.kept for each in ended]))
+    epochs = stopping.train(block, rate, [each.flops for each in ended])
+    found = _ended(block, name, range(len(ended)))
+    return [replace(found[member], epochs=count) for member, count in enumerate(epochs)]
 
 
 def within(block: Block, name: str, controller: Controller | None, budgets: Sequence[float]) -> list[Comparison]:

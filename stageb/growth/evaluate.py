@@ -11,18 +11,20 @@ from pathlib import Path
 from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
-from stageb.growth.compare import OTHERS, Comparison, compare, plain
+from stageb.growth.compare import BY_NAME, OTHERS, Comparison, compare, plain
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
 from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
+from stageb.growth.stopping import tune
 from stageb.growth.stored import StoredController, add_authority, load_controller, replace_authority
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import interval, short, wilson
 from stageb.store import disk
 
+KNOWN = (*OTHERS, *BY_NAME)
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
 
 
@@ -31,7 +33,12 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="stageb evaluate RUN", description=main.__doc__)
     parser.add_argument("--environments", type=int, default=64, help="how many (default 64)")
     parser.add_argument("--first", type=int, default=FIRST, help=f"number of the first (default {FIRST})")
-    parser.add_argument("--against", default="", metavar="NAMES", help="of: " + ", ".join(OTHERS) + " (default: all)")
+    parser.add_argument(
+        "--against",
+        default="",
+        metavar="NAMES",
+        help=f"of: {', '.join((*OTHERS, *BY_NAME))} (default: all but the last two)",
+    )
     parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="runs of the same config, but for its seed")
     parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
@@ -65,7 +72,7 @@ def _named(against: str, config: GrowthConfig) -> list[str]:
     """The controllers to compare with. Raises ``ConfigError`` for what is none, or what cannot be here."""
     names = [name.strip() for name in against.split(",")] if against else [*OTHERS]
     for name in names:
-        require(name in OTHERS, "--against", name, f"of: {', '.join(OTHERS)}, with commas in between")
+        require(name in KNOWN, "--against", name, f"of: {', '.join(KNOWN)}, with commas in between")
         obstacle = config.obstacle(name)
         require(not obstacle or not against, "--against", name, obstacle)
     return [name for name in names if name != config.growth.controller and not config.obstacle(name)]
@@ -92,10 +99,12 @@ def _together(
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
+    stopped = [name for name in others if name in BY_NAME]
+    contestants = [(decider, tune(setting, decider, stopped)) for decider in deciders]
     mine = []
     for block in world.share(cut(numbers, config.growth.block)):
         with world.at(named(block)):
-            mine.append(plain(compare(setting, Places(tuple(block), held_out=True), deciders, others)))
+            mine.append(plain(compare(setting, Places(tuple(block), held_out=True), contestants, others)))
     parts = world.dealt([decode(part) for part in world.gather(encode(mine))])
     return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
 

@@ -183,7 +183,15 @@ def test_the_assignment_is_told_and_a_lopsided_one_said() -> None:
 def test_evaluate_compares_at_equal_flops_and_the_same_on_two_ranks(finished: Path, tmp_path: Path) -> None:
     def asked(ranks: int, out: str) -> list[str]:
         line = ["evaluate", str(finished), "--environments", "3", "--also", str(finished), "--out", str(tmp_path / out)]
-        return [*line, "--accelerator", "cpu", "--devices", str(ranks), "--against", "heuristic,static-final,oracle"]
+        return [
+            *line,
+            "--accelerator",
+            "cpu",
+            "--devices",
+            str(ranks),
+            "--against",
+            "heuristic,static-final,stopped-final,oracle",
+        ]
 
     before = content(finished)
     alone, both = (forks.run(asked(n, f"{n}.jsonl"), n, tmp_path / f"job-{n}") for n in (1, 2))
@@ -193,12 +201,14 @@ def test_evaluate_compares_at_equal_flops_and_the_same_on_two_ranks(finished: Pa
     assert differing(content(finished), before) == []
     assert "after 3 updates, and 1 like it; 3 held-out environments, 10000 to 10002" in alone.out
     rows = rows_of(tmp_path, "1.jsonl")
-    assert len(rows) == 2 * 4 * 3
+    assert len(rows) == 2 * 5 * 3
     budgets = {row["environment"]: row["flops"] for row in rows if row["controller"] == "ppo"}
     kept = {row["environment"]: row["kept"] for row in rows if row["controller"] == "ppo"}
     for row in rows:
         assert 0.5 * budgets[row["environment"]] < row["flops"] <= budgets[row["environment"]]
-        assert row["controller"] != "static-final" or sorted(row["kept"]) == sorted(kept[row["environment"]])
+        assert row["controller"] not in ("static-final", "stopped-final") or sorted(row["kept"]) == sorted(
+            kept[row["environment"]]
+        )
 
 
 def test_play_shows_an_episode_and_writes_it_as_a_picture(
