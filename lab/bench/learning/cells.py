@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from lab.bench.learning import data
 from lab.bench.learning.classic import LEARNERS
-from lab.bench.learning.method import DTYPE, ENGLISH, Judge, Learnt, Method, Task
+from lab.bench.learning.method import DTYPE, ENGLISH, CodeFirst, Judge, Learnt, Method, Task
 from lab.bench.learning.proposer import idle
 from stageb import engines
 from stageb.engines.config import ModelConfig
@@ -154,11 +154,19 @@ def learnt(cell: Cell, place: Place, tickets: Sequence[Ticket], parts: Mapping[S
         "rollouts": done.rollouts,
         "reflections": done.reflections,
         "accepted": done.accepted,
-        "curve": list(curve(done, judge, parts["test"], cell)),
+        **measured(done, judge, tickets, parts["test"], cell),
     }
 
 
-def curve(learnt: Learnt, judge: Judge, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
+def measured(learnt: Learnt, judge: Judge, tickets: Sequence[Ticket], test: Sequence[Ticket], cell: Cell) -> dict[str, Any]:
+    """The curve; of a method that judges by code, also how test goes in the end where the model applies all rules."""
+    if not learnt.judges_by_code:
+        return {"curve": list(curve(learnt, judge, test, cell))}
+    by_model = judge.right(learnt.points[-1].guidance, test) if cell.measured else []
+    return {"curve": list(curve(learnt, CodeFirst(judge, tickets), test, cell)), "right_by_model": marks(by_model)}
+
+
+def curve(learnt: Learnt, judge: Judge | CodeFirst, test: Sequence[Ticket], cell: Cell) -> Iterator[dict[str, Any]]:
     """What the method would have handed back after how many rollouts, and how test goes under it: within the budget, but of
     noise all that it accepted, also by a test that went on beyond it."""
     shown = None

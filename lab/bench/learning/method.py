@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stageb.engines.protocol import Engine
 from stageb.guidance import rollout
+from stageb.guidance.coder import Coder
 from stageb.guidance.config import SamplerConfig
 from stageb.guidance.prompts import WORDS, rule_lines
 from stageb.guidance.types import Guidance, Split, Ticket
@@ -15,6 +16,25 @@ from stageb.guidance.types import Guidance, Split, Ticket
 ENGLISH = WORDS["en"]
 DTYPE = "float32"  # of every model's weights, on every device
 BATCH = 128  # tickets that the model reads at once
+
+
+class CodeFirst:
+    """Verdicts by rules as code; where these decide nothing, those of ``judge``. Names and values are of all ``tickets``."""
+
+    def __init__(self, judge: Judge, tickets: Sequence[Ticket]) -> None:
+        self._judge = judge
+        self._coder = Coder(tickets, ENGLISH)
+        self._places = {ticket.key: place for place, ticket in enumerate(tickets)}
+
+    def right(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[bool]:
+        """Whether the verdict on each ticket, in order, is its label."""
+        ruled = self._coder.rule_on(guidance, [self._places[ticket.key] for ticket in tickets])
+        asked = [ticket for ticket, ruling in zip(tickets, ruled, strict=True) if ruling is None]
+        answered = iter(self._judge.right(guidance, asked))
+        return [
+            next(answered) if ruling is None else ruling.verdict == ticket.label
+            for ticket, ruling in zip(tickets, ruled, strict=True)
+        ]
 
 
 class Judge:
@@ -72,6 +92,7 @@ class Learnt:
     rollouts: int  # spent in all
     reflections: int  # answers asked of the reflecting model
     accepted: int  # edits that its acceptance rule let through, handed back in the end or not
+    judges_by_code: bool = False  # whether it judges by rules as code wherever these decide
 
 
 Method = Callable[[Task], Learnt]

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from stageb.errors import StagebError
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import from_json
-from stageb.guidance.types import Guidance
+from stageb.guidance.types import BY_RULES, Guidance
 
 LEAST = 100  # rollouts of an epoch: so many epochs are planned that the budget ends first
 RUN = "run"
@@ -50,7 +50,9 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
         options |= {"reflection.model.engine": "scripted", "reflection.model.model_name_or_path": reflector}
     given = [("config", path) for path in task.configs] + [*options.items()]
     words = [word for key, value in given for word in (f"--{key}", str(value))]
-    words += ["--budget.rollouts", str(task.budget + measuring(task, words))]
+    config: LoopConfig = parse(words).config
+    by_code = config.runner.judge == "both"
+    words += ["--budget.rollouts", str(task.budget + (0 if by_code else measuring(task, config)))]
     done = subprocess.run(
         [sys.executable, "-m", "stageb", "fit", *words],
         stdout=subprocess.PIPE,
@@ -61,12 +63,12 @@ def learn(task: Task, reflector: str | None = None) -> Learnt:
     (task.folder / "log.txt").write_text(done.stdout, encoding="utf-8")
     if done.returncode:
         raise StagebError(f"stageb fit ended with {done.returncode}: {done.stdout[-2000:]}")
-    return read(task.folder / RUN / folder(task.first.mission), task)
+    return replace(read(task.folder / RUN / folder(task.first.mission), task), judges_by_code=by_code)
 
 
-def measuring(task: Task, words: Sequence[str]) -> int:
-    """Rollouts that judge test before anything is learnt: the loop's budget counts them, this benchmark does not."""
-    config: LoopConfig = parse(words).config
+def measuring(task: Task, config: LoopConfig) -> int:
+    """Rollouts that judge test before anything is learnt: the loop's budget counts them, this benchmark does not. Where code
+    judges, they may be none."""
     return len(task.parts["test"]) * config.sampler.samples_per_decode * len(config.sampler.grid)
 
 
@@ -80,7 +82,7 @@ def read(place: Path, task: Task) -> Learnt:
         r for r in rows(place / "trajectories.jsonl") if r["split"] == "val" or (r["split"] == "train" and r["epoch"])
     ]
     decisions = rows(place / "reflection.jsonl")
-    costs = [(row["guidance_step"], 1) for row in learning]
+    costs = [(row["guidance_step"], 1) for row in learning if row["decode"] != BY_RULES]
     costs += [(row["guidance_step_before"], row.get("judged", 0)) for row in decisions]  # a removal counts no evidence
     costs += [(row["guidance_step_before"], row["gate"]["judged"]) for row in decisions if row["gate"]]
     spent = sum(cost for _, cost in costs)

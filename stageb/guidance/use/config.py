@@ -73,7 +73,7 @@ class PredictConfig(UseConfig):
     """The file that gets a line per ticket, in the tickets' order."""
     by: By = "model"
     """Who judges: model; rules, read as code, where no model is loaded; both, where the model is asked only for tickets that
-    code cannot decide."""
+    code cannot decide. With a run's folder its runner.judge is the default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,7 +90,7 @@ class EvaluateConfig(UseConfig):
     """The folder that gets evaluation.json, wrong.jsonl and predictions.jsonl."""
     by: str = "model"
     """Who judges, with commas between: model, rules, both (as predict has it), such as model,rules,both. Further files and
-    compare are of the first."""
+    compare are of the first. With a run's folder its runner.judge is the default."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
 

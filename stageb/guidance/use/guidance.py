@@ -32,7 +32,8 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(asked.config, LoopConfig):
         raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
     plain = asdict(asked.config)
-    return trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, defaults(LoopConfig))
+    taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, defaults(LoopConfig))
+    return {**taken, "by": asked.config.runner.judge}
 
 
 def load_guidance(source: str, prompt: PromptConfig, key: str = "guidance") -> dict[str, Guidance]:
