@@ -87,6 +87,15 @@ def test_where_code_decides_all_no_model_is_loaded(job: Job, monkeypatch: pytest
     assert {row["by"] for row in rows(job.out)} == {"rules"}
 
 
+def test_a_run_is_used_as_it_judged_unless_the_user_says_otherwise(job: Job) -> None:
+    keys = {"runner.epochs": 1, "runner.judge": "both"}
+    assert main(small.arguments(small.write(job.folder / "t.jsonl", "valves"), job.folder, keys=keys)) == 0
+    given = {"guidance": str(job.folder / "run"), "tickets": tickets(job.folder / "new.jsonl", "valves")}
+    for by, flags in (("rules", []), ("model", ["--by", "model"])):
+        assert main([*options("predict", given), "--output", str(job.folder / f"{by}.jsonl"), *flags]) == 0
+        assert {row["by"] for row in rows(job.folder / f"{by}.jsonl")} == {by}
+
+
 def test_what_a_ticket_does_not_tell_is_named(job: Job) -> None:
     with (job.folder / "in.jsonl").open("a") as opened:
         opened.write(json.dumps({"mission": "valves", "group_id": "bare", "label": "pass", "per_image": {"1": "size: big"}}))

@@ -349,6 +349,21 @@ def test_what_is_learnt_counts_within_the_budget_and_noise_beyond_it_too(noise: 
     assert [point["rollouts"] for point in points] == ([0, 101] if noise else [0])
 
 
+def test_what_code_decides_is_measured_by_code_and_the_rest_by_the_model() -> None:
+    """A model that fails everything; of the two rules one is out of reach for code, and one is for tickets of its own."""
+    tickets = data.load("demo-rack", None)
+    assert tickets
+    judge = Judge(ScriptedEngine(lambda prompt, decode, key: "Verdict: fail"))
+    bare = make_neutral(tickets[0].mission, ENGLISH)
+    readable = apply(bare, operation("add", "Fail if label is missing.").operations)
+    odd = apply(bare, operation("add", "Fail if it looks odd.").operations)
+    fails = [ticket.label == "fail" for ticket in tickets]
+    by_code = cells.CodeFirst(judge, tickets).right(readable, tickets)
+    assert by_code != fails
+    assert by_code == [("label: missing" in str(ticket.per_image)) == (ticket.label == "fail") for ticket in tickets]
+    assert cells.CodeFirst(judge, tickets).right(odd, tickets) == fails
+
+
 @pytest.mark.slow
 def test_a_cell_is_run_once_and_leaves_its_curve(tmp_path: Path) -> None:
     place = Place(tmp_path, None, options.CONFIGS, "stageb-tiny", "cpu")
