@@ -10,7 +10,7 @@ from typing import Literal
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
 
-Channel = Literal["A", "B"]
+Channel = Literal["A", "B", "C"]
 FalsePositives = Literal["cut", "neutral", "duplicates", "all", "noise"]
 Polygons = Literal["refuse", "box"]
 Order = Literal["top_down", "random"]
@@ -181,6 +181,9 @@ class LossConfig:
     against: float = 1.0
     """Of what is taught against: the unlikelihood (Welleck et al. 2019) of repeated or false objects."""
 
+    reward: float = 1.0
+    """Of what channel C teaches."""
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             require(value >= 0, f"losses.{name}", value, "0 or more")
@@ -228,6 +231,26 @@ class ChannelBConfig:
         require(self.temperature >= 0, "channel_b.temperature", self.temperature, "0 or more")
         require(0 < self.top_p <= 1, "channel_b.top_p", self.top_p, "above 0, at most 1")
         require(0 < self.min_iou <= 1, "channel_b.min_iou", self.min_iou, "above 0, at most 1")
+
+
+@dataclass(frozen=True)
+class ChannelCConfig:
+    """Steps that teach by the reward of the model's own answers, drawn at temperature 1, of channel_b.max_new_tokens."""
+
+    images_per_step: int = 16
+    """Over all ranks."""
+    answers_per_image: int = 8
+    """Each is weighed against the others."""
+    duplicate_price: float = 1.0
+    """What an object told again takes away, where a right one adds 2."""
+    object_credit: float = 1.0
+    """Of what an answer's objects differ in, beside its own weight; 0: all tokens of an answer weigh the same."""
+
+    def __post_init__(self) -> None:
+        require(self.images_per_step >= 1, "channel_c.images_per_step", self.images_per_step, "at least 1")
+        require(self.answers_per_image >= 2, "channel_c.answers_per_image", self.answers_per_image, "at least 2")
+        for name in ("duplicate_price", "object_credit"):
+            require(getattr(self, name) >= 0, f"channel_c.{name}", getattr(self, name), "0 or more")
 
 
 @dataclass(frozen=True)
@@ -340,6 +363,7 @@ class TwoChannelConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     channel_a: ChannelAConfig = field(default_factory=ChannelAConfig)
     channel_b: ChannelBConfig = field(default_factory=ChannelBConfig)
+    channel_c: ChannelCConfig = field(default_factory=ChannelCConfig)
     packing: PackingConfig = field(default_factory=PackingConfig)
     topology: TopologyConfig = field(default_factory=TopologyConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
@@ -362,9 +386,15 @@ class TwoChannelConfig:
         remedy = "noise where answer.object_budget is above 0, and only there"
         sound = (treated == "noise") == noisy or "B" not in self.schedule.pattern
         require(sound, "channel_b.false_positives", treated, remedy)
+        stale = self.topology.staleness
+        remedy = "0 where schedule.pattern holds a C: its rewards are of answers of the weights that learn"
+        require(not stale or "C" not in self.schedule.pattern, "topology.staleness", stale, remedy)
+        noise = self.answer.object_budget
+        remedy = "0 where schedule.pattern holds a C: a reward knows no noise"
+        require(not noise or "C" not in self.schedule.pattern, "answer.object_budget", noise, remedy)
         every = self.evaluation.every
         remedy = "0, or data.val named: data.test is judged once, at the end"
         require(not every or bool(self.data.val), "evaluation.every", every, remedy)
-        answered = "B" in self.schedule.pattern
-        remedy = "0, or a schedule.pattern with a B in it: without one nobody rolls out"
+        answered = not {"B", "C"}.isdisjoint(self.schedule.pattern)
+        remedy = "0, or a schedule.pattern with a B or a C in it: without one nobody rolls out"
         require(answered or not self.topology.rollout, "topology.rollout", self.topology.rollout, remedy)

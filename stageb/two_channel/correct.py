@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.config import ChannelCConfig, TwoChannelConfig
 from stageb.two_channel.matching import first_counts, match, match_prefix, near
+from stageb.two_channel.metrics import IOUS
 from stageb.two_channel.noise import draw_noise, real
+from stageb.two_channel.reward import advantages, credits_of, of_rewarded, reward
 from stageb.two_channel.targets import of_renamed, of_rollout, of_truth
 from stageb.two_channel.text import Spelling, parse, truth
 from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
@@ -29,6 +31,7 @@ class Correction:
     matched: int  # of both
     duplicates: int  # pairs of predicted objects that are one, told twice
     version: int  # steps of the optimiser behind the weights that wrote it
+    reward: float | None = None  # on channel C
 
     @property
     def f1(self) -> float:
@@ -65,6 +68,38 @@ def corrected(
     return target, outcome
 
 
+def rewarded(
+    sample: Sample, rollouts: Sequence[Rollout], spelling: Spelling, config: ChannelCConfig
+) -> list[tuple[Target, Correction]]:
+    """What the answers to one image are turned into to be taught by their rewards, and what each came to."""
+    true, answers = truth(sample), [parse(each.ids, spelling) for each in rollouts]
+    rewards = [reward(sample, each.objects, config.duplicate_price) for each in answers]
+    found = []
+    for rollout, parsed, worth, advantage in zip(rollouts, answers, rewards, advantages(rewards), strict=True):
+        shares = [0.0] * len(parsed.objects)
+        if config.object_credit:
+            credited = credits_of(sample, parsed.objects, config.duplicate_price)
+            shares = [config.object_credit * each for each in credited]
+        target = of_rewarded(rollout, parsed, advantage, shares, spelling)
+        outcome = Correction(
+            tokens=len(rollout.ids),
+            kept=len(rollout.ids),
+            ended=rollout.ended,
+            truncated=parsed.truncated,
+            malformed=not (parsed.complete or parsed.truncated),
+            unread=not (parsed.objects or parsed.complete),
+            overlong=False,
+            predicted=len(parsed.objects),
+            true=len(true),
+            matched=len(match(parsed.objects, true, IOUS[0]).pairs),
+            duplicates=len(near(parsed.objects)),
+            version=rollout.version,
+            reward=worth,
+        )
+        found.append((target, outcome))
+    return found
+
+
 def _target(
     answer: Sequence[int],
     parsed: ParsedAnswer,
@@ -92,6 +127,7 @@ def summary(outcomes: Sequence[Correction]) -> dict[str, float | None]:
     """
     count = len(outcomes)
     predicted, true, matched = (sum(getattr(each, name) for each in outcomes) for name in ("predicted", "true", "matched"))
+    rewards = [each.reward for each in outcomes if each.reward is not None]
     lengths, scores = sorted(each.tokens for each in outcomes), sorted(each.f1 for each in outcomes)
     return {
         "stage2/raw_rollouts": count,
@@ -114,6 +150,7 @@ def summary(outcomes: Sequence[Correction]) -> dict[str, float | None]:
         "rollout/tokens_max": lengths[-1],
         "rollout/kept_tokens": sum(each.kept for each in outcomes) / count,
         "rollout/weight_version": min(each.version for each in outcomes),
+        **({"rollout/reward": sum(rewards) / len(rewards)} if rewards else {}),
     }
 
 

@@ -49,8 +49,6 @@ class SharedRanks:
         self.world, self.writer, self.schedule = world, writer, schedule
         self.times: dict[str, float] = {}  # seconds, by what they went to, until somebody clears it
         self._samples, self._weights = samples, weights
-        settings = schedule.config.channel_b
-        self._how = Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
         self._ahead = schedule.config.topology.staleness
         self._made: dict[int, list[Rollout]] = {}  # by step: answers that have not been learnt from
 
@@ -90,7 +88,7 @@ class SharedRanks:
         return self.world.gather(data)
 
     def _handed_over(self, step: int) -> Iterator[Answered]:
-        following = self.schedule.next_b(step)
+        following = self.schedule.next_answered(step)
         if not self._ahead or following is None:
             yield from self._taken(step)
             return
@@ -116,7 +114,14 @@ class SharedRanks:
     def _written(self, step: int, samples: Sequence[Sample], told: OnRollout | None = None) -> list[Rollout]:
         """Answers to some images of ``step``."""
         with self._timed("rollout_generate_s"):
-            return self.writer.write(samples, [self.schedule.key(step, each.key) for each in samples], self._how, told)
+            return self.writer.write(samples, [self.schedule.key(step, each.key) for each in samples], self._how(step), told)
+
+    def _how(self, step: int) -> Decode:
+        """How answers are drawn; on channel C as the model has them, or their rewards would be another's."""
+        settings = self.schedule.config.channel_b
+        if self.schedule.channel(step) == "C":
+            return Decode(1.0, max_new_tokens=settings.max_new_tokens)
+        return Decode(settings.temperature, settings.top_p, max_new_tokens=settings.max_new_tokens)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -1,8 +1,9 @@
 """The two-channel loop, as every rank runs it: ask or roll out, teach, measure; rank 0 records and commits.
 
 Fabric has launched the ranks (``world.py``). A step of channel A teaches the truth of its images; one of channel B has the
-model answer them first, keeps of each answer what can be read, and teaches what was wrong and what is missing. Either way a
-step is one step of the optimiser, on the same targets at every world size. Any commit holds what a run goes on from.
+model answer them first, keeps of each answer what can be read, and teaches what was wrong and what is missing; one of
+channel C has it answer each several times, and teaches what made some answers better. Either way a step is one step of the
+optimiser, on the same targets at every world size. Any commit holds what a run goes on from.
 """
 
 from __future__ import annotations
@@ -41,8 +42,7 @@ def steps(world: World, run: Run, ranks: Ranks, done: int) -> None:
     """The steps behind those that are done."""
     schedule = ranks.schedule
     for step in range(done, schedule.steps):
-        targets = ranks.truth(step) if schedule.channel(step) == "A" else ranks.corrected(ranks.rollouts(step))
-        result = ranks.learn(step, targets)
+        result = ranks.learn(step, ranks.targets(step))
         val = ranks.evaluate_val(step) if schedule.evaluates(step) else None
         choice = world.lead(run.choose, step, val)
         test = ranks.evaluate_test(step, choice.best) if choice.ends else None

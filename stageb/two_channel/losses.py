@@ -46,6 +46,8 @@ class Taught:
     slots: Tensor  # int64 (objects, 4): rows of an object's coordinates
     bins: Tensor  # int64 (objects, 4): the true ones
     against: Tensor  # int64 (coordinates,): rows whose token is taught against
+    weighed: Tensor  # int64 (tokens,): rows whose token's log-probability is weighed
+    weights: Tensor  # (tokens,): by how much, of either sign
     word_share: float  # of a word in its term
     object_share: float  # of an object in its terms
 
@@ -58,6 +60,8 @@ class Taught:
             slots=self.slots.to(device),
             bins=self.bins.to(device),
             against=self.against.to(device),
+            weighed=self.weighed.to(device),
+            weights=self.weights.to(device),
         )
 
 
@@ -71,6 +75,7 @@ class DetectionLosses:
     l1: Tensor
     giou: Tensor
     against: Tensor
+    reward: Tensor  # its gradient is minus that of the expected reward
     mass: Tensor  # mean probability, where a coordinate belongs, of all coordinate tokens together; no loss
 
 
@@ -116,7 +121,11 @@ def losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: L
         "against": blamed * coordinate_share,
     }
     total = torch.stack([getattr(weights, name) * term for name, term in terms.items() if getattr(weights, name)]).sum()
-    return DetectionLosses(total, **terms, mass=masses.detach().sum() * coordinate_share)
+    rewarded = _by_rows(text, head.rows, states[taught.weighed], taught.tokens[taught.weighed]) @ taught.weights
+    rewarded = rewarded * taught.object_share
+    if len(taught.weighed):
+        total = total + weights.reward * rewarded
+    return DetectionLosses(total, **terms, reward=rewarded, mass=masses.detach().sum() * coordinate_share)
 
 
 def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tensor:

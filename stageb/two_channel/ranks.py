@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import make_view
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.correct import Correction, corrected
+from stageb.two_channel.correct import Correction, corrected, rewarded
 from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, list_keys
 from stageb.two_channel.learner import Learner, StepFigures
@@ -143,10 +143,21 @@ class Ranks:
     def _samples(self, step: int) -> list[Sample]:
         """The images of a step, each in a view of its own where ``augmentation`` says so."""
         views, done = self.config.augmentation, self.schedule.done(step)
-        return [
+        shown = [
             make_view(self.train[place], self.schedule.view_key(step, number), views, done)
             for number, place in enumerate(self.schedule.chosen(step))
         ]
+        if self.schedule.channel(step) != "C":
+            return shown
+        again = range(self.config.channel_c.answers_per_image)  # each answer has a stream of its own, by its key
+        return [replace(each, key=f"{each.key} {at} {number}") for at, each in enumerate(shown) for number in again]
+
+    def targets(self, step: int) -> Iterable[Example]:
+        """What is taught in a step."""
+        channel = self.schedule.channel(step)
+        if channel == "A":
+            return self.truth(step)
+        return (self.corrected if channel == "B" else self.rewarded)(self.rollouts(step))
 
     def _truth(self, step: int) -> list[Example]:
         """Channel A: the truth."""
@@ -175,6 +186,20 @@ class Ranks:
             self._parse_s += time.perf_counter() - began
             yield sample, target
 
+    def rewarded(self, rollouts: Iterable[tuple[Sample, Rollout]]) -> Iterator[Example]:
+        """Channel C: the answers, weighed by their rewards, once all are there; the others to its image follow each."""
+        answered = {sample.key: (sample, rollout) for sample, rollout in rollouts}
+        began, size = time.perf_counter(), self.config.channel_c.answers_per_image
+        ordered = sorted(answered.values(), key=lambda each: _image_and_number(each[0]))
+        examples = list[Example]()
+        for place in range(0, len(ordered), size):
+            group = ordered[place : place + size]
+            found = rewarded(group[0][0], [rollout for _, rollout in group], self.spelling, self.config.channel_c)
+            self._outcomes += [outcome for _, outcome in found]
+            examples += [(sample, target) for (sample, _), (target, _) in zip(group, found, strict=True)]
+        self._parse_s += time.perf_counter() - began
+        yield from examples
+
     def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
         """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
         channel, rate = self.schedule.channel(step), self.schedule.learning_rate(step)
@@ -184,7 +209,7 @@ class Ranks:
             with self.world.at(f"step {step}"):
                 totals = count_totals(target for _, target in self.truth(step))
                 figures = self.learner.step(step, self._drawn(targets), channel, totals, rate)
-        elif channel == "B":
+        elif channel != "A":
             collections.deque(targets, maxlen=0)
         came = StepResult(figures, self._outcomes, self._gathered_times(figures))
         self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
@@ -196,7 +221,7 @@ class Ranks:
         if step == self.schedule.steps:
             return
         with suppress(StagebError):
-            if self.schedule.channel(step) == "B":
+            if self.schedule.answers(step):
                 eyes = self.reader.eyes
                 prompts = [self.reader.prompt_ids(sample.image) for sample in self.exchange.mine(step)]
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
@@ -267,7 +292,7 @@ class Ranks:
         with any answer that the model may write, and each with its true answer or ``packing.overlong`` sets it aside."""
         packing = self.config.packing
         prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
-        if "B" in self.config.schedule.pattern:
+        if not {"B", "C"}.isdisjoint(self.config.schedule.pattern):
             longest = max(prompts) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
@@ -281,3 +306,9 @@ class Ranks:
                 "lower model.image_pixels, or set packing.overlong to set_aside"
             )
         return fits, [each.key for each in over]
+
+
+def _image_and_number(sample: Sample) -> tuple[int, int]:
+    """Which image of a step of channel C this is, and which of its answers."""
+    _, image, number = sample.key.rsplit(" ", 2)
+    return int(image), int(number)

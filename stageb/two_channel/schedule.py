@@ -26,10 +26,14 @@ class Schedule:
         pattern = self.config.schedule.pattern
         return pattern[step % len(pattern)]
 
-    def next_b(self, step: int) -> int | None:
-        """The next step of channel B behind ``step``; None where there is none."""
+    def answers(self, step: int) -> bool:
+        """Whether the model answers the images of a step."""
+        return self.channel(step) != "A"
+
+    def next_answered(self, step: int) -> int | None:
+        """The next step behind ``step`` whose images the model answers; None where there is none."""
         later = range(step + 1, min(self.steps, step + 1 + len(self.config.schedule.pattern)))
-        return next((each for each in later if self.channel(each) == "B"), None)
+        return next((each for each in later if self.answers(each)), None)
 
     def size(self, step: int) -> int:
         """Images of a step, over all ranks."""
@@ -81,7 +85,9 @@ class Schedule:
 
     @property
     def _sizes(self) -> dict[Channel, int]:
-        return {"A": self.config.channel_a.samples_per_step, "B": self.config.channel_b.rollouts_per_step}
+        config = self.config
+        sizes = config.channel_a.samples_per_step, config.channel_b.rollouts_per_step, config.channel_c.images_per_step
+        return {"A": sizes[0], "B": sizes[1], "C": sizes[2]}
 
     def _begins(self, step: int) -> int:
         """Images before a step."""

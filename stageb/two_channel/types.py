@@ -97,6 +97,7 @@ class Target:
     taught: tuple[bool, ...]  # per token: whether text cross-entropy is taken on it; never on a coordinate
     slots: tuple[CoordinateSlot, ...]  # every true object exactly once, matched or appended
     against: tuple[int, ...] = ()  # positions whose token is taught against: coordinates of false positives
+    weights: tuple[float, ...] = ()  # per token: what its log-probability is weighed by, of either sign; none: 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,63 @@
+"""Channel C: several answers to an image, each worth a reward, teach what made one better than the others (REINFORCE,
+Williams 1992; for detectors Pinto et al. 2023, "Tuning computer vision models with task rewards").
+
+- The *reward* of an answer is F1, mean over the IoUs .50, .55, ..., .95, less a price for each object told again.
+- Its *advantage* is its reward less the mean of the other answers to the image (leave-one-out, Kool et al. 2019). It is not
+  divided by a deviation, which would blow up images whose answers are all alike.
+- An *object's credit* is what its answer would lose without it (difference reward, Wolpert & Tumer 2002), less the mean of
+  its answer's objects: so credits move weight between objects, which keep the answer's advantage on average.
+
+Every token of an answer is weighed by its advantage, those of an object also by its credit. What is taught is the sum of
+weighted log-probabilities, which the learner computes anew: its gradient, credits apart, is that of the expected reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stageb.two_channel import metrics
+from stageb.two_channel.matching import near
+from stageb.two_channel.text import Spelling
+from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
+
+
+def reward(sample: Sample, objects: Sequence[Detection], duplicate_price: float) -> float:
+    """What an answer that tells ``objects`` of an image is worth: at most 1; 1 where there is nothing and nothing is told.
+
+    An object told again (``matching.near``) takes away ``duplicate_price`` of what a right pair adds to twice the pairs that
+    F1 counts.
+    """
+    counted = metrics.count(sample, objects)
+    repeated = len({later for _, later in near(objects)})
+    scores = []
+    for pairs, ignored in zip(counted.pairs, counted.ignored, strict=True):
+        whole = counted.predicted - ignored + counted.true
+        scores.append((2 * pairs - duplicate_price * repeated) / whole if whole else 1.0)
+    return sum(scores) / len(scores)
+
+
+def advantages(rewards: Sequence[float]) -> list[float]:
+    """Of each of an image's answers its reward less the mean of the others'."""
+    total, others = sum(rewards), len(rewards) - 1
+    return [each - (total - each) / others for each in rewards]
+
+
+def credits_of(sample: Sample, objects: Sequence[Detection], duplicate_price: float) -> list[float]:
+    """What the answer would lose without each of its ``objects``, less the mean of these."""
+    whole = reward(sample, objects, duplicate_price)
+    rests = [(*objects[:at], *objects[at + 1 :]) for at in range(len(objects))]
+    losses = [whole - reward(sample, rest, duplicate_price) for rest in rests]
+    return [each - sum(losses) / len(losses) for each in losses]
+
+
+def of_rewarded(
+    rollout: Rollout, parsed: ParsedAnswer, advantage: float, object_credits: Sequence[float], spelling: Spelling
+) -> Target:
+    """An answer as it was written, each token weighed by the ``advantage``, those of an object also by its credit."""
+    weights = [advantage] * len(rollout.ids)
+    begin = len(spelling.opening)
+    for credit, end in zip(object_credits, parsed.ends, strict=True):
+        for place in range(begin, end):
+            weights[place] += credit
+        begin = end + len(spelling.comma)
+    return Target(rollout.ids, (False,) * len(rollout.ids), (), weights=tuple(weights))
