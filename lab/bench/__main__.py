@@ -27,7 +27,7 @@ BENCHMARKS = {
     "rollout": Benchmark("Rollouts per second of several engines on one workload.", "lab.bench.rollout:main"),
     "scale": Benchmark("The same batch per rank on 1, 2, ... ranks.", "lab.bench.scale:main"),
     "heart": Benchmark("A round beside the model's work, on 1, 2, ... ranks of the CPU.", "lab.bench.heart:main"),
-    "rounds": Benchmark("When a run on many ranks reaches which accuracy, by reflection.scope.", "lab.bench.rounds:main"),
+    "rounds": Benchmark("How soon many ranks learn, by reflection.scope.", "lab.bench.rounds:main"),
     "gate": Benchmark("Tickets per second judged by probabilities and by samples.", "lab.bench.gate:main"),
     "precision": Benchmark("How far bfloat16 parts from float32, on a checkpoint.", "lab.bench.precision:main"),
     "predict": Benchmark("Memory, rate and kills of stageb predict on many tickets.", "lab.bench.predict:main"),

@@ -3,8 +3,8 @@
 Ranks are forks of this process. Code follows rules in the model's place and makes them of the evidence; for the time that a
 model would take, a rank sleeps, so that few cores do for many ranks. A rank's call for reflection answers (up to
 ``ranks.TOGETHER`` of them) takes ``--reflection-s``, each answer to a ticket ``--rollout-s``, and a verdict for the gate a
-third of that. Shown is when the guidance reached which accuracy on tickets that nothing was learnt from. Then the same runs,
-without sleep, must leave equal bytes at every number of ranks.
+third of that. Shown is when the guidance was as good as the first arm's ever was, on tickets that nothing was learnt from.
+Then the same runs, without sleep, must leave equal bytes at every number of ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal
 
 from lab.bench.heart import content, inputs_of, on_ranks
 from lab.bench.learning.proposer import statistics
-from lab.bench.rows import write
+from lab.bench.rows import Row, write
 from stageb.config import OutputConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Prompt, Question, Request
@@ -55,7 +55,6 @@ HELD_OUT = 2000
 FIELDS, HIDDEN = 8, 20  # attributes, and rules to be found
 ARMS = "bundle:32:64:16,round:10:64:16,round:10:256:32"
 MISSIONS = {"pairs": (6, 2), "triples": (4, 3)}  # values of an attribute; attributes that a rule names
-LEVELS = (0.8, 0.85, 0.9, 0.95, 0.97, 0.99)  # of accuracy
 VERDICT = 1 / 3  # of a rollout's time
 SLIPS = 1 / 30  # share of sampled verdicts that are not as the rules say
 SURE = {True: -0.05, False: -3.0}  # log-probabilities
@@ -91,10 +90,13 @@ class Climbed:
     spent: dict[str, int]  # as in a commit
 
     @property
-    def reached(self) -> dict[float, float]:
-        """For each level of accuracy that was reached, after how many seconds."""
-        firsts = {level: [at for at, accuracy in self.accuracies if accuracy >= level] for level in LEVELS}
-        return {level: found[0] for level, found in firsts.items() if found}
+    def best(self) -> float:
+        """The highest accuracy that any guidance had."""
+        return max(accuracy for _, accuracy in self.accuracies)
+
+    def reached(self, level: float) -> float | None:
+        """After how many seconds a guidance was at least so good; None where none was."""
+        return next((at for at, accuracy in self.accuracies if accuracy >= level), None)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -114,16 +116,18 @@ def main(arguments: Sequence[str]) -> int:
     fine = bool(worlds) and all(size and ROUND % size == 0 for size in worlds)
     require(fine, "--ranks", given.ranks, f"numbers that divide {ROUND}, such as 1,2,4,8")
     arms = [Arm.of(word) for word in given.arms.split(",")]
-    tickets, rows = made(given.mission, given.tickets, "learnt from"), []
+    tickets = made(given.mission, given.tickets, "learnt from")
+    rows: list[Row] = []
     for arm in arms:
         climbed = climb(arm, worlds[-1], f"{given.reflection_s} {given.rollout_s}", tickets, given)
-        reached = ", ".join(f"{level:.0%} {at:.0f} s" for level, at in climbed.reached.items())
-        print(
-            f"{arm.scope}, {arm.proposals} answers: {reached}; {climbed.seconds:.0f} s in all; {climbed.spent}", flush=True
-        )
+        level = rows[0]["best"] if rows else climbed.best
+        reached = climbed.reached(level)
+        row = {**asdict(arm), **asdict(climbed), "best": climbed.best, "level": level, "reached_s": reached}
+        at = "never" if reached is None else f"after {reached:.0f} s"
+        print(f"{arm}: {level:.1%} {at}, at best {climbed.best:.1%}; {climbed.seconds:.0f} s in all", flush=True)
         equal = is_equal(arm, worlds, tickets, given)
         print(f"  equal bytes at {given.ranks} ranks: {equal}", flush=True)
-        rows.append({**asdict(arm), **asdict(climbed), "equal_bytes": equal})
+        rows.append({**row, "equal_bytes": equal})
     write(given.json, {"ranks": worlds[-1], "arms": rows})
     return 0 if all(row["equal_bytes"] for row in rows) else 1
 

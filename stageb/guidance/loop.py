@@ -120,7 +120,8 @@ def learn(run: Run, name: str, size: int) -> Dialogue[None]:
         before, tools = run.state.missions[name], run.tools(name)
         run.progress.show_activity(f"{name}: what is judged wrong?")
         mission, bundles = yield from learning.draw_bundles(before, tools)
-        run.progress.show_activity(f"{name}: reflecting on {sum(len(bundle.judged) for bundle in bundles)} tickets")
+        teaching = sum(len(bundle.judged) for bundle in bundles if not bundle.why_not)
+        run.progress.show_activity(f"{name}: {f'reflecting on {teaching} tickets' if teaching else bundles[0].why_not}")
         snapshot = mission.guidance
         reflections = yield from learning.reflect_on(bundles, snapshot, tools)
         for bundle, reflection in zip(bundles, reflections, strict=True):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from engines import fake_vllm
 
-from lab.bench import contestants, heart
+from lab.bench import contestants, heart, rounds
 from lab.bench.__main__ import BENCHMARKS, main
 from lab.bench.contestants import Contestant
 from lab.bench.workloads import Workload
@@ -153,6 +153,23 @@ def test_heart_tells_runs_that_differ(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(heart, "measured", lambda size, given, folder: write_a_run(folder, size))
     monkeypatch.setattr(heart, "by_itself", lambda given, folder: {})
     assert main(["heart", "--ranks", "1,2"]) == 1
+
+
+def test_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "ROUND", 256)
+    file = tmp_path / "out.json"
+    quick = ["--mission", "pairs", "--tickets", "1500", "--rounds", "1", "--reflection-s", "0.01", "--rollout-s", "0"]
+    given = ["rounds", "--ranks", "1,2", "--arms", "bundle:4:64:16,round:4:64:16", *quick, "--json", str(file)]
+    assert main(given) == 0
+    first, second = json.loads(file.read_text())["arms"]
+    assert [(row["scope"], row["equal_bytes"]) for row in (first, second)] == [("bundle", True), ("round", True)]
+    assert first["level"] == first["best"] == second["level"] == max(accuracy for _, accuracy in first["accuracies"])
+    assert first["best"] > first["accuracies"][0][1]  # it learnt
+    assert 0 < first["reached_s"] <= first["seconds"]
+    assert first["spent"]["reflections"] > 0 < second["spent"]["reflections"]
+    assert capsys.readouterr().out.count("equal bytes at 1,2 ranks: True") == 2
+    monkeypatch.setattr(rounds, "content", lambda folder: {"some": str(folder).encode()})
+    assert main(["rounds", "--ranks", "1,2", "--arms", "round:4:64:16", *quick, "--tickets", "200"]) == 1
 
 
 def write_a_run(folder: Path, size: int) -> dict[str, Any]:
