@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import log
 
@@ -21,8 +21,11 @@ from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
 from stageb.guidance.reflection.reflect import fit_cases, merge_equal, of_kind, requests, why_ineligible
-from stageb.guidance.rules.reading import parse_summaries
-from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule
+from stageb.guidance.rules.expression import compile_expression
+from stageb.guidance.rules.parse import RuleCode, parse_rule
+from stageb.guidance.rules.reading import Reading, parse_summaries
+from stageb.guidance.rules.vocabulary import Vocabulary
+from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Rule, Ticket
 from stageb.seeds import stream, uniform
 
 SETTINGS = ReflectionConfig(  # as in configs/guidance/tickets.yaml, but that evidence is what this loop adds
@@ -109,9 +112,23 @@ def statistics(prompt: Prompt, decode: Decode, key: int) -> str:
     share = uniform(stream("statistics", key), 0) * (1 - (1 - NEXT) ** len(clues))  # geometric, as far as there are clues
     clue = clues[min(int(log(1 - share) / log(1 - NEXT)), len(clues) - 1)]
     cases = {name: parse_summaries(tuple(_REASON.sub("", text).split(" | "))) for name, text in _CASE.findall(wrong[0])}
-    named = [name for name, each in cases.items() if says(clue, each)] or list(cases)
     text = f"{heading[1].capitalize()} if {clue}."
+    named = [name for name, each in cases.items() if says(clue, each)] or _met(text, cases) or list(cases)
     return json.dumps({"operations": [{"op": "add", "text": text, "rationale": "counted", "evidence": named[:NAMED]}]})
+
+
+def _met(text: str, cases: Mapping[str, Reading]) -> list[str]:
+    """The cases that a rule speaks of by its code; none where their words alone do not tell how it reads."""
+    texts = ("; ".join(f"{name}: {value}" for name, value in each.pairs.items()) for each in cases.values())
+    tickets = [
+        Ticket("", "", "pass", (("image_1", "; ".join((text, *each.texts))),))
+        for text, each in zip(texts, cases.values(), strict=True)
+    ]
+    code = parse_rule(text, Vocabulary.of(tickets), ENGLISH)
+    if not isinstance(code, RuleCode):
+        return []
+    holds = compile_expression(code.expression)
+    return [name for name, each in cases.items() if holds(each)]
 
 
 def idle(prompt: Prompt, decode: Decode, key: int) -> str:
