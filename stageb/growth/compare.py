@@ -38,7 +38,7 @@ class Comparison:
     epochs: int
     flops: float
     kept: Seeds
-    truth: tuple[int, int] | None = None
+    truth: Seeds | None = None
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Comparison:

@@ -32,6 +32,8 @@ class TaskConfig:
     """Of teachers: where their seed stands; null: drawn for each environment."""
     blueprint: str | None = None
     """Of teachers: what their seed is, of host.blueprints; null: drawn for each environment."""
+    seeds: int = 1
+    """Of teachers: how many seeds each has, in as many slots."""
     inner: Literal["teacher", "own"] = "teacher"
     """Of teachers: the inner weights with which the right seed germinates: the teacher's, or its own, as other seeds."""
 
@@ -42,6 +44,8 @@ class TaskConfig:
             require(value is None or self.name == "teacher", f"task.{key}", value, "null; it is for task.name teacher")
         fine = self.validation == "shared" or self.name not in ("teacher", "futile")
         require(fine, "task.validation", self.validation, f"shared; the examples of {self.name} are drawn")
+        fine = self.seeds == 1 or (self.seeds in (2, 3) and self.name == "teacher")
+        require(fine, "task.seeds", self.seeds, "1; or 2 or 3 for task.name teacher")
         fine = self.inner == "teacher" or self.name == "teacher"
         require(fine, "task.inner", self.inner, "teacher; any other is for task.name teacher")
 

@@ -303,8 +303,8 @@ class Static(Alone):
 class Oracle:
     """Knows what pays: germinates it at once, and keeps it as soon as it may; where nothing pays, it waits."""
 
-    def __init__(self, answers: Sequence[tuple[int, int] | None]) -> None:
-        """``answers``: slot and blueprint for each environment of the block, None where no growth pays."""
+    def __init__(self, answers: Sequence[Sequence[Pair]]) -> None:
+        """``answers``: slots and blueprints for each environment of the block, none where no growth pays."""
         self.answers = answers
 
     def begin(self, count: int) -> None:
@@ -314,13 +314,10 @@ class Oracle:
         """What the answers say."""
         return [self._choose(may, answer) for may, answer in zip(legal.tolist(), self.answers, strict=True)]
 
-    def _choose(self, legal: Legal, answer: tuple[int, int] | None) -> Action:
-        if answer is None:
-            return WAIT
-        slot, blueprint = answer
-        if legal[Op.FOSSILIZE][slot]:
-            return Action(Op.FOSSILIZE, slot)
-        return Action(Op.GERMINATE, slot, blueprint) if legal[Op.GERMINATE][slot] else WAIT
+    def _choose(self, legal: Legal, answer: Sequence[Pair]) -> Action:
+        keep = [Action(Op.FOSSILIZE, slot) for slot, _ in answer if legal[Op.FOSSILIZE][slot]]
+        begin = [Action(Op.GERMINATE, *each) for each in answer if legal[Op.GERMINATE][each[0]]]
+        return next(iter(keep + begin), WAIT)
 
 
 def _slots(legal: Legal, op: Op) -> list[int]:

@@ -22,7 +22,7 @@ from stageb.growth.controllers import (
     Selective,
     Static,
 )
-from stageb.growth.environment import Block
+from stageb.growth.environment import Block, Seeds
 from stageb.growth.learner import Learner
 from stageb.growth.lifecycle import Rules
 from stageb.growth.normaliser import Normaliser
@@ -64,11 +64,11 @@ class Decider:
         return SIMPLE[self.name](setting.rules)
 
 
-def answers(block: Block) -> list[tuple[int, int] | None]:
-    """What pays in each environment of a block of a task that knows: slot and blueprint; None where no growth does."""
+def answers(block: Block) -> list[Seeds]:
+    """What pays in each environment of a block of a task that knows: slots and blueprints; none where no growth does."""
     if block.lessons.right is not None:
         return list(block.lessons.right)
-    return [None] * len(block.keys)
+    return [()] * len(block.keys)
 
 
 def take_snapshot(learner: Learner) -> dict[str, Tensor]:

@@ -110,7 +110,11 @@ def _together(
 
 
 def _write(path: Path, found: Sequence[Sequence[Comparison]]) -> None:
-    rows = [{"run": run, **asdict(each)} for run, outcomes in enumerate(found) for each in outcomes]
+    rows = [
+        {"run": run, **asdict(each), "truth": each.truth[0] if each.truth and len(each.truth) == 1 else each.truth}
+        for run, outcomes in enumerate(found)
+        for each in outcomes
+    ]
     with disk.reporting(path):
         disk.replace(path, disk.json_lines(rows))
 
@@ -158,8 +162,8 @@ def _of_teachers(whole: Sequence[Comparison], controller: str) -> list[str]:
     none = sum(not each.kept for each in mine)
     lines = [f"no growth in {_share(none, len(mine))}"]
     if right := [each for each in mine if each.truth]:
-        hit = sum(each.kept == (each.truth,) for each in right)
-        held = sum(each.truth in each.kept for each in right)
+        hit = sum(each.kept == each.truth for each in right)
+        held = sum(set(each.truth or ()) <= set(each.kept) for each in right)
         lines.append(
             f"the right slot and blueprint, and no other, in {_share(hit, len(right))}; among others in {held - hit}"
         )

@@ -38,7 +38,8 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
     episodes = play(block, Decider(name, held.snapshot, greedy=True).of(block))
     [ended], [(_, test_accuracy)], blueprints = episodes.ended, block.judge(test=True), block.setting.plan.blueprints
-    right = "" if ended.truth is None else f"; right: {blueprints[ended.truth[1]]} in {SLOTS[ended.truth[0]]}"
+    truth = " and ".join(f"{blueprints[index]} in {SLOTS[slot]}" for slot, index in ended.truth or ())
+    right = f"; right: {truth}" if truth else ""
     episode = picture.Episode(
         title=f"{config.task.name}, held-out environment {given.environment}: {name}{right}",
         blueprints=blueprints,

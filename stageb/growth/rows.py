@@ -79,7 +79,7 @@ def average_episodes(ended: Sequence[EpisodeResult], prefix: str = "") -> dict[s
     if ended:
         means = {name: sum(getattr(each, name) for each in ended) / len(ended) for name in MEANS}
         means["none"] = sum(not each.kept for each in ended) / len(ended)
-        means["right"] = sum(each.kept == (each.truth,) for each in known) / len(known) if known else None
+        means["right"] = sum(each.kept == each.truth for each in known) / len(known) if known else None
     return {f"{prefix}{name}": rounded(value) for name, value in means.items()}
 
 
@@ -87,8 +87,8 @@ def episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str]) ->
     """A row of episodes.jsonl."""
     plain = {name: rounded(value) if isinstance(value, float) else value for name, value in ended.plain().items()}
     named = {"kept": [_named(each, blueprints) for each in ended.kept]}
-    truth = {"truth": _named(ended.truth, blueprints) if ended.truth else None}
-    return {"update": update + 1, **plain, **named, **truth}
+    truth = [_named(each, blueprints) for each in ended.truth or ()]
+    return {"update": update + 1, **plain, **named, "truth": truth if len(truth) > 1 else next(iter(truth), None)}
 
 
 def learning_columns(figures: Mapping[str, Any] | None) -> dict[str, float | None]:

@@ -49,6 +49,7 @@ class Task:
     sets: Sets  # where teachers answer, without targets
     slot: int | None = None  # of teachers' seeds; None: drawn for each environment
     blueprint: int | None = None  # likewise
+    seeds: int = 1  # of each teacher
     inner: str = "teacher"  # weights with which the right seed germinates: the teacher's, or its own
     own: tuple[int, int] | None = None  # examples of the fit and the validation part that each draws for itself
 
@@ -63,7 +64,7 @@ class BlockTask:
 
     sets: Sets
     start: Tensor  # how their hosts begin: (B, size of the segment ``host``)
-    right: tuple[Right, ...] | None  # of teachers' pupils: the slot and the blueprint that they lack
+    right: tuple[tuple[Right, ...], ...] | None  # of teachers' pupils: the slots and the blueprints that they lack
 
 
 def form(task: TaskConfig, host: HostConfig) -> Form:
@@ -99,6 +100,7 @@ def load(task: TaskConfig, host: HostConfig) -> Task:
         sets=sets,
         slot=None if task.slot is None else SLOTS.index(task.slot),
         blueprint=None if task.blueprint is None else able.index(task.blueprint),
+        seeds=task.seeds,
         inner=task.inner,
         own=counts if own else None,
     )
@@ -117,7 +119,9 @@ def lessons(task: Task, plan: Plan, keys: Sequence[int]) -> BlockTask:
     if task.name not in TAUGHT:
         sets = task.sets.stacked(len(keys))
         return BlockTask(_draw_parts(sets, keys, *task.own) if task.own else sets, bank.drawn(plan, HOST, keys), None)
-    right = None if task.name == "futile" else tuple(choice(plan, key, task.slot, task.blueprint) for key in keys)
+    right = (
+        None if task.name == "futile" else tuple(choice(plan, key, task.seeds, task.slot, task.blueprint) for key in keys)
+    )
     teachers = Teachers(plan, keys, right, task.sets.fit.inputs, known=task.inner == "teacher")
     asked = zip(TEACHER_SIZES, (task.sets.fit, task.sets.validation, task.sets.test), strict=True)
     answered = [Split(each.inputs, teachers.answers(each.inputs, name)) for name, each in asked]

@@ -1,6 +1,6 @@
 """Teachers: hosts that make the labels of other hosts, so that what these lack is known.
 
-A *teacher* is a host with one seed in one slot, its own for every environment. Its pupil is that host without the seed, and
+A *teacher* is a host with a seed in a slot, or several, its own for every environment. Its pupil is that host without, and
 is to answer as the teacher does. The host stays as it is given, since one that learns soon makes up for what it lacks, in
 its own way, and no growth pays; and the right seed germinates as the teacher's, but for its last layer, which is to be
 learnt: so what a pupil lacks is exactly that blueprint in that slot. Nobody who grows a network on data is given that: with
@@ -40,18 +40,23 @@ def _teaching_key(key: int, known: bool) -> int:
     return seed_key(key) if known else seeds.stream(key, "seed of the teacher")
 
 
-def choice(plan: Plan, key: int, slot: int | None, blueprint: int | None) -> Right:
-    """The slot and the blueprint of an environment's teacher, drawn where they are None."""
-    its = seeds.stream(key, "teacher")
-    drawn = seeds.bits(its, 0) % len(SLOTS), seeds.bits(its, 1) % len(plan.blueprints)
-    return drawn[0] if slot is None else slot, drawn[1] if blueprint is None else blueprint
+def choice(plan: Plan, key: int, count: int, slot: int | None, blueprint: int | None) -> tuple[Right, ...]:
+    """The ``count`` slots and blueprints of an environment's teacher, by slot; drawn, but for the first slot and all blueprints
+    where they are not None."""
+    its, free, chosen = seeds.stream(key, "teacher"), list(range(len(SLOTS))), list[Right]()
+    for number in range(count):
+        at, which = (seeds.bits(its, 2 * number + each) for each in (0, 1))
+        place = free[at % len(free)] if slot is None or number else slot
+        free.remove(place)
+        chosen.append((place, which % len(plan.blueprints) if blueprint is None else blueprint))
+    return tuple(sorted(chosen))
 
 
 class Teachers:
     """The teachers of a block, on a device. Gates they have none, and they compute in float32."""
 
     def __init__(
-        self, plan: Plan, keys: Sequence[int], right: Sequence[Right] | None, inputs: Tensor, known: bool = True
+        self, plan: Plan, keys: Sequence[int], right: Sequence[Sequence[Right]] | None, inputs: Tensor, known: bool = True
     ) -> None:
         """``keys`` name the environments; ``right``: what each teacher has; None: no seeds, and answers that are drawn.
         ``known``: whether the right seed germinates with the inner weights of the teacher's.
@@ -60,8 +65,8 @@ class Teachers:
         """
         self.plan, self.keys, self.drawn = replace(plan, gated=False, precision="32-true"), keys, right is None
         self.host = bank.drawn(plan, HOST, keys).float().to(inputs.device)  # (B, size)
-        pairs = [(-1, -1)] * len(keys) if right is None else right
-        held: Seeds = [[(index, False) if slot == its else None for slot in range(len(SLOTS))] for its, index in pairs]
+        has = [dict(each) for each in right or [()] * len(keys)]
+        held: Seeds = [[(its[slot], False) if slot in its else None for slot in range(len(SLOTS))] for its in has]
         self.slots, self.params = group_members(plan, held, inputs.device), {}
         for group in (group for slot in self.slots for group in slot.groups):
             whose = [_teaching_key(keys[member], known) for member in group.rows.tolist()]

@@ -109,7 +109,7 @@ class EpisodeResult:
     skipped: int  # steps of the host's optimiser whose gradient was not finite
     flops: float  # forward and backward, counterfactuals too
     kept: tuple[tuple[int, int], ...]  # slot and blueprint of every seed that stays
-    truth: tuple[int, int] | None = None  # the right ones, where the task knows: a teacher's
+    truth: tuple[tuple[int, int], ...] | None = None  # the right ones, where the task knows: a teacher's
 
     @property
     def extra(self) -> float:
@@ -129,4 +129,4 @@ class EpisodeResult:
 def restore_tuples(plain: Mapping[str, Any]) -> dict[str, Any]:
     """A record whose ``kept`` and ``truth`` JSON has made lists, as it was."""
     truth = plain["truth"]
-    return {**plain, "kept": tuple(map(tuple, plain["kept"])), "truth": tuple(truth) if truth else None}
+    return {**plain, "kept": tuple(map(tuple, plain["kept"])), "truth": tuple(map(tuple, truth)) if truth else None}

@@ -98,7 +98,7 @@ def test_baselines_do_what_their_names_say() -> None:
     waits = played(Static(RULES), block(MADE, RULES, sought, 7))
     assert {action for actions in waits for action in actions} == {Action()}
     environments = block(MADE, RULES, sought, 7)
-    played(Oracle(sought), environments)
+    played(Oracle([(answer,) if answer else () for answer in sought]), environments)
     assert [kept(each.final()) for each in environments] == [{answer} if answer else set() for answer in sought]
     periodic = played(Periodic(RULES, 5), block(MADE, RULES, sought, 7))
     assert {epoch + 1 for epoch, actions in enumerate(periodic) for each in actions if each.op is Op.GERMINATE} == {

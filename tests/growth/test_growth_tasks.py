@@ -33,7 +33,7 @@ def test_a_pupil_lacks_exactly_what_its_teacher_has(kind: str) -> None:
     active, alphas = torch.full((len(KEYS), 3), -1), torch.ones(len(KEYS), 3)
     exams = data.Split(lessons.sets.test.inputs.double(), lessons.sets.test.targets)
     before = counterfactual.judge(pupils, exams, active, alphas[:, None]).accuracy
-    for member, (key, (slot, blueprint)) in enumerate(zip(KEYS, lessons.right, strict=True)):
+    for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, lessons.right, strict=True)):
         active[member, slot] = blueprint
         name = hosts.segment(plan, slot, blueprint)
         teacher = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
@@ -53,7 +53,7 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
     assert one.right == other.right and one.right is not None
     assert not torch.equal(one.sets.fit.targets, other.sets.fit.targets)
     for lessons, fits in ((one, True), (other, False)):  # with the inner weights of a germinated seed, the last layer fitted
-        for member, (key, (slot, blueprint)) in enumerate(zip(KEYS, one.right, strict=True)):
+        for member, (key, ((slot, blueprint),)) in enumerate(zip(KEYS, one.right, strict=True)):
             name = hosts.segment(plan, slot, blueprint)
             drawn = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
             pupils = training.begin(plan, lessons.start[member : member + 1], "cpu")
@@ -65,6 +65,35 @@ def test_a_teacher_may_have_inner_weights_that_no_seed_germinates_with() -> None
             assert (found > 0.99) == fits
     with pytest.raises(ConfigError, match=r"task.inner: 'own': teacher; any other is for task.name teacher"):
         TaskConfig("digits", inner="own")
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_teacher_may_have_several_seeds_and_its_pupil_needs_them_all(count: int) -> None:
+    config = HostConfig(kind="conv1d", blueprints=["norm", "depthwise", "conv_light", "low_rank", "attention"])
+    task = tasks.load(TaskConfig("teacher", seeds=count, validation_examples=64), config)
+    plan = hosts.plan(config, task.form)
+    lessons = tasks.lessons(task, plan, KEYS)
+    assert lessons.right is not None and len(set(lessons.right)) > 2 and len(lessons.sets.validation) == 64
+    pupils = training.begin(plan, lessons.start, "cpu")
+    for member, (key, right) in enumerate(zip(KEYS, lessons.right, strict=True)):
+        assert len(right) == len({slot for slot, _ in right}) == count
+        for slot, blueprint in right:
+            name = hosts.segment(plan, slot, blueprint)
+            pupils.weights[name][member] = bank.drawn(plan, name, [teachers.seed_key(key)], teaching=True)[0]
+
+    def accuracy(lacking: int) -> torch.Tensor:
+        active = torch.full((len(KEYS), 3), -1)
+        for member, right in enumerate(lessons.right or ()):
+            for slot, blueprint in right[: count - lacking]:
+                active[member, slot] = blueprint
+        return counterfactual.judge(pupils, lessons.sets.test, active, torch.ones(len(KEYS), 1, 3)).accuracy
+
+    assert (accuracy(0) > 0.99).all() and (accuracy(1) < 0.95).all()
+    first = tasks.lessons(tasks.load(TaskConfig("teacher"), config), plan, KEYS).right
+    assert all(set(one) <= set(more) for one, more in zip(first or (), lessons.right, strict=True))
+    for name, wrong in (("teacher", 4), ("teacher", 0), ("digits", 2)):
+        with pytest.raises(ConfigError, match=rf"task.seeds: {wrong}: 1; or 2 or 3 for task.name teacher"):
+            TaskConfig(name, seeds=wrong)
 
 
 def test_where_no_growth_pays_the_host_is_as_good_as_anybody_can_be() -> None:
@@ -103,7 +132,7 @@ def test_a_task_may_name_what_its_teachers_have() -> None:
     config = HostConfig()
     task = tasks.load(TaskConfig("teacher", slot="late", blueprint="mlp"), config)
     plan = hosts.plan(config, task.form)
-    assert tasks.lessons(task, plan, KEYS).right == ((2, 1),) * len(KEYS)
+    assert tasks.lessons(task, plan, KEYS).right == (((2, 1),),) * len(KEYS)
     with pytest.raises(ConfigError, match=r"task.blueprint: 'attention'.*of host.blueprints: norm, mlp, low_rank"):
         tasks.load(TaskConfig("teacher", blueprint="attention"), config)
     with pytest.raises(ConfigError, match=r"task.slot"):
