@@ -41,8 +41,8 @@ def _teaching_key(key: int, known: bool) -> int:
 
 
 def choice(plan: Plan, key: int, count: int, slot: int | None, blueprint: int | None) -> tuple[Right, ...]:
-    """The ``count`` slots and blueprints of an environment's teacher, by slot; drawn, but for the first slot and all blueprints
-    where they are not None."""
+    """The ``count`` slots and blueprints of an environment's teacher, by slot; drawn, but for the first slot and all
+    blueprints where they are not None."""
     its, free, chosen = seeds.stream(key, "teacher"), list(range(len(SLOTS))), list[Right]()
     for number in range(count):
         at, which = (seeds.bits(its, 2 * number + each) for each in (0, 1))
