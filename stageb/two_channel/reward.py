@@ -53,11 +53,16 @@ def credits_of(sample: Sample, objects: Sequence[Detection], duplicate_price: fl
 def of_rewarded(
     rollout: Rollout, parsed: ParsedAnswer, advantage: float, object_credits: Sequence[float], spelling: Spelling
 ) -> Target:
-    """An answer as it was written, each token weighed by the ``advantage``, those of an object also by its credit."""
-    weights = [advantage] * len(rollout.ids)
+    """An answer as it was written, each token weighed by the ``advantage``, those of an object also by its credit.
+
+    It goes up to the first special token that no answer holds, such as an image's: a model cannot be fed that again.
+    """
+    strange = spelling.reserved - {*spelling.coordinates, spelling.end}
+    ids = rollout.ids[: next((at for at, token in enumerate(rollout.ids) if token in strange), None)]
+    weights = [advantage] * len(ids)
     begin = len(spelling.opening)
     for credit, end in zip(object_credits, parsed.ends, strict=True):
         for place in range(begin, end):
             weights[place] += credit
         begin = end + len(spelling.comma)
-    return Target(rollout.ids, (False,) * len(rollout.ids), (), weights=tuple(weights))
+    return Target(ids, (False,) * len(ids), (), weights=tuple(weights))

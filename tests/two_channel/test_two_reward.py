@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,15 @@ def test_a_token_weighs_what_its_answer_and_its_object_do(box_first: bool) -> No
     expected = [*opening, *[0.75] * (first - len(s.opening)), *comma, *[0.25] * (second - begin)]
     assert list(target.weights) == [*expected, *[0.5] * (len(ids) - second)]
     assert target.ids == ids and not any(target.taught) and target.slots == target.against == ()
+
+
+def test_an_answer_that_holds_an_images_token_is_taught_up_to_there() -> None:
+    s = spelling()
+    ids = written([ONE], s).ids
+    strange = replace(s, reserved=s.reserved | {9999})
+    target = of_rewarded(Rollout((*ids[:-3], 9999, *ids[-3:]), True, 3), parse(ids[:-3], s), 0.5, [0.25], strange)
+    assert target.ids == ids[:-3] and len(target.weights) == len(target.taught) == len(ids) - 3
+    assert of_rewarded(Rollout(ids, True, 3), parse(ids, s), 0.5, [0.25], s).ids == ids  # the token that ends it is none
 
 
 def test_answers_to_an_image_are_weighed_against_each_other() -> None:
