@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from stageb.growth import hosts, stopping, views
+from stageb.growth import hosts, stopping, views, widening
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Places, Seeds, Setting, play, take_turn
@@ -22,7 +22,7 @@ from stageb.growth.stopping import Rate, Tuned
 from stageb.growth.types import EpisodeResult, View, restore_tuples
 
 STATIC = ("static-small", "static-final")  # the bare host; the network that the controller made, from the start
-BY_NAME = stopping.STOPPED  # compared with where they are asked for alone, since they are tuned first
+BY_NAME = (*stopping.STOPPED, *widening.WIDENED)  # compared with where they are asked for alone: they take longest
 OTHERS = ("probe-1", "probe-2", "selective", "heuristic", "random", "periodic", *STATIC, "oracle")
 
 
@@ -76,6 +76,9 @@ def _beside(setting: Setting, places: Places, decider: Decider, tuned: Tuned, ot
     ]
     budgets = [each.flops for each in ended]
     for name in others:
+        if name in widening.WIDENED:
+            found += _widened(setting, places, name, budgets)
+            continue
         if name in tuned:
             found += _stopped(setting, places, name, tuned[name], ended)
             continue
@@ -92,6 +95,13 @@ def _stopped(setting: Setting, places: Places, name: str, rate: Rate, ended: Seq
     epochs = stopping.train(block, rate, [each.flops for each in ended])
     found = _ended(block, name, range(len(ended)))
     return [replace(found[member], epochs=count) for member, count in enumerate(epochs)]
+
+
+def _widened(setting: Setting, places: Places, name: str, budgets: Sequence[float]) -> list[Comparison]:
+    """What hosts come to that are widened half-way."""
+    wide = widening.grow(setting, places, name, budgets)
+    sizes = [hosts.parameters(plan, [-1] * 3)[0] for plan in (setting.plan, wide.setting.plan)]
+    return [replace(each, extra=sizes[1] / sizes[0] - 1) for each in within(wide, name, None, budgets)]
 
 
 def within(block: Block, name: str, controller: Controller | None, budgets: Sequence[float]) -> list[Comparison]:

@@ -247,6 +247,9 @@ class GrowthConfig:
         """Why ``controller`` cannot decide here; empty where it can."""
         if controller == "oracle" and self.task.name not in ("teacher", "futile"):
             return f"what pays in the task {self.task.name} is not known"
+        widens = self.host.kind == "mlp" and not self.host.make and self.task.name not in ("teacher", "futile")
+        if controller in ("net2net", "gradmax") and not widens:
+            return "it widens hosts of kind mlp that learn from data"
         trial, training = PROBES.get(controller, 0), self.gates.training_epochs
         if trial > training:
             return f"its trials of {trial} epochs want gates.training_epochs of {trial} or more, not {training}"

@@ -17,7 +17,7 @@ from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
 from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
-from stageb.growth.stopping import tune
+from stageb.growth.stopping import STOPPED, tune
 from stageb.growth.stored import StoredController, add_authority, load_controller, replace_authority
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
@@ -37,7 +37,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         "--against",
         default="",
         metavar="NAMES",
-        help=f"of: {', '.join((*OTHERS, *BY_NAME))} (default: all but the last two)",
+        help=f"of: {', '.join((*OTHERS, *BY_NAME))} (default: all but the last four)",
     )
     parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="runs of the same config, but for its seed")
     parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
@@ -99,7 +99,7 @@ def _together(
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
     setting = Setting.of(config, world.device)
     deciders = [Decider(config.growth.controller, run.snapshot, greedy=True) for run in runs]
-    stopped = [name for name in others if name in BY_NAME]
+    stopped = [name for name in others if name in STOPPED]
     contestants = [(decider, tune(setting, decider, stopped)) for decider in deciders]
     mine = []
     for block in world.share(cut(numbers, config.growth.block)):
