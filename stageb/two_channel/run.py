@@ -18,6 +18,7 @@ from stageb.two_channel.rows import VIEW, row_of, times_of
 from stageb.two_channel.schedule import Schedule
 
 PICTURE, CARD = "boxes.png", "README.md"
+FILES = ("data.train", "data.val", "data.test", "data.images")  # may have moved; what they hold is in ``data_digest``
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Run(LearningRun):
     config: TwoChannelConfig
     schedule: Schedule  # from ``ready`` on
     view, unit = VIEW, "step"
-    not_shaping = (*NOT_SHAPING, "data.", "evaluation.pictures", "topology.rollout", "topology.learn")  # but for rounding
+    not_shaping = (*NOT_SHAPING, *FILES, "evaluation.pictures", "topology.rollout", "topology.learn")  # but for rounding
     packages = ("torch", "lightning", "transformers", "peft")
 
     def __init__(self, config: TwoChannelConfig, inputs: Inputs, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
