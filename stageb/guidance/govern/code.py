@@ -13,7 +13,7 @@ from stageb.guidance.prompts import Words
 from stageb.guidance.rules import export
 from stageb.guidance.rules.export import CodedMission
 from stageb.guidance.types import Guidance
-from stageb.guidance.use.code import code_rules, find_tickets
+from stageb.guidance.use.code import code_rules, find_scales, find_tickets
 
 WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
     "python": export.write_python,
@@ -28,7 +28,7 @@ def code_missions(asked: Any, guidance: Mapping[str, Guidance], words: Words) ->
     tickets, why = find_tickets(asked.source, asked.tickets, columns, "--tickets FILE ...")
     if why:
         raise InputError(shown(f"{asked.source}: {why}", 400))
-    rules = code_rules(guidance, tickets, words)
+    rules = code_rules(guidance, tickets, words, find_scales(asked.source))
     return [CodedMission(mission, each.step, rules[mission]) for mission, each in guidance.items()]
 
 

@@ -22,6 +22,7 @@ from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.prompts import words_of
 from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
+from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.types import Ticket
 from stageb.guidance.use.code import code_rules
 from stageb.guidance.use.letter import compare_with_letter
@@ -122,7 +123,8 @@ def _read_mission(
             if ticket and (row["split"], row["epoch"]) in held_out:
                 yield row, ticket
 
-    coded = code_rules({name: final_guidance}, (ticket for _, ticket in judged_tickets()), words_of(config.prompt))
+    named, scales = {name: final_guidance}, parse_scales(config.reflection.scales or ())
+    coded = code_rules(named, (ticket for _, ticket in judged_tickets()), words_of(config.prompt), scales)
     letter = compare_with_letter(judged_tickets, coded, by_model=config.runner.judge == "model")
     return MissionReport(
         name=name,

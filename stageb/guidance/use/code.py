@@ -15,6 +15,7 @@ from stageb.guidance.prompts import Words
 from stageb.guidance.rules.judge import CodedRule, compile_rules, explain_unknown, read_rules
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.reading import Reading, read_summaries
+from stageb.guidance.rules.scales import Scale, parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Ticket
 from stageb.runs.folder import RunFolder
@@ -33,25 +34,38 @@ def find_tickets(
 
     Raises ``BadInputError`` where a file that is named cannot be used.
     """
-    folder, _ = split_step(source)
-    config = parse_run(folder).config if (folder / "config.yaml").exists() else None
-    of_run = config if isinstance(config, LoopConfig) else None
+    of_run = _read_config(source)
     if named:
         return _read_named(named, columns or (of_run.columns if of_run else ColumnsConfig())), ""
     if of_run is None:
         return [], OF_A_FILE.format(naming)
+    folder, _ = split_step(source)
     digest = RunFolder(folder).commit["config"].get("tickets")
     return read_same_tickets(folder, of_run, str(digest), naming)
 
 
+def find_scales(source: str) -> tuple[Scale, ...]:
+    """Orders beside the well-known ones by which the rules of ``source`` rank values: ``reflection.scales`` of a run; none
+    of a file."""
+    config = _read_config(source)
+    return parse_scales(config.reflection.scales or ()) if config else ()
+
+
 def code_rules(
-    guidance: Mapping[str, Guidance], tickets: Iterable[Ticket], words: Words, is_whole: bool = True
+    guidance: Mapping[str, Guidance],
+    tickets: Iterable[Ticket],
+    words: Words,
+    scales: Sequence[Scale] = (),
+    is_whole: bool = True,
 ) -> dict[str, list[CodedRule]]:
-    """The rules of each mission, read by what ``tickets`` of it hold; ``is_whole`` as ``read_rules`` takes it."""
+    """The rules of each mission, read by what ``tickets`` of it hold and by ``scales`` beside the well-known ones;
+    ``is_whole`` as ``read_rules`` takes it."""
     of: dict[str, list[Ticket]] = {mission: [] for mission in guidance}
     for ticket in tickets:
         of.get(ticket.mission, []).append(ticket)
-    return {mission: read_rules(guidance[mission], Vocabulary.of(mine), words, is_whole) for mission, mine in of.items()}
+    return {
+        mission: read_rules(guidance[mission], Vocabulary.of(mine, scales), words, is_whole) for mission, mine in of.items()
+    }
 
 
 class CodeJudge:
@@ -76,6 +90,13 @@ class CodeJudge:
         if ruling.verdict is None:
             return explain_unknown(self.rules[ticket.mission], ruling, _read(ticket))
         return f"{ruling.rule}: {self._texts[ticket.mission].get(ruling.rule, NO_RULE)}"
+
+
+def _read_config(source: str) -> LoopConfig | None:
+    """The config of the run that ``source`` names; None where it names a file."""
+    folder, _ = split_step(source)
+    config = parse_run(folder).config if (folder / "config.yaml").exists() else None
+    return config if isinstance(config, LoopConfig) else None
 
 
 def _read(ticket: Ticket) -> Reading:

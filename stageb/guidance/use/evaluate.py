@@ -18,7 +18,7 @@ from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
-from stageb.guidance.use.code import code_rules
+from stageb.guidance.use.code import code_rules, find_scales
 from stageb.guidance.use.config import By, EvaluateConfig, list_ticket_files, tickets_per_round
 from stageb.guidance.use.figures import ALL, PairedComparison, count_verdicts, is_right
 from stageb.guidance.use.guidance import fingerprint_guidance, load_guidance
@@ -172,10 +172,13 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
 def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
     """What the rules' letter says beside the model's verdicts, if it gave any."""
     side = sides.get("model", sides[config.modes[0]])
-    coded = next((each.judged.rules for by, each in sides.items() if by != "compare" and each.judged.rules), None)
+    rules = next((each.judged.rules for by, each in sides.items() if by != "compare" and each.judged.rules), None)
+    if not rules:
+        known = (line.ticket for line in tickets.items())
+        rules = code_rules(side.guidance, known, words_of(config.prompt), find_scales(config.guidance))
     return compare_with_letter(
         lambda: zip(read_rows(side.path), (line.ticket for line in tickets.items()), strict=True),
-        coded or code_rules(side.guidance, (line.ticket for line in tickets.items()), words_of(config.prompt)),
+        rules,
         side.by == "model",
     )
 

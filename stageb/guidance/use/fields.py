@@ -10,6 +10,7 @@ from stageb.guidance.reflection.conditions import reading
 from stageb.guidance.rules.expression import atoms
 from stageb.guidance.rules.judge import read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
+from stageb.guidance.rules.scales import Scale
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Ticket
 
@@ -21,10 +22,12 @@ NamedFields = Mapping[str, Sequence[str]]
 """Fields as rules name them, each with the keys of these rules."""
 
 
-def find_named_fields(guidance: Guidance, known: Sequence[Ticket], words: Words, taught: bool) -> dict[str, list[str]]:
+def find_named_fields(
+    guidance: Guidance, known: Sequence[Ticket], words: Words, scales: Sequence[Scale], taught: bool
+) -> dict[str, list[str]]:
     """The fields that rules name, with the keys of these. ``known`` are tickets of the mission: those that ``taught`` the
-    rules, or else some that are to be judged; what those that taught lack often is left out."""
-    vocabulary = Vocabulary.of(known)
+    rules, or else some that are to be judged; what those that taught lack often is left out. Rules rank by ``scales``."""
+    vocabulary = Vocabulary.of(known, scales)
     found: dict[str, list[str]] = {}
     for rule in read_rules(guidance, vocabulary, words):
         for name in dict.fromkeys(_list_fields(rule.code, rule.text, vocabulary)):

@@ -22,7 +22,7 @@ from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.selection import rule_named
 from stageb.guidance.types import Guidance, Ticket
-from stageb.guidance.use.code import CodeJudge, code_rules, find_tickets
+from stageb.guidance.use.code import CodeJudge, code_rules, find_scales, find_tickets
 from stageb.guidance.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.use.doubts import Doubts, Survey, send_to_review
 from stageb.guidance.use.fields import find_named_fields
@@ -168,10 +168,10 @@ class JudgedRounds:
         taught, why = self._find_known("") if guidance else ((), "")
         records = {mission: read_record(self._source, each, taught) for mission, each in guidance.items()}
         known = taught if taught else [line.ticket for line in islice(self.rounds.tickets.items(), SEEN)]
-        fields = {}
+        fields, scales = {}, find_scales(self._source) if guidance else ()
         for mission, each in guidance.items():
             mine = [ticket for ticket in known if ticket.mission == mission]
-            fields[mission] = find_named_fields(each, mine, words, taught=not why)
+            fields[mission] = find_named_fields(each, mine, words, scales, taught=not why)
         return Doubts(fields, records)
 
     def _find_known(self, naming: str) -> tuple[Sequence[Ticket], str]:
@@ -187,4 +187,5 @@ class JudgedRounds:
         if why:
             console().print(shown(f"{self._source}: {why}; until then rules are read by the tickets to judge", 400))
             known = [line.ticket for line in islice(self.rounds.tickets.items(), KNOWN)]
-        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt), is_whole=not why))
+        scales = find_scales(self._source)
+        return CodeJudge(code_rules(self._guidance, known, words_of(config.prompt), scales, is_whole=not why))

@@ -16,6 +16,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.prompts import words_of
+from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.types import BY_RULES, HEADLINE_KEY, Guidance, Ticket
 from stageb.guidance.use.code import CodeJudge, code_rules
 from stageb.runs.folder import RunFolder, RunRow
@@ -118,7 +119,8 @@ def _make_finder(
         if _is_of(row, guidance) and row["decode"] != BY_RULES and row["tokens"] >= limits[row["decode"]]
     }
     mine = {ticket.key: ticket for ticket in tickets if ticket.mission == guidance.mission}
-    judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt)))
+    scales = parse_scales(config.reflection.scales or ())
+    judge = CodeJudge(code_rules({guidance.mission: guidance}, mine.values(), words_of(config.prompt), scales))
 
     def find(row: RunRow) -> str | None:
         key = cited_rule(row["reason"])
