@@ -5,7 +5,7 @@ dataclass (a *section*), and unions of these. Values are plain data of just thes
 mistake is told in the words of a config file, with the place at which it stands.
 
 An option for a section may give several of its keys at once: ``--columns mission=Station,label=Result``; a list is given
-item by item, ``texts=part,texts=state``.
+item by item, ``texts=part,texts=state``. Where texts stand in a list, one may stand without brackets: ``--tickets my.csv``.
 
 Keys that nobody knows and values of a wrong type are gathered, so that one reading mends them all. Ranges are checked by the
 dataclasses themselves, at the end.
@@ -170,6 +170,8 @@ class Draft:
         """``value`` as plain data of ``annotation``. Raises ``WrongValueError``."""
         if isinstance(value, Option):
             return self._option(value.text, annotation, path, before)
+        if type(value) in (str, int, float) and list[str] in choices(annotation) and str not in choices(annotation):
+            value = [value]  # one path or word, as everybody writes it; a config holds a list all the same
         if isinstance(value, list) and (item := inner_of(annotation, list)):
             # A list of texts may say 0 or 1.5: so YAML and Python write what stands in a table's cells.
             texts = [str(each) if item is str and type(each) in (int, float) else each for each in value]

@@ -351,7 +351,7 @@ class LoopConfig:
     loop: Literal["guidance"] = "guidance"
     """The loop that these keys are of."""
     tickets: list[str] = field(default_factory=list)
-    """Ticket files, JSON Lines or CSV."""
+    """Ticket files, JSON Lines or CSV: one, or several as [a.jsonl, b.csv]."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     seed: int = 17
     """Names every random stream of the run, and the split."""
@@ -397,4 +397,4 @@ class LoopConfig:
     def __post_init__(self) -> None:
         shown = self.sampler.use_images
         require(not (shown and self.distill.size), "distill.size", self.distill.size, "0 with images: chats hold text alone")
-        require(bool(self.tickets), "tickets", self.tickets, 'name ticket files: ["tickets.jsonl"]')
+        require(bool(self.tickets), "tickets", self.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")

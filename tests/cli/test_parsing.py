@@ -114,6 +114,19 @@ def test_lists_nested_models_and_free_mappings_can_be_given_as_options(fit: Fit)
     assert fit.config.gate == GateConfig(alpha=0.001)
 
 
+def test_one_ticket_file_needs_no_brackets_and_the_run_keeps_a_list(
+    fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "c.yaml").write_text("tickets: my file.csv\ncolumns: {passes: OK, fails: 0}\n")
+    listed = printed(capsys, "--config", "c.yaml", "--tickets", "[my.csv]", "--print_config")
+    assert printed(capsys, "--config", "c.yaml", "--tickets", "my.csv", "--print_config") == listed
+    assert main(["fit", "--config", "c.yaml"]) == 0
+    assert fit.config.tickets == ["my file.csv"]
+    assert (fit.config.columns.passes, fit.config.columns.fails) == (["OK"], ["0"])
+    assert main(["fit", "--tickets", "a.csv", "--tickets+", "b.csv"]) == 0
+    assert fit.config.tickets == ["a.csv", "b.csv"]
+
+
 def test_several_keys_of_a_section_can_be_given_at_once(
     fit: Fit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,7 +187,7 @@ def test_a_config_without_tickets_prints_but_does_not_run(fit: Fit, capsys: pyte
     assert yaml.safe_load(printed(capsys, "--config", shipped))["tickets"] == []
     message = wrong(capsys, "--config", shipped)
     assert "tickets" in message
-    assert '["tickets.jsonl"]' in message
+    assert "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]" in message
 
 
 def test_the_shipped_configs_are_usable(fit: Fit) -> None:
@@ -256,7 +269,7 @@ def test_all_faults_of_a_config_are_told_at_once(fit: Fit, tmp_path: Path, capsy
         (["--seed", "1.5"], "seed", "1.5", "a whole number"),
         (["--prompt.language", "0x10"], "prompt.language", "'0x10'", "en or zh"),
         (["--prompt.language", "fr"], "prompt.language", "fr", "en or zh"),
-        (["--tickets", "my.jsonl"], "tickets", "my.jsonl", "a list in brackets"),
+        (["--tickets", "{my.jsonl: 1}"], "tickets", "my.jsonl", "a list in brackets"),
         (["--runner.tickets_per_epoch", "x"], "runner.tickets_per_epoch", "x", "a whole number, or null"),
         (["--gate", "off"], "gate", "", "or none"),
         (["--gate.pool_size", "x"], "gate.pool_size", "x", "a whole number"),
