@@ -135,8 +135,10 @@ def test_an_interval_is_students(count: int, quantile: float) -> None:
 
 def outcomes(gain: float) -> list[Comparison]:
     """Eight environments in which ppo is above the other by ``gain``, and a little more in the later ones."""
-    own = [Comparison("ppo", each, 0.7 + gain + each / 100, 0.7, 0.1, 9, 1e6, ((0, 1),), (0, each % 2)) for each in range(8)]
-    return own + [Comparison("static-small", each, 0.7, 0.7, 0.0, 20, 1e6, (), (0, each % 2)) for each in range(8)]
+    own = [
+        Comparison("ppo", each, 0.7 + gain + each / 100, 0.7, 0.1, 9, 1e6, ((0, 1),), ((0, each % 2),)) for each in range(8)
+    ]
+    return own + [Comparison("static-small", each, 0.7, 0.7, 0.0, 20, 1e6, (), ((0, each % 2),)) for each in range(8)]
 
 
 def test_differences_are_paired_and_runs_count_too() -> None:
