@@ -58,7 +58,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
         told = evaluate_on_ranks(world, Writer(detector, spelling), samples, spelling, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
-            print("\n".join(table(samples, told)))
+            print("\n".join(table(samples, told, learnt.threshold)))
             if given.told:
                 predictions.put(samples, told, Path(given.told))
             if given.pictures:
@@ -131,8 +131,8 @@ def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequ
     return Detections(tuple(one for one, _ in kept), tuple(score for _, score in kept), tuple(tail))
 
 
-def table(samples: Sequence[Sample], told: Sequence[Detections]) -> list[str]:
-    """How good what was told of images is, in lines."""
+def table(samples: Sequence[Sample], told: Sequence[Detections], threshold: float | None) -> list[str]:
+    """How good what was told of images is, in lines; ``threshold`` is the score that the run chose on val, if it had any."""
     found = metrics.figures(samples, told)
     found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
     each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in found.items() if name.startswith("AP50/")]
@@ -144,9 +144,19 @@ def table(samples: Sequence[Sample], told: Sequence[Detections]) -> list[str]:
         f"by size  mAP {_by_size(found, 'mAP')}; AR {_by_size(found, 'AR')}",
         f"AR       {', '.join(recalls)} objects of an image at most",
         f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
+        *([] if threshold is None else [_of_kept(samples, told, threshold)]),
         f"objects  {found['predicted_per_true']:.2f} told for each true one, {found['duplicates']:.0f} pairs told twice",
         "scores   the probability of an object's words times the geometric mean of its four coordinates'",
     ]
+
+
+def _of_kept(samples: Sequence[Sample], told: Sequence[Detections], threshold: float) -> str:
+    """F1 of the objects whose score is at least ``threshold``, in a line."""
+    scored = [zip(each.objects, each.scores, strict=True) for each in told]
+    kept = [[one for one, score in each if score >= threshold] for each in scored]
+    found = metrics.f1([metrics.count(sample, each) for sample, each in zip(samples, kept, strict=True)])
+    of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
+    return f"         {found['f1_50']:.3f} with scores of at least {threshold:.4g}, chosen on val ({of})"
 
 
 def _by_size(found: Mapping[str, float], name: str) -> str:

@@ -11,7 +11,7 @@ from PIL import Image
 from two_channel.spelt import spelling
 
 from stageb.two_channel import picture
-from stageb.two_channel.evaluate import rename_noise
+from stageb.two_channel.evaluate import rename_noise, table
 from stageb.two_channel.matching import match
 from stageb.two_channel.metrics import IOUS, Detections, average_precision, count, f1, figures, scores
 from stageb.two_channel.text import bins_of, parse, truth, written
@@ -63,6 +63,15 @@ def test_figures_by_hand() -> None:
     assert found["miou_f1"] == pytest.approx(sum(2 * (2 + (iou <= 0.62)) / 10 for iou in IOUS) / 10)
     assert (found["precision_50"], found["recall_50"]) == (3 / 6, 3 / 4)
     assert found["predicted_per_true"] == 6 / 4
+
+
+def test_f1_of_what_a_threshold_keeps_stands_beside_f1() -> None:
+    true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
+    said = [told(*truth(true), placed("a", 500, 0, 600, 9), placed("a", 0, 500, 9, 600), scores=(0.9, 0.5, 0.5, 0.4))]
+    plain = table([true], said, None)
+    place = next(number for number, line in enumerate(plain) if line.startswith("F1       0.667 at IoU .50"))
+    beside = "         0.800 with scores of at least 0.5, chosen on val (precision 0.667, recall 1.000)"
+    assert table([true], said, 0.5) == [*plain[: place + 1], beside, *plain[place + 1 :]]
 
 
 def test_average_precision_is_by_score() -> None:
