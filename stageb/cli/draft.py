@@ -35,6 +35,7 @@ from stageb.untrusted.strict_yaml import BrokenYamlError, KeyPath, YamlError
 
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", Any: "a value"}
 PAIRS = re.compile(r"\w+=[^,]*(,\w+=[^,]*)*")
+SERVES_BOTH = "keep a file of columns alone, which serves both commands, and give fit the rest in a second --config"
 LOOP = "loop"  # the key that chose the dataclass; what it says is known already
 
 
@@ -68,11 +69,17 @@ class Draft:
     """The values of one config, as the sources read so far leave them."""
 
     def __init__(
-        self, kind: type, plain_options: Sequence[str] = (), beneath: Mapping[str, Any] = types.MappingProxyType({})
+        self,
+        kind: type,
+        plain_options: Sequence[str] = (),
+        beneath: Mapping[str, Any] = types.MappingProxyType({}),
+        fit_kind: type | None = None,
     ) -> None:
         """``kind`` is the dataclass; ``plain_options`` are options that are no keys, for a remedy to name; ``beneath`` are
-        whole values, as plain data, that take the place of defaults."""
+        whole values, as plain data, that take the place of defaults; ``fit_kind`` is the dataclass of fit, where another
+        command's keys are read: people have one file for both."""
         self.kind = kind
+        self._of_fit = get_type_hints(fit_kind) if fit_kind else {}
         self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
         self._bad: list[BadLine | WrongValueError] = []
@@ -93,7 +100,9 @@ class Draft:
         parent, _, last = key.rpartition(".")
         free = get_origin(known.get(parent)) is dict and last  # a mapping with keys of the user's own
         annotation = get_args(known[parent])[1] if free else known.get(key)
-        if annotation is None or (name != key and inner_of(annotation, list) is None):
+        if annotation is None and self._belongs_to_fit(key.partition(".")[0], None):
+            self._refuse((name,), f"{name} belongs to fit alone", "leave it out")
+        elif annotation is None or (name != key and inner_of(annotation, list) is None):
             self._unknown((name,), [*self._plain_options, *known])
         elif text is None:
             self._refuse((), f"--{name} has no value", f"give it {in_words(annotation)}")
@@ -125,7 +134,9 @@ class Draft:
         values = usual | (before if isinstance(before, dict) else {})
         for name, value in given.items():
             inner = (*path, name)
-            if name not in annotations:
+            if not path and self._belongs_to_fit(name, value):
+                self._refuse(inner, f"{name} belongs to fit alone", SERVES_BOTH)
+            elif name not in annotations:
                 self._unknown(inner, [key for key, _ in dotted(self.kind, items=True)])
             elif inner != (LOOP,):
                 try:
@@ -136,6 +147,11 @@ class Draft:
                 except WrongValueError as wrong:
                     self._bad.append(wrong)
         return values
+
+    def _belongs_to_fit(self, name: str, value: Any) -> bool:
+        """Whether a key that stands at the top is fit's and not this command's, or a section where this has a value."""
+        own, of_fit = get_type_hints(self.kind).get(name), self._of_fit.get(name)
+        return of_fit is not None and (own is None or (isinstance(value, dict) and section_of(own) is None))
 
     def _longer(self, option: Option, annotation: Any, path: KeyPath, before: Any, usual: Any) -> list[Any]:
         """The list ``before`` with one more item, or several."""

@@ -116,9 +116,11 @@ def config_from(command: str, entry: Loop | Tool, words: Sequence[Word]) -> tupl
 
 def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
     """The values that files and options give, in order, on the defaults or on what an entry lays beneath."""
+    uses_runs = isinstance(entry, Tool) and entry.beneath
+    fit_kind = registry.config_of(registry.loop_with(entry)) if isinstance(entry, Tool) and uses_runs else None
 
     def read(beneath: Mapping[str, Any]) -> Draft:
-        draft = Draft(registry.config_of(entry), ["config", *FLAGS], beneath)
+        draft = Draft(registry.config_of(entry), ["config", *FLAGS], beneath, fit_kind)
         for name, value in words:
             if isinstance(value, ConfigFile):
                 draft.add_file(value)

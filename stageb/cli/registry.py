@@ -126,6 +126,11 @@ def tools() -> dict[str, Tool]:
     return {name: tool for loop in LOOPS.values() for name, tool in loop.tools.items()}
 
 
+def loop_with(tool: Tool) -> Loop:
+    """The loop that a tool belongs to."""
+    return next(loop for loop in LOOPS.values() if tool in loop.tools.values())
+
+
 def config_of(entry: Loop | Tool) -> type:
     """The dataclass whose fields are the keys of a loop or of a tool."""
     kind: type = _named(entry.config)
