@@ -19,6 +19,9 @@ def shown(text: str, limit: int | None = None) -> str:
     return text if limit is None or len(text) <= limit else f"{text[: limit - 3]}..."
 
 
+FEW = 3  # equal faults that are told one by one
+
+
 class StagebError(Exception):
     """Base of every error that stageb raises on purpose."""
 
@@ -56,19 +59,44 @@ class BadLine:
 
 
 class BadInputError(InputError):
-    """Input files have unusable lines; ``bad`` holds all of them, so that one reading mends them all."""
+    """Input files have unusable lines; ``bad`` holds all of them, so that one reading mends them all. The message
+    tells equal faults of a file once, with their number and where the first few stand."""
 
     shown = 20
 
     def __init__(self, kind: str, bad: Sequence[BadLine]) -> None:
-        more = len(bad) - self.shown
         if len(bad) == 1:
             kind = re.sub(r"^((ticket )?\w+?)s\b", r"\1", kind)  # one place, not places
-        lines = [f"{len(bad)} unusable {kind}:", *(f"  {line}" for line in bad[: self.shown])]
-        if more > 0:
+        groups = _group_equal(bad)
+        lines = [f"{len(bad)} unusable {kind}:", *(f"  {_describe_group(group)}" for group in groups[: self.shown])]
+        if more := sum(map(len, groups[self.shown :])):
             lines.append(f"  ... and {more} more")
         super().__init__("\n".join(lines))
         self.bad = tuple(bad)
+
+
+def _group_equal(bad: Sequence[BadLine]) -> list[list[BadLine]]:
+    """Bad lines in order, those of many equal faults of one file together."""
+    equal: dict[tuple[str, str, str], list[BadLine]] = {}
+    for line in bad:
+        equal.setdefault((line.path, line.what, line.remedy), []).append(line)
+    groups = []
+    for line in bad:
+        alike = equal[line.path, line.what, line.remedy]
+        if len(alike) <= FEW or not line.line:
+            groups.append([line])
+        elif alike[0] is line:
+            groups.append(alike)
+    return groups
+
+
+def _describe_group(group: Sequence[BadLine]) -> str:
+    first = group[0]
+    if len(group) == 1:
+        return str(first)
+    places = ", ".join(str(line.line) for line in group[:FEW])
+    what = f"{shown(first.what, 400)} (on {len(group):,} lines: {places}, ...)"
+    return shown(f"{first.path}:{first.line}: {what}; {first.remedy}")
 
 
 class EngineError(StagebError):

@@ -211,9 +211,10 @@ def check_message(error: BadInputError, path: Path) -> None:
         assert bad.path == str(path)
         assert bad.what, bad
         assert bad.remedy, bad
-    for bad, line in zip(error.bad, lines[: error.shown], strict=False):
+    places = (f"  {path}:{bad.line}: " if bad.line else f"  {path}: " for bad in error.bad)
+    for line in lines[: error.shown]:
         assert line.isprintable()
-        assert line.startswith(f"  {path}:{bad.line}: " if bad.line else f"  {path}: "), line
+        assert any(line.startswith(place) for place in places), line  # in order; equal faults are told at their first place
 
 
 def check_prompts(guidance: Guidance, tickets: Sequence[Ticket]) -> None:

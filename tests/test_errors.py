@@ -13,6 +13,21 @@ def test_every_bad_line_is_one_line_that_a_terminal_shows_as_it_is() -> None:
     assert error.bad[1].what == "x" * 5000
 
 
+def test_many_equal_faults_are_told_once_with_their_number_and_first_places() -> None:
+    labels = ['label "Class I"', 'label "Class II"']
+    strange = [BadLine("t.csv", line, labels[line % 2], "say what it means") for line in range(2, 302)]
+    error = BadInputError("places", [*strange, BadLine("t.csv", 302, "no label", "write one")])
+    assert str(error).splitlines() == [
+        "301 unusable places:",
+        '  t.csv:2: label "Class I" (on 150 lines: 2, 4, 6, ...); say what it means',
+        '  t.csv:3: label "Class II" (on 150 lines: 3, 5, 7, ...); say what it means',
+        "  t.csv:302: no label; write one",
+    ]
+    assert len(error.bad) == 301
+    error = BadInputError("places", [*strange[:80], *(BadLine("u.csv", line, f"what {line}", "-") for line in range(30))])
+    assert str(error).endswith("\n  ... and 12 more")
+
+
 def test_a_config_error_shows_a_long_value_in_part() -> None:
     error = ConfigError("seed", "9" * 5000, "a whole number")
     assert len(str(error)) < 300

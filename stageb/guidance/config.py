@@ -30,7 +30,7 @@ class ColumnsConfig:
     label: str = "label"
     """The column that holds the right verdict."""
     passes: list[str] = field(default_factory=lambda: ["pass"])
-    """Words of that column that mean pass, in any case."""
+    """Words of that column that mean pass, in any case; of labels in JSON Lines, too."""
     fails: list[str] = field(default_factory=lambda: ["fail"])
     """Words of that column that mean fail."""
     texts: list[str] = field(default_factory=list)

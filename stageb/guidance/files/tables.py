@@ -17,7 +17,17 @@ from stageb.guidance.config import ColumnsConfig
 from stageb.untrusted.json_lines import FaultError, short
 
 SUFFIXES = (".csv", ".tsv")
+SAY_WORDS = "--columns passes=WORD,fails=WORD"
 _IMAGE = re.compile(r"image_[1-9][0-9]{0,8}")
+
+
+def find_verdict(word: str, columns: ColumnsConfig) -> str | None:
+    """The label that ``word`` stands for, if any."""
+    words = {"pass": columns.passes, "fail": columns.fails}
+    return next(
+        (label for label, meant in words.items() if word.casefold() in (each.casefold() for each in meant)),
+        None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +141,12 @@ class Table:
 
     def _parse_verdict(self, word: str) -> str | None:
         """The label that a cell stands for; None of an empty one. Raises ``FaultError``."""
-        words = {"pass": self._columns.passes, "fail": self._columns.fails}
-        for verdict, meant in words.items():
-            if word.casefold() in (each.casefold() for each in meant):
-                return verdict
+        if verdict := find_verdict(word, self._columns):
+            return verdict
         if not word:
             return None
-        known = ", ".join(each for meant in words.values() for each in meant)
-        remedy = f"write one of {known}, or say what it means: --columns passes=WORD,fails=WORD"
+        known = ", ".join([*self._columns.passes, *self._columns.fails])
+        remedy = f"write one of {known}, or say what it means: {SAY_WORDS}"
         raise FaultError(f"label {short(word)}", remedy)
 
     def _make_summaries(self, cells: Sequence[str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from stageb.errors import BadInputError, BadLine
 from stageb.guidance.config import ColumnsConfig, UseImages
 from stageb.guidance.files.images import attach_images
 from stageb.guidance.files.numbers import parse_number
-from stageb.guidance.files.tables import SUFFIXES, Table, TableRow
+from stageb.guidance.files.tables import SAY_WORDS, SUFFIXES, Table, TableRow, find_verdict
 from stageb.guidance.groups import join_equal
 from stageb.guidance.types import UNKNOWN, Ticket
 from stageb.untrusted.clean_text import text_fault
@@ -92,7 +92,7 @@ def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> It
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
     if not path.lower().endswith(SUFFIXES):
         for number, raw in filled_lines(path, KIND):
-            yield Entry(number, raw, partial(_parse_json, raw))
+            yield Entry(number, raw, partial(_parse_json, raw, columns))
         return
     table = Table(lines(path, KIND), columns, path, labelled)
     empty = True
@@ -122,9 +122,15 @@ def claim_place(ticket: Ticket, place: str, places: dict[tuple[str, str], str]) 
         )
 
 
-def _parse_json(raw: bytes, labelled: bool) -> Ticket:
-    """The ticket on one line."""
-    return _make_ticket(object_on(raw, SHAPE), labelled)
+def _parse_json(raw: bytes, columns: ColumnsConfig, labelled: bool) -> Ticket:
+    """The ticket on one line. Words of the user's own for the labels hold beside pass and fail, numbers and true and false
+    as they are written."""
+    row = object_on(raw, SHAPE)
+    label = row.get("label")
+    own_words = (columns.passes, columns.fails) != (_BY_COLUMN_NAMES.passes, _BY_COLUMN_NAMES.fails)
+    if own_words and not isinstance(label, dict | list):
+        row["label"] = find_verdict(label if isinstance(label, str) else json.dumps(label), columns) or label
+    return _make_ticket(row, labelled)
 
 
 def _parse_cells(table: Table, row: TableRow, labelled: bool) -> Ticket:
@@ -145,7 +151,7 @@ def _make_ticket(row: dict[str, Any], labelled: bool) -> Ticket:
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if label not in ("pass", "fail") and (labelled or label is not None):
-        raise FaultError(f"label {short(label)}", 'write "pass" or "fail"')
+        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or say what it means: {SAY_WORDS}')
     return Ticket(
         mission=_check_name(row, "mission"),
         group_id=_check_name(row, "group_id"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
-from stageb.guidance.config import SplitConfig
+from stageb.guidance.config import ColumnsConfig, SplitConfig
 from stageb.guidance.files.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.splits import split_of
 from stageb.guidance.types import Ticket
@@ -109,6 +109,20 @@ def test_a_leading_header_is_dropped_and_nothing_else(tmp_path: Path) -> None:
 )
 def test_each_fault_is_told_with_its_place(tmp_path: Path, line: object, says: str) -> None:
     assert says in fault(tmp_path, line)
+
+
+def test_labels_in_the_users_own_words_are_read_from_json_lines_as_from_csv(tmp_path: Path) -> None:
+    columns = ColumnsConfig(passes=["ok", "0", "false"], fails=["Broken", "1", "true"])
+    labels = {"a": "OK", "b": 0, "c": False, "d": "broken", "e": 1, "f": True}
+    path = written(tmp_path, *(row(group_id=name, label=label) for name, label in labels.items()))
+    tickets, _ = read_tickets([path], "error", columns)
+    assert [each.label for each in tickets] == ["pass"] * 3 + ["fail"] * 3
+    with pytest.raises(BadInputError, match=r"6 unusable .*(?s:.)*--columns passes=WORD,fails=WORD"):
+        read_tickets([path], "error")
+    for strange in ("fine", 2, None, ["0"], {"ok": 1}):
+        path = written(tmp_path, row(label=strange), name="strange.jsonl")
+        with pytest.raises(BadInputError, match="label"):
+            read_tickets([path], "error", columns)
 
 
 def test_faults_of_all_files_come_together(tmp_path: Path) -> None:
