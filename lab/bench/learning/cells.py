@@ -243,6 +243,9 @@ METHODS: Mapping[str, Callable[[], Method]] = {  # modules are imported when ask
     "statistics": _statistics,
     "gepa-tuned": partial(_gepa, minibatch=24, most_val=128, cache=True),
     "gepa-evidence": partial(_gepa, minibatch=24, most_val=128, cache=True, evidence_tickets=192),
+    "gepa-code": partial(
+        _gepa, minibatch=24, cache=True, evidence_tickets=10_000, by_code=True
+    ),  # counted over all of train
     "gepa": _gepa,
     "gepa-no-pool": partial(_gepa, minibatch=24, most_val=128, cache=True, pool=False),  # what the pool is worth
     "tf-grpo": _grpo,

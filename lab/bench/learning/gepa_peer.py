@@ -9,6 +9,8 @@ several components, and this one has one.
 
 With evidence, the prompt shows what this loop's shows, counted over the train tickets that the candidate has judged. Where
 these are too few, further ones are judged, which costs their rollouts.
+
+By code, rules are applied as in this loop with ``runner.judge: both``: a rollout is what the model is asked for.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ from typing import Any
 
 from gepa import EvaluationBatch, optimize
 
-from lab.bench.learning.method import ENGLISH, Learnt, Point, Task
+from lab.bench.learning.method import ENGLISH, CodeFirst, Learnt, Point, Task
 from lab.bench.learning.proposer import parse_rules, propose
 from stageb.guidance import rollout
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.prompts import Case, rule_lines
+from stageb.guidance.reflection.conditions import Forms
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import Answers, Ticket
 from stageb.seeds import shuffled, stream
 
 COMPONENT = "rules"
 TRIES = 4  # answers asked for until one can be used
+MOST_REFLECTIONS = 400  # by code, where rollouts end next to nothing; this loop asks for 16 to 400 then
+MOST_CALLS = 100  # by code, verdicts for each rollout of the budget
 GREEDY = SamplerConfig(samples_per_decode=1, grid=[DecodeConfig(temperature=0.0, max_new_tokens=40)])
 
 Texts = dict[str, str]
@@ -43,15 +48,17 @@ class Settings:
     most_val: int | None = None  # val tickets that accepted candidates are ranked on; None: all
     cache: bool = False  # GEPA's cache of evaluations
     evidence_tickets: int | None = None  # that evidence is counted over, at the least; None: no evidence is shown
+    by_code: bool = False  # code judges wherever it can, and evidence has computed limits, as in ``frugal.yaml``
     pool: bool = True  # edit one of the Pareto front over val tickets, as GEPA does; otherwise always the best on val
 
 
 class Adapter:
     """What GEPA asks of a system; see ``GEPAAdapter`` in ``gepa.core.adapter``."""
 
-    def __init__(self, task: Task, evidence_tickets: int | None) -> None:
+    def __init__(self, task: Task, evidence_tickets: int | None, by_code: bool = False) -> None:
         self.task = task
         self.evidence_tickets = evidence_tickets
+        self.coder = CodeFirst(task.judge, task.tickets) if by_code else None
         self.rollouts = 0
         self.reflections = 0
         self.train = {ticket.key: ticket for ticket in task.parts["train"]}
@@ -59,9 +66,14 @@ class Adapter:
 
     def evaluate(self, batch: list[Ticket], candidate: Texts, capture_traces: bool = False) -> EvaluationBatch[Ticket, bool]:
         """1 for a right greedy verdict, 0 for any other."""
-        self.rollouts += len(batch)
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
-        right = self.task.judge.right(guidance, batch)
+        if self.coder:
+            before = self.coder.asked
+            right = self.coder.right(guidance, batch)
+            self.rollouts += self.coder.asked - before
+        else:
+            right = self.task.judge.right(guidance, batch)
+            self.rollouts += len(batch)
         seen = self.judged.setdefault(candidate[COMPONENT], {})
         for ticket, each in zip(batch, right, strict=True):
             if ticket.key in self.train:
@@ -71,9 +83,11 @@ class Adapter:
     def make_reflective_dataset(
         self, candidate: Texts, eval_batch: EvaluationBatch[Ticket, bool], components_to_update: list[str]
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """The minibatch with verdicts and reasons."""
+        """The minibatch with verdicts and reasons; code gives none."""
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
         tickets = eval_batch.trajectories or []
+        if self.coder:
+            return {COMPONENT: [{"case": self.judged[candidate[COMPONENT]][ticket.key]} for ticket in tickets]}
         answers = rollout.rollout(tickets, guidance, self.task.engine, GREEDY, ENGLISH, ["greedy"])
         cases = [case(*pair) for pair in zip(tickets, answers, strict=True)]
         self.judged[candidate[COMPONENT]].update({each.ticket.key: each for each in cases})
@@ -89,9 +103,10 @@ class Adapter:
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
         cases = [row["case"] for row in reflective_dataset[COMPONENT]]
         counted = () if self.evidence_tickets is None else self.counted(candidate, self.evidence_tickets)
+        forms = Forms(arithmetic=self.coder is not None)
         for _ in range(TRIES):
             key = stream(self.task.seed, "gepa", self.reflections)
-            proposals, asked = propose(cases, guidance, self.task.reflector, 1, key, counted)
+            proposals, asked = propose(cases, guidance, self.task.reflector, 1, key, counted, forms)
             self.reflections += asked
             if proposals:
                 return {COMPONENT: rule_lines(apply(guidance, proposals[0].operations))}
@@ -138,8 +153,8 @@ class Silent:
 
 
 def learn(task: Task, settings: Settings) -> Learnt:
-    """Run GEPA until the budget is spent."""
-    adapter = Adapter(task, settings.evidence_tickets)
+    """Run GEPA until the budget is spent; by code, until the model has reflected as often as this loop lets it, at most."""
+    adapter = Adapter(task, settings.evidence_tickets, settings.by_code)
     watch = Watch(adapter)
     val = shuffled(task.parts["val"], stream(task.seed, "gepa val"))[: settings.most_val]
     optimize(
@@ -151,10 +166,13 @@ def learn(task: Task, settings: Settings) -> Learnt:
         candidate_selection_strategy="pareto" if settings.pool else "current_best",
         use_merge=True,
         cache_evaluation=settings.cache,
-        max_metric_calls=task.budget,
-        stop_callbacks=lambda _: adapter.rollouts >= task.budget,  # GEPA does not see what evidence costs
+        max_metric_calls=task.budget * (MOST_CALLS if settings.by_code else 1),
+        stop_callbacks=lambda _: (  # GEPA does not see what evidence costs
+            adapter.rollouts >= task.budget or (settings.by_code and adapter.reflections >= MOST_REFLECTIONS)
+        ),
         callbacks=[watch],
         logger=Silent(),
         seed=task.seed,
     )
-    return Learnt([Point(0, task.first), *watch.points], adapter.rollouts, adapter.reflections, watch.accepted)
+    points = [Point(0, task.first), *watch.points]
+    return Learnt(points, adapter.rollouts, adapter.reflections, watch.accepted, settings.by_code)

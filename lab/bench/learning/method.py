@@ -25,11 +25,13 @@ class CodeFirst:
         self._judge = judge
         self._coder = Coder(tickets, ENGLISH)
         self._places = {ticket.key: place for place, ticket in enumerate(tickets)}
+        self.asked = 0  # verdicts of ``judge``
 
     def right(self, guidance: Guidance, tickets: Sequence[Ticket]) -> list[bool]:
         """Whether the verdict on each ticket, in order, is its label."""
         ruled = self._coder.rule_on(guidance, [self._places[ticket.key] for ticket in tickets])
         asked = [ticket for ticket, ruling in zip(tickets, ruled, strict=True) if ruling is None]
+        self.asked += len(asked)
         answered = iter(self._judge.right(guidance, asked))
         return [
             next(answered) if ruling is None else ruling.verdict == ticket.label

@@ -17,6 +17,7 @@ from lab.bench.learning.method import ENGLISH
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
 from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, ReflectionInput
+from stageb.guidance.reflection.conditions import PLAIN, Forms
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
@@ -43,13 +44,20 @@ _REASON = re.compile(r" => .*$")
 
 
 def propose(
-    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counted: Sequence[Case] = ()
+    cases: Sequence[Case],
+    guidance: Guidance,
+    engine: Engine,
+    answers: int,
+    key: int,
+    counted: Sequence[Case] = (),
+    forms: Forms = PLAIN,
 ) -> tuple[list[Proposal], int]:
     """The distinct proposals among ``answers`` answers to these cases, the most frequent first; and how many answers were
-    asked for: none where every case is right. Where ``counted`` is given, evidence counted over it is shown too."""
+    asked for: none where every case is right. Where ``counted`` is given, evidence of these ``forms`` counted over it is
+    shown too."""
     if why_ineligible(cases):
         return [], 0
-    shown, asked = _shown(cases, guidance, engine, answers, key, counted)
+    shown, asked = _shown(cases, guidance, engine, answers, key, counted, forms)
     given = [
         parse_proposal(completion.text, each, guidance, SETTINGS, ENGLISH, index)
         for index, (each, (completion,)) in enumerate(zip(shown, engine.generate(asked), strict=True))
@@ -58,7 +66,13 @@ def propose(
 
 
 def _shown(
-    cases: Sequence[Case], guidance: Guidance, engine: Engine, answers: int, key: int, counted: Sequence[Case]
+    cases: Sequence[Case],
+    guidance: Guidance,
+    engine: Engine,
+    answers: int,
+    key: int,
+    counted: Sequence[Case],
+    forms: Forms,
 ) -> tuple[list[ReflectionInput], list[Request]]:
     """What each answer sees, and its request: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)
@@ -66,7 +80,7 @@ def _shown(
         shown, asked = fit_cases(cases, guidance, engine.count_tokens, config, ENGLISH, key)
         if not counted:
             return shown, asked
-        shown = [_with_evidence(each, counted, guidance) for each in shown]
+        shown = [_with_evidence(each, counted, guidance, forms) for each in shown]
         asked = requests(shown, guidance, config, ENGLISH, key)
         longest = max(engine.count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or config.max_cases == 1:
@@ -74,11 +88,11 @@ def _shown(
         config = replace(config, max_cases=max(1, config.max_cases * 3 // 4))
 
 
-def _with_evidence(shown: ReflectionInput, counted: Sequence[Case], guidance: Guidance) -> ReflectionInput:
+def _with_evidence(shown: ReflectionInput, counted: Sequence[Case], guidance: Guidance, forms: Forms) -> ReflectionInput:
     """What an answer sees, and what was counted of the kind of error that it looks at."""
     label = next(case.ticket.label for case in shown.cases if not case.right)
     errors, contrast = of_kind(counted, (label, shown.rule), guidance)
-    counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES)
+    counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES, forms=forms)
     return replace(shown, evidence=counts)
 
 
