@@ -14,7 +14,7 @@ from hypothesis import given
 
 from lab.bench.learning import cells, data, etgpo_peer, grpo_peer, learn, missions, noise, options, ours, proposer
 from lab.bench.learning.cells import Cell, Place
-from lab.bench.learning.method import ENGLISH, Judge, Learnt, Point, Task
+from lab.bench.learning.method import ENGLISH, CodeFirst, Judge, Learnt, Point, Task
 from stageb.engines.protocol import Decode, Prompt, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.errors import InputError, StagebError
@@ -256,6 +256,19 @@ def test_gepa_with_evidence_keeps_to_its_budget_and_learns(task: Task) -> None:
     learnt = gepa_peer.learn(dataclasses.replace(task, reflector=ScriptedEngine(proposer.statistics)), settings)
     assert task.budget <= learnt.rollouts < task.budget + 2 * 24 + 50 + 100
     assert accuracy(task, learnt.points[-1].guidance) > accuracy(task, task.first) + 0.2
+
+
+def test_gepa_by_code_learns_without_rollouts_where_code_judges_all(task: Task) -> None:
+    pytest.importorskip("gepa")
+    from lab.bench.learning import gepa_peer
+
+    settings = gepa_peer.Settings(minibatch=24, cache=True, evidence_tickets=10_000, by_code=True)
+    learnt = gepa_peer.learn(dataclasses.replace(task, reflector=ScriptedEngine(proposer.statistics)), settings)
+    assert learnt.judges_by_code
+    assert learnt.rollouts == 0
+    coder = CodeFirst(task.judge, task.tickets)
+    first, last = (sum(coder.right(each.guidance, task.parts["test"])) for each in (learnt.points[0], learnt.points[-1]))
+    assert last > first + 0.2 * len(task.parts["test"])
 
 
 def test_etgpo_keeps_to_its_budget_and_learns(task: Task) -> None:
