@@ -11,7 +11,9 @@ which edits it does not try again, and what its part has left depend on no ticke
 fold and those race tickets, a test of an edit that is no better accepts it with a chance of at most its level; levels that
 accept nothing add up to no more than the fold's part, and the parts to ``gate.alpha`` (a fallback procedure within each
 part, a union bound over them: Tian & Ramdas, "Online control of the familywise error rate", 2021, section 4). A run that
-goes on from learnt guidance spends only what the runs before left, ``Guidance.spent``, fold by fold.
+goes on from learnt guidance spends only what the runs before left, ``Guidance.spent``, fold by fold. Bundles of one round
+that are reflected on together (``reflection.scope: round``) have a fold each and are tested in turn: until one of them is
+accepted, this is no different.
 
 *What is not.* Later edits build on guidance that earlier tests let pass, on tickets that come again. On fresh tickets for
 every test the same bound would hold for them too: a level may come back after an acceptance, since either the edit was
