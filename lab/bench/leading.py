@@ -30,8 +30,8 @@ from stageb.guidance.splits import split_tickets
 from stageb.guidance.state import MissionState, State, mission_to_plain, to_plain
 from stageb.guidance.types import Answers, Candidate, Judgement, Record, Ticket, Verdict
 from stageb.seeds import stream, uniform
-from stageb.store.commits import COMMIT
-from stageb.store.journal import PARTS, Journal, safe_name
+from stageb.store.commits import COMMIT, PARTS
+from stageb.store.journal import Journal, safe_name
 
 REASON = "the connector in the second image is seated but the label beside it cannot be read, so nobody can tell the rack"
 APPENDED = ("trajectories", "selections", "metrics", "reflection", "manual_review_queue", "failure_malformed", "choice")

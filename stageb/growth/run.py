@@ -18,7 +18,6 @@ from stageb.growth.schedule import Schedule
 from stageb.growth.stored import WEIGHTS
 from stageb.runs.figures import short
 from stageb.runs.run import METRICS
-from stageb.store.commits import AtLeast, read_commit
 from stageb.training.ppo import Figures
 from stageb.training.run import LearningRun
 
@@ -37,7 +36,7 @@ class Run(LearningRun):
     """One run: where it stands, and what is written and said of it."""
 
     config: GrowthConfig
-    view, unit = rows.VIEW, "update"
+    view, unit, limits = rows.VIEW, "update", ("growth.updates",)
 
     def __init__(self, config: GrowthConfig, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
         """``facts`` are of the machine."""
@@ -50,7 +49,7 @@ class Run(LearningRun):
 
     def shaping(self) -> Mapping[str, Any]:
         """See ``LearningRun``."""
-        return {"growth": {**asdict(self.config.growth), "updates": AtLeast(self.schedule.updates)}}
+        return {"growth": {**asdict(self.config.growth), "updates": self.schedule.updates}}
 
     def total(self) -> int:
         """See ``LearningRun``."""
@@ -64,9 +63,8 @@ class Run(LearningRun):
         """Open the folder; None where nothing is left to do. ``places`` are the ranks' devices."""
         if self.is_finished(fresh):
             return None
-        before = read_commit(self.config.output.folder)["config"].get("growth.updates")
         done = self._open(fresh)
-        if done and before != self.schedule.updates:  # raised
+        if self.journal.raised:
             self.journal.replace("config.yaml", self._yaml)
         self._so_far = self._state("so_far", self._so_far)
         if self.config.growth.controller == "ppo":

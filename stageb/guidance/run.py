@@ -40,13 +40,14 @@ from stageb.guidance.state import (
     mission_to_plain,
     to_plain,
 )
-from stageb.guidance.transitions import UNCHANGED, budget_reached, learns_ahead
+from stageb.guidance.transitions import UNCHANGED, budget_reached, learns_ahead, limit_passed
 from stageb.guidance.types import Answers, Candidate, Record
 from stageb.job import lifetime
 from stageb.runs import run
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
 
+GO_ON = "With a higher runner.epochs, or a higher budget where one has ended learning, the same command learns on."
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 
 
@@ -63,7 +64,7 @@ class Run(run.Run):
         self.ranks = ranks
         self.schedule = Schedule(inputs.splits, config, ranks.round_size)
         self._yaml = resolved_yaml
-        self._committed: Mapping[str, MissionState] = {}  # the missions as the last commit has them
+        self._committed = State({})  # as of the last commit
         self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
         self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
         self._began = self._since = time.monotonic()
@@ -71,12 +72,16 @@ class Run(run.Run):
     # Beginning and end
 
     def show_if_finished(self, fresh: bool) -> bool:
-        """Whether the folder holds this run, finished: then its table is shown again, and no model is needed."""
+        """Whether the folder holds this run, finished: then its table is shown again, and no model is needed. One that goes
+        on under a higher limit is finished no more."""
         if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output.folder):
             return False
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
         self._take_up()
-        finished_already(self.config.output)
+        if not self.state.finished:
+            self.journal.close()
+            return False
+        finished_already(self.config.output, "" if self.config.jump_reflection else GO_ON)
         self._shows()
         return True
 
@@ -85,8 +90,15 @@ class Run(run.Run):
         self.journal = open_journal(self.config, self._yaml, fresh, self.inputs, self.ranks)
         self._take_up()
         for mission in self.state.missions.values():
-            artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
+            if self.journal.number:
+                artifacts.write_current(self.journal, mission.guidance)
+            else:
+                artifacts.write_guidance(self.journal, mission.guidance, self.config.guidance.retention)
         self._began -= sum(row["seconds"] for row in self.journal.notes("timings.jsonl"))
+        raised = self.journal.raised
+        if raised:
+            ended = self.state.ended if self.state.ended not in raised else ""
+            self.state = self._committed = self._check_budget(replace(self.state, ended=ended))
         edits = EditCounts()
         for name in self.state.missions:
             for row in self.journal.rows(f"{artifacts.folder(name)}/reflection.jsonl"):
@@ -95,6 +107,10 @@ class Run(run.Run):
         self.loggers = Loggers(self.config.loggers, self.journal.folder, partial(self.progress.print_line, level="warning"))
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
         self.progress.show_start(self.inputs, by)
+        if raised:
+            self.progress.print_line(
+                f"with a higher {' and '.join(raised)}; what has come after learning ended is done anew"
+            )
         if self.journal.number:
             self._set_resume()
 
@@ -122,8 +138,7 @@ class Run(run.Run):
         for name, splits in self.inputs.splits.items():
             by_key = {tickets[i].key: tickets[i] for i in splits.train}
             missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
-        self.state = from_plain(committed, missions)
-        self._committed = missions
+        self.state = self._committed = from_plain(committed, missions)
 
     # What the steps of the loop ask, and leave
 
@@ -193,7 +208,7 @@ class Run(run.Run):
             artifacts.write_choice(self.journal, name, mission.choices, latest_of_the_best(mission.choices, self.prices))
         if guidance.step != self.state.missions[name].guidance.step:
             self.progress.print_line(f"{name}: back to guidance step {guidance.step}, which does better on val")
-            artifacts.write_guidance(self.journal, guidance, self.config.guidance.retention)
+            artifacts.write_current(self.journal, guidance)
         self._move(mission, self.schedule.choice(name))
 
     def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState) -> None:
@@ -247,17 +262,22 @@ class Run(run.Run):
     def _commit(self, state: State) -> None:
         """Make ``state`` the one to go on from: its head, and of the missions those that changed."""
         before = self._committed
-        changed = {name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.get(name)}
-        if not state.ended and learns_ahead(state, self.schedule):
-            seconds = time.monotonic() - self._began
-            state = replace(state, ended=budget_reached(state.spent, seconds, self.config.budget))
-        self.state = state
-        self.journal.commit(to_plain(self.state), changed)
-        self._committed = state.missions
+        changed = {
+            name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.missions.get(name)
+        }
+        self.state = self._check_budget(state)
+        self.journal.commit(to_plain(self.state), changed, keep=limit_passed(before, self.state, self.schedule))
+        self._committed = self.state
         self._set_resume()
         now = time.monotonic()
         self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])
         self._since = now
+
+    def _check_budget(self, state: State) -> State:
+        """The state, which ends learning where a budget is reached."""
+        if state.ended or not learns_ahead(state, self.schedule):
+            return state
+        return replace(state, ended=budget_reached(state.spent, time.monotonic() - self._began, self.config.budget))
 
     @property
     def _samples(self) -> int:

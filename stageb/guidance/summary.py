@@ -135,5 +135,5 @@ def describe_spending(state: State, edits: int) -> list[str]:
     if spent.saved:
         lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts.")
     if state.ended:
-        lines.append(f"Learning ended at {state.ended}.")
+        lines.append(f"Learning ended at {state.ended}. With a higher one, the same command learns on.")
     return lines

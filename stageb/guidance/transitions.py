@@ -94,6 +94,14 @@ def budget_reached(spent: Spent, seconds: float, budget: BudgetConfig) -> str:
     return next((name for name, (used, limit) in limits.items() if limit is not None and used >= limit), "")
 
 
+def limit_passed(before: State, after: State, schedule: Schedule) -> str:
+    """The key of the limit without which ``after`` would not follow ``before``: a budget that has ended learning, or the
+    epochs, where the final guidance is chosen first; empty where there is none."""
+    if before.done < schedule.choice(schedule.missions[0]) <= after.done:
+        return "runner.epochs"
+    return before.ended
+
+
 def learns_ahead(state: State, schedule: Schedule) -> bool:
     """Whether anything that learns is still to come: elsewhere a budget ends nothing."""
     last = schedule.epochs[-1] if schedule.epochs else 0

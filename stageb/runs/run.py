@@ -15,7 +15,7 @@ from typing import Any, Self
 import stageb
 from stageb.config import OutputConfig
 from stageb.runs.loggers import Loggers
-from stageb.store.commits import WAYS_OUT, read_commit
+from stageb.store.commits import read_commit
 from stageb.store.journal import Journal
 
 METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
@@ -27,7 +27,9 @@ def is_finished(folder: Path) -> bool:
     return isinstance(state, dict) and bool(state.get("finished"))
 
 
-def open_journal(output: OutputConfig, shaping: Mapping[str, Any], ignored: tuple[str, ...], fresh: bool) -> Journal:
+def open_journal(
+    output: OutputConfig, shaping: Mapping[str, Any], ignored: tuple[str, ...], limits: tuple[str, ...], fresh: bool
+) -> Journal:
     """The run's folder, new or to go on with: see ``Journal.open``, whose config ``shaping`` is."""
     return Journal.open(
         output.root,
@@ -35,7 +37,7 @@ def open_journal(output: OutputConfig, shaping: Mapping[str, Any], ignored: tupl
         shaping,
         fresh=fresh,
         ignored=ignored,
-        ways_out=WAYS_OUT,
+        limits=limits,
     )
 
 
@@ -44,7 +46,7 @@ def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], fact
     nothing of the environment. A finished run, which is only shown again, stays as it is."""
     if (journal.state or {}).get("finished"):
         return
-    if journal.number == 0:
+    if journal.number == 0 or journal.raised:
         journal.replace("config.yaml", resolved_yaml)
     python = {"stageb": stageb.__version__, "python": platform.python_version(), "platform": platform.platform()}
     machine = {**python, "packages": {name: version(name) for name in packages}, **facts}

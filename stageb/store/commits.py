@@ -13,8 +13,11 @@ from stageb.store import disk, versions
 from stageb.store.trust import file_of
 
 COMMIT = "commit.json"
-WAYS_OUT = ("--fresh", "another output.run_name")  # as commands call them
+ELSEWHERE = "another output.run_name"
+WAY_OUT = f"give --fresh to set it aside, or {ELSEWHERE}"  # where a folder is taken
 LOCK = ".lock"
+PARTS = "commit.d"  # the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
+_KEPT = "kept."  # begins the names of the files there that hold commits to go back to
 BEGUN = ".begun"  # names the files that the next commit brings or removes, a line each
 ANOTHER = "another folder"
 REMEDY = "set the run's folder aside and start anew"
@@ -49,57 +52,89 @@ def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str
         raise JournalError(f"{path}: another program changed it; {remedy}") from None
 
 
-def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, ways_out: tuple[str, str]) -> None:
+def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: tuple[str, ...] = ()) -> None:
     """Look whether ``Journal.open`` may take the folder, as far as ``config`` tells: flat, a part of what shapes the run.
     Nothing is made or locked.
 
     Raises ``InputError``; ``JournalError`` where the last commit cannot be read.
     """
     with disk.reporting(folder):
-        check_place(folder, ways_out[1])
+        check_place(folder)
         committed = read_commit(folder) if folder.is_dir() and not fresh else None
     if committed and committed["number"]:
         known = {key: value for key, value in committed["config"].items() if key in config}
-        check_config(folder, known, config, way_out(ways_out))
+        check_config(folder, known, config, WAY_OUT, limits)
 
 
-def check_place(folder: Path, elsewhere: str) -> None:
+def check_place(folder: Path) -> None:
     """Raise ``InputError`` where no folder can be made, or one stands there that no run made."""
     disk.check_place(folder, ANOTHER)
     known = any((folder / file).exists() for file in (LOCK, COMMIT))  # a copy may have left hidden files out
     if folder.is_dir() and not known and any(folder.iterdir()):
-        raise InputError(f"{folder}: holds files but no run; give {elsewhere}")
+        raise InputError(f"{folder}: holds files but no run; give {ELSEWHERE}")
 
 
-def way_out(ways_out: tuple[str, str]) -> str:
-    """What to do about a folder that is taken: begin anew, or name another."""
-    return f"give {ways_out[0]} to set it aside, or {ways_out[1]}"
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested config as dotted keys and plain JSON values."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = json.loads(disk.json_text(value))
+    return flat
 
 
-class AtLeast(int):
-    """A number of a config that may be higher than the committed run's."""
+def check_config(
+    folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str, limits: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Refuse to go on under a config that would give other results. Returns those of ``limits``, keys of numbers that may be
+    higher than they were, that are; null is no limit."""
+    differ = [key for key in sorted(old.keys() | new.keys()) if _format_value(old, key) != _format_value(new, key)]
+    raised = tuple(key for key in differ if key in limits and key in old and _is_higher(old[key], new.get(key)))
+    refused = [key for key in differ if key not in raised]
+    if refused:
+        listed = [f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now" for key in refused]
+        also = f" (higher than there may be {', '.join(limits)})" if limits else ""
+        found = [f"{folder}: holds a run with another config:", *listed, f"run it as it was{also}, or {remedy}"]
+        raise InputError("\n".join(found))
+    return raised
 
 
-def check_config(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str) -> None:
-    """Refuse to go on under a config that would give other results."""
-    differ = [
-        f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now"
-        for key in sorted(old.keys() | new.keys())
-        if _format_value(old, key) != _format_value(new, key)
-        and not (key in old and isinstance(new.get(key), AtLeast) and old[key] < new[key])
-    ]
-    if differ:
-        raise InputError(
-            "\n".join([f"{folder}: holds a run with another config:", *differ, f"run it as it was, or {remedy}"])
-        )
+def _is_higher(before: float | None, now: float | None) -> bool:
+    return before is not None and (now is None or now > before)
 
 
 def _format_value(config: Mapping[str, Any], key: str) -> str:
     return disk.json_text(config[key]) if key in config else "absent"
 
 
+def kept_file(name: str) -> str:
+    """The file that holds a commit which is kept under a name; no part of a state is called so, since safe names hold no
+    dot."""
+    return f"{PARTS}/{_KEPT}{name}.json"
+
+
+def read_held(folder: Path, table: versions.Table) -> set[str]:
+    """The versions that kept commits list, by where they lie; ``table`` is the last commit's."""
+    held: set[str] = set()
+    for file, version in table.items():
+        if file.startswith(f"{PARTS}/{_KEPT}"):
+            held.update(versions.by_name(read_kept(folder, folder / version.name)["versions"]))
+    return held
+
+
+def read_kept(folder: Path, path: Path) -> dict[str, Any]:
+    """The content of a commit that is kept in ``path``. Raises ``JournalError`` where it cannot be read."""
+    content = read_checked(file_of(folder, path), _check, REMEDY)
+    if content is None:
+        raise JournalError(f"{path}: another program removed it; {REMEDY}")
+    return content
+
+
 def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) -> None:
-    """Bring the folder to its last commit: appended files to their lengths, versions to those listed, nothing unfinished."""
+    """Bring the folder to its last commit: appended files to their lengths, versions to those listed, by it or by commits
+    that are kept, nothing unfinished."""
     listed = versions.by_name(table)
     for file, version in listed.items():
         check_size(folder / file, version.size, exactly=True)
@@ -108,7 +143,7 @@ def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) ->
     for file, length in lengths.items():
         (folder / file).touch()
         os.truncate(folder / file, length)
-    settle(folder, lengths.keys() | listed.keys())
+    settle(folder, lengths.keys() | listed.keys() | read_held(folder, table))
     for unfinished in folder.rglob(f"{disk.UNFINISHED}*"):
         unfinished.unlink()
 

@@ -12,7 +12,8 @@ Four kinds of file, by what a crash may do to them:
 - *Notes* (``note``): JSON Lines outside commits, for times and machine facts, which differ from run to run. They only grow.
 
 A commit's state should be small; what is large and changes a piece at a time is given as *parts*, of which a commit writes
-those that changed. They are versioned files too, ``commit.d/{name}-00000012.json``.
+those that changed. They are versioned files too, ``commit.d/{name}-00000012.json``, as are commits that are kept, to go back
+to: ``commit.d/kept.{name}-00000012.json`` holds what ``commit.json`` did before the 12th.
 
 ``commit.json`` is replaced as a whole and holds nothing but the commit's number, the caller's state, the config that
 shapes results, the lengths, and the versions with their sizes: equal runs leave equal bytes. ``.lock`` and ``.begun``, which
@@ -39,10 +40,9 @@ from typing import Any
 
 from stageb.errors import InputError, JournalError
 from stageb.store import commits, disk, versions
-from stageb.store.commits import BEGUN, COMMIT, LOCK, REMEDY
+from stageb.store.commits import BEGUN, COMMIT, LOCK, PARTS, REMEDY
 from stageb.store.versions import Version
 
-PARTS = "commit.d"  # the folder that parts lie in; no safe name has a dot, so a folder named after anything is another
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
 
@@ -54,17 +54,21 @@ class Journal:
     goes on from it.
     """
 
-    def __init__(self, folder: Path, lock: int, config: dict[str, Any], committed: Mapping[str, Any]) -> None:
+    number: int  # of the last commit; 0 before the first
+    _lengths: dict[str, int]  # of appended files, rows after the last commit included
+    _versions: versions.Table
+    _held: set[str]  # versions that kept commits list
+
+    def __init__(self, folder: Path, lock: int, config: dict[str, Any], raised: tuple[str, ...]) -> None:
         """Used by ``open`` alone."""
         self.folder = folder
-        self.number: int = committed["number"]  # of the last commit; 0 before the first
+        self.raised = raised  # limits that are higher than the last commit has them
         self._lock = lock
         self._config = config
-        self._lengths: dict[str, int] = dict(committed["lengths"])  # of appended files, rows after the last commit included
         self._dirty: set[str] = set()  # appended files with rows that no commit covers yet
-        self._versions: versions.Table = committed["versions"]
         self._staged: dict[str, Version] = {}  # file -> what the next commit lists
         self._begun: set[str] = set()  # what .begun names
+        self._take_up(commits.read_commit(folder))
 
     @property
     def state(self) -> Any:
@@ -80,13 +84,13 @@ class Journal:
         *,
         fresh: bool = False,
         ignored: tuple[str, ...] = (),
-        ways_out: tuple[str, str] = ("fresh=True", "another run_name"),
+        limits: tuple[str, ...] = (),
     ) -> Journal:
         """Take ``{root}/{run_name}``: a new folder, or one that a run left, cut back to its last commit.
 
         ``config`` is what results depend on, nested; keys that begin with one of ``ignored`` ("output.") may differ from
-        the committed run's. ``fresh`` sets an old folder aside as ``{run_name}.1``, ``.2``, ... and begins anew; nothing is
-        ever deleted. ``ways_out`` is how messages call the two: beginning anew, and a folder of another name.
+        the committed run's, and the numbers that ``limits`` name may be higher (``raised`` tells which are). ``fresh`` sets
+        an old folder aside as ``{run_name}.1``, ``.2``, ... and begins anew; nothing is ever deleted.
 
         Raises ``InputError`` for a name that is no path component, a folder that no run made, or a config that differs;
         ``JournalError`` where another process holds the folder, a file lost committed bytes, or the disk refuses. Folders
@@ -94,10 +98,10 @@ class Journal:
         """
         if run_name in ("", ".", "..") or set(run_name) & set("/\\\0"):
             raise InputError(f"run name {run_name!r}: give one path component, without / or \\")
-        folder, elsewhere = Path(root) / run_name, ways_out[1]
-        shaping = {key: value for key, value in flatten(config).items() if not key.startswith(ignored)}
+        folder = Path(root) / run_name
+        shaping = {key: value for key, value in commits.flatten(config).items() if not key.startswith(ignored)}
         with disk.reporting(folder):
-            commits.check_place(folder, elsewhere)
+            commits.check_place(folder)
             missing = [path for path in (folder, *folder.parents) if not path.exists()]
             lock = -1
             try:
@@ -106,13 +110,14 @@ class Journal:
                 if fresh:
                     lock = _set_aside(folder, lock)
                 committed = commits.read_commit(folder)
+                raised: tuple[str, ...] = ()
                 if committed["number"]:
-                    commits.check_config(folder, committed["config"], shaping, commits.way_out(ways_out))
+                    raised = commits.check_config(folder, committed["config"], shaping, commits.WAY_OUT, limits)
                 commits.cut_back(folder, committed["lengths"], committed["versions"])
             except BaseException:
                 _undo(missing, lock)
                 raise
-        return cls(folder, lock, shaping, committed)
+        return cls(folder, lock, shaping, raised)
 
     def append(self, file: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add ``rows`` to the JSON Lines file named ``file`` (relative, with ``/``); they count from the next commit on."""
@@ -200,20 +205,22 @@ class Journal:
         except ValueError:
             raise JournalError(f"{path}: another program changed it; {REMEDY}") from None
 
-    def commit(self, state: Any, parts: Mapping[str, Any] | None = None) -> None:
+    def commit(self, state: Any, parts: Mapping[str, Any] | None = None, keep: str = "") -> None:
         """Make everything appended and put so far, ``state`` (plain JSON) and ``parts`` what the next ``open`` finds.
 
         ``parts`` holds what has changed of them: name (any text) -> plain JSON, or None to drop one. Parts that it does not
-        name stay as they are.
+        name stay as they are. Under the name ``keep``, if any, the commit before this one stays, to ``go_back`` to;
+        where one was kept under it already, that one does.
         """
         self._check_held()
         number, files = self.number + 1, {_part_file(name): value for name, value in (parts or {}).items()}
-        written = {
-            Version(file, number, len(data)): data
-            for file, value in files.items()
-            if value is not None
-            for data in [disk.encode(disk.json_text(value) + "\n")]
-        }
+        texts = {file: disk.encode(disk.json_text(value) + "\n") for file, value in files.items() if value is not None}
+        held = self._held
+        if keep and self.number and commits.kept_file(keep) not in self._versions:
+            with disk.reporting(self.folder):
+                texts[commits.kept_file(keep)] = (self.folder / COMMIT).read_bytes()
+            held = held | versions.by_name(self._versions).keys()
+        written = {Version(file, number, len(data)): data for file, data in texts.items()}
         table = {**self._versions, **self._staged, **{version.file: version for version in written}}
         table = {file: version for file, version in table.items() if files.get(file, file) is not None}
         content = {
@@ -225,17 +232,33 @@ class Journal:
         }
         text, listed = disk.json_text(content), versions.by_name(table)
         with disk.reporting(self.folder):
-            self._begin([version.name for version in written], versions.by_name(self._versions).keys() - listed.keys())
+            gone = versions.by_name(self._versions).keys() - listed.keys() - held
+            self._begin([version.name for version in written], gone)
             for version, data in written.items():
                 disk.replace(self.folder / version.name, data)
             for file in sorted(self._dirty):
                 disk.sync(self.folder / file)
             disk.replace(self.folder / COMMIT, disk.encode(text + "\n"))
-            self.number, self._versions = number, table
+            self.number, self._versions, self._held = number, table, held
             self._staged.clear()
             self._dirty.clear()
-            commits.settle(self.folder, self._lengths.keys() | listed.keys())
+            commits.settle(self.folder, self._lengths.keys() | listed.keys() | held)
             self._begun.clear()
+
+    def go_back(self, kept: str) -> None:
+        """Make the commit that was kept under a name the last one again, and cut the folder back to it; nothing where none
+        was. Commits kept since are gone then; those kept before it stay."""
+        path = self.path(commits.kept_file(kept))
+        if path is None:
+            return
+        with disk.reporting(self.folder):
+            earlier = commits.read_kept(self.folder, path)
+            listed = earlier["lengths"].keys() | versions.by_name(earlier["versions"]).keys()
+            self._begin((), (self._lengths.keys() | versions.by_name(self._versions).keys() | self._held) - listed)
+            disk.replace(self.folder / COMMIT, path.read_bytes())
+            commits.cut_back(self.folder, earlier["lengths"], earlier["versions"])
+        self._begun.clear()
+        self._take_up(earlier)
 
     def close(self) -> None:
         """Give the folder back; what was appended and put since the last commit will be removed by the next ``open``."""
@@ -249,6 +272,12 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _take_up(self, committed: Mapping[str, Any]) -> None:
+        """Begin where a commit stands that the folder was cut back to."""
+        self.number, self._lengths = committed["number"], dict(committed["lengths"])
+        self._versions = committed["versions"]
+        self._held = commits.read_held(self.folder, self._versions)
 
     def _path(self, file: str) -> Path:
         """The place of ``file``, which must lie in the folder and be none of the journal's own."""
@@ -302,17 +331,6 @@ def safe_name(name: str) -> str:
     letters = "".join(letter if letter.isalnum() else "-" for letter in unicodedata.normalize("NFKC", name).lower())
     slug = re.sub("-+", "-", letters)[:48].strip("-")
     return f"{slug}-{digest}" if slug else digest
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested config as dotted keys and plain JSON values; numbers that may be higher stay what they are."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value if isinstance(value, commits.AtLeast) else json.loads(disk.json_text(value))
-    return flat
 
 
 def _check_no_version(file: str) -> None:

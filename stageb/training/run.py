@@ -61,6 +61,7 @@ class LearningRun(run.Run):
     view: ClassVar[RowView]  # of its rows; of a loop's runs, as these
     unit: ClassVar[str]  # what it counts: "update" or "step"; the column and the key of a commit that count it
     not_shaping: ClassVar[tuple[str, ...]] = NOT_SHAPING
+    limits: ClassVar[tuple[str, ...]] = ()  # keys of numbers that may be higher when a run resumes
     packages: ClassVar[tuple[str, ...]] = ("torch", "lightning")  # whose versions are written down
 
     def __init__(self, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
@@ -108,7 +109,7 @@ class LearningRun(run.Run):
         """Open the folder; how many updates, or steps, are done."""
         precision = self.config.fabric.precision
         shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision in MIXED else "32"}
-        self.journal = run.open_journal(self.config.output, shaping, self.not_shaping, fresh)
+        self.journal = run.open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
         done: int = self._state(self.unit, 0)
         return done
 

@@ -16,19 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance import content
+import yaml
+from conformance import content, differing
 from programs import models, small
 
 from stageb.__main__ import main
 from stageb.engines.protocol import Decode, Prompt
+from stageb.errors import JournalError
 from stageb.guidance import learning
 from stageb.guidance.files.guidance_file import load_seed, make_neutral
+from stageb.guidance.files.shape import LIMITS
 from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.follower import respond
 from stageb.guidance.gate.decide import Edit, Gate, decide
 from stageb.guidance.prompts import WORDS, parse_answer, ticket_text
 from stageb.guidance.types import FOLDS, Guidance
-from stageb.store.journal import PARTS, Journal, safe_name
+from stageb.store.commits import PARTS
+from stageb.store.journal import Journal, safe_name
 
 JUDGED = [(0, "val"), (0, "test"), (1, "train"), (1, "val"), (2, "train"), (2, "val"), (2, "test")]
 NO_VAL = {"split__train": 0.85, "split__val": 0.0}  # nothing to choose by: the last guidance is the final one
@@ -549,6 +553,90 @@ def test_a_budget_that_only_the_last_judging_reaches_has_not_ended_learning(fit:
     assert fit(**{"budget.rollouts": spent["rollouts"] + spent["judged"]}) == 0
     assert fit.state()["spent"] == spent
     assert "Learning ended" not in fit.out
+
+
+LIMITED = {"budget.rollouts": 260}
+
+
+@pytest.mark.parametrize(
+    ("limits", "higher", "keys"),
+    [
+        (LIMITED, {"budget.rollouts": 600}, {}),
+        (LIMITED, {"budget.rollouts": "null"}, {"distill__size": 5}),
+        ({"budget.tokens": 18_000, "budget.rollouts": 9_000}, {"budget.tokens": 40_000, "budget.rollouts": 10_000}, NO_VAL),
+        ({"runner.epochs": 1}, {"runner.epochs": 3}, {"early_stop__patience": 1}),
+        ({"runner.epochs": 1, **UNTESTED}, {"runner.epochs": 3, **UNTESTED}, {}),
+        ({"runner.epochs": 1, **LIMITED}, {"runner.epochs": 3, "budget.rollouts": 500}, {}),
+    ],
+)
+def test_a_run_goes_on_under_a_higher_limit_as_if_it_had_had_it_from_the_start(
+    fit: Fit, limits: dict[str, Any], higher: dict[str, Any], keys: dict[str, Any]
+) -> None:
+    fit.tickets = small.write(fit.folder / "two.jsonl", "valves", "site photos")
+    keys = {**keys, "report": True}
+    assert fit(**higher, **keys, output__run_name="straight") == 0
+    straight, spent = content(fit.root / "straight"), fit.out[fit.out.index("Spent") :]
+    assert fit(**limits, **keys) == 0
+    trained_before = len(fit.rows("trajectories"))
+    assert content(fit.run) != straight
+    assert fit(**higher, **keys) == 0, fit.err
+    assert re.search(r"with a higher \S+( and \S+)?; what has come after learning ended is done anew", fit.err)
+    assert differing(content(fit.run), straight) == []
+    assert fit.out[fit.out.index("Spent") :].partition("Files")[0] == spent.partition("Files")[0]
+    assert len(fit.rows("trajectories")) > trained_before
+    assert yaml.safe_load((fit.run / "config.yaml").read_text())["runner"]["epochs"] == higher.get("runner.epochs", 2)
+    assert fit(**limits, **keys) == 2
+    assert f"(higher than there may be {', '.join(LIMITS)})" in fit.err
+
+
+def test_a_guidance_that_val_did_not_choose_is_learnt_on_from_under_more_epochs(fit: Fit, model: Model) -> None:
+    def answer(prompt: Prompt, decode: Decode, key: int) -> str:
+        """The first epoch's edit is good, later ones are bad, and all are applied untested."""
+        if prompt.system.startswith(WORDS["en"].rollout.partition("{")[0]):
+            return respond(prompt, decode, key)
+        rules = [f"Fail if {what}." for what in ("state is torn", "part is hose", "colour is red")]
+        text = next((rule for rule in rules if rule not in prompt.user), rules[-1])
+        return json.dumps({"operations": [{"op": "add", "text": text, "evidence": ["T1"]}]})
+
+    keys = {"model__model_name_or_path": model(answer)[0], "reflection__batch_size": 999, "reflection__num_proposals": 1}
+    assert fit(**keys, **UNTESTED, output__run_name="straight", runner__epochs=3) == 0
+    assert fit(**keys, **UNTESTED, runner__epochs=2) == 0
+    assert "back to guidance step 1" in fit.err
+    assert fit(**keys, **UNTESTED, runner__epochs=3) == 0
+    assert len(fit.rows("choice")) == 4
+    assert differing(content(fit.run), content(fit.root / "straight")) == []
+
+
+@pytest.mark.parametrize("commits", range(1, 20, 2))
+def test_a_limit_may_be_raised_wherever_the_run_was_interrupted(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    higher = {"budget.rollouts": 500, "runner.epochs": 2}
+    assert fit(**higher, output__run_name="straight") == 0
+    real, left = Journal.commit, [commits]
+
+    def dies(journal: Journal, *given: Any, **named: Any) -> None:
+        real(journal, *given, **named)
+        left[0] -= 1
+        if not left[0]:
+            raise JournalError("no more")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "commit", dies)
+        assert fit(**LIMITED, runner__epochs=1) == (1 if left[0] <= 0 else 0)
+    assert fit(**higher) == 0
+    assert differing(content(fit.run), content(fit.root / "straight")) == []
+
+
+def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_changes_nothing(fit: Fit) -> None:
+    assert fit(**LIMITED, budget__seconds=1e6) == 0
+    assert "Learning ended at budget.rollouts. With a higher one, the same command learns on." in fit.out
+    before = content(fit.run)
+    assert fit(**LIMITED, budget__seconds=2e6) == 0
+    assert "finished already\nWith a higher runner.epochs, or a higher budget where one has ended learning, " in fit.err
+    assert fit(**{**LIMITED, "budget.rollouts": 200}, budget__seconds=1e6) == 2
+    assert "budget.rollouts: 260 there, 200 now" in fit.err
+    assert content(fit.run) == before
 
 
 # Audit and distillation

@@ -1,4 +1,6 @@
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 
 from stageb.errors import InputError, JournalError
 from stageb.store import disk
-from stageb.store.journal import Journal, flatten, safe_name
+from stageb.store.commits import flatten
+from stageb.store.journal import Journal, safe_name
 
 CONFIG: dict[str, Any] = {"seed": 17, "model": {"name": "x"}, "output": {"root": "out"}}
 
@@ -114,13 +117,12 @@ def test_a_changed_config_is_refused_with_the_keys_and_the_ways_out(tmp_path: Pa
     before = content(tmp_path / "run")
     changed = {"seed": 18, "model": {"dtype": "auto"}, "output": {"root": "elsewhere"}}
     with pytest.raises(InputError) as raised:
-        opened(tmp_path, config=changed, ways_out=("--fresh true", "another --name"))
+        opened(tmp_path, config=changed)
     message = str(raised.value)
     for part in ("seed: 17 there, 18 now", 'model.name: "x" there, absent now', 'model.dtype: absent there, "auto" now'):
         assert part in message
-    assert "--fresh true" in message
-    assert "another --name" in message
-    assert "output" not in message
+    assert "give --fresh to set it aside, or another output.run_name" in message
+    assert "elsewhere" not in message
     assert content(tmp_path / "run") == before
 
 
@@ -597,6 +599,92 @@ def test_versions_reach_the_disk_before_the_commit_and_go_after_it(tmp_path: Pat
         assert (after[0], set(after[1:-1]), after[-1]) == (
             "sync run", {"unlink a-00000001.bin", "unlink p-00000001.json"}, "unlink .begun",
         )  # fmt: skip
+
+
+# Going back
+
+
+def lead_to(journal: Journal, keep: str = "") -> None:
+    """A commit with a file of each kind."""
+    number = journal.number + 1
+    journal.append("rows.jsonl", [{"n": number}])
+    journal.put("w/a.bin", weights(number))
+    journal.commit(number, {"p": number} if number % 2 else {}, keep=keep)
+
+
+def test_a_run_goes_back_to_a_commit_that_was_kept_and_leaves_what_it_would_have_left_then(tmp_path: Path) -> None:
+    with opened(tmp_path / "straight") as journal:
+        for _ in range(4):
+            lead_to(journal)
+    with opened(tmp_path) as journal:
+        for keep in ("", "", "first", "first", "second", ""):  # the first that is kept under a name stays
+            lead_to(journal, keep)
+        journal.append("later.jsonl", [{"n": 0}])
+        lead_to(journal)
+    with opened(tmp_path) as journal:
+        journal.go_back("never kept")
+        assert journal.number == 7
+        journal.go_back("second")
+        assert (journal.number, journal.state, journal.part("p")) == (4, 4, 3)
+        journal.go_back("first")
+        assert (journal.number, journal.state, journal.part("p")) == (2, 2, 1)
+        journal.go_back("second")
+        assert journal.number == 2, "what was kept later is gone"
+        lead_to(journal)
+        lead_to(journal)
+    assert content(tmp_path / "run") == content(tmp_path / "straight" / "run")
+
+
+def test_a_run_that_is_killed_while_it_goes_back_goes_back_again_or_has_gone_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path / "whole") as journal:
+        for keep in ("", "end", "", ""):
+            lead_to(journal, keep)
+    shutil.copytree(tmp_path / "whole", tmp_path / "back")
+    with opened(tmp_path / "back") as journal:
+        journal.go_back("end")
+    steps = [(disk, "replace"), (disk, "sync"), (disk, "write_at"), (os, "truncate"), (Path, "unlink")]
+    killed = 0
+    for number, (place, name) in enumerate(steps):
+        for nth in range(12):
+            root, left, real = tmp_path / f"{number}-{nth}", [nth], getattr(place, name)
+            shutil.copytree(tmp_path / "whole", root)
+
+            def dies(*given: Any, left: list[int] = left, real: Any = real, **options: Any) -> Any:
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt
+                return real(*given, **options)
+
+            with opened(root) as journal, monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+                patched.setattr(place, name, dies)
+                journal.go_back("end")
+            killed += left[0] < 0
+            with opened(root) as journal:
+                assert journal.number in (1, 4)
+                journal.go_back("end")
+            assert content(root / "run") == content(tmp_path / "back" / "run")
+    assert killed >= 10
+
+
+def test_limits_may_be_higher_never_lower(tmp_path: Path) -> None:
+    def limited(most: int | None, **options: Any) -> Journal:
+        return opened(tmp_path, config={**CONFIG, "budget": {"most": most}}, limits=("budget.most",), **options)
+
+    with limited(10) as journal:
+        journal.commit(1)
+    with limited(11) as journal:
+        assert journal.raised == ("budget.most",)
+        journal.commit(2)
+    with limited(11) as journal:
+        assert journal.raised == ()
+    with pytest.raises(InputError, match=r"budget.most: 11 there, 10 now\n.*higher than there may be budget.most"):
+        limited(10)
+    with limited(None) as journal:
+        journal.commit(3)
+    with pytest.raises(InputError, match=r"budget.most: null there, 12 now"):
+        limited(12)
 
 
 def test_notes_are_added_without_reading_those_before(tmp_path: Path) -> None:

@@ -133,11 +133,20 @@ def write_metrics(journal: Journal, batch: Round, guidance_step: int, figures: R
 
 def write_guidance(journal: Journal, guidance: Guidance, retention: int) -> None:
     """guidance.json and the step's snapshot; snapshots older than the newest ``retention`` go."""
-    place, text = folder(guidance.mission), json.dumps(to_json(guidance), ensure_ascii=False, indent=2) + "\n"
-    journal.replace(f"{place}/snapshots/guidance-{guidance.step:06d}.json", text)
-    journal.replace(f"{place}/guidance.json", text)
+    place = folder(guidance.mission)
+    journal.replace(f"{place}/snapshots/guidance-{guidance.step:06d}.json", _format_guidance(guidance))
+    write_current(journal, guidance)
     if guidance.step >= retention:
         journal.remove(f"{place}/snapshots/guidance-{guidance.step - retention:06d}.json")
+
+
+def write_current(journal: Journal, guidance: Guidance) -> None:
+    """guidance.json alone: a step that is gone back to has its snapshot, as it was learnt."""
+    journal.replace(f"{folder(guidance.mission)}/guidance.json", _format_guidance(guidance))
+
+
+def _format_guidance(guidance: Guidance) -> str:
+    return json.dumps(to_json(guidance), ensure_ascii=False, indent=2) + "\n"
 
 
 def write_reflection(journal: Journal, mission: str, row: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import append_some
-from stageb.guidance.files.shape import NOT_SHAPING, shape
+from stageb.guidance.files.shape import LIMITS, NOT_SHAPING, shape
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.ranks import Ranks
 from stageb.runs import run
@@ -12,9 +12,12 @@ from stageb.store.journal import Journal
 
 
 def open_journal(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs, ranks: Ranks) -> Journal:
-    """The run's folder, new or to go on with, and the files that say what the run is."""
+    """The run's folder, new or to go on with, and the files that say what the run is. Where a limit that ended learning was
+    raised, it is cut back to where learning ended."""
     shaping = {**shape(config, inputs), "round_size": ranks.round_size, "group_size": ranks.group_size}
-    journal = run.open_journal(config.output, shaping, NOT_SHAPING, fresh or config.guidance.reset_on_rerun)
+    journal = run.open_journal(config.output, shaping, NOT_SHAPING, LIMITS, fresh or config.guidance.reset_on_rerun)
+    for limit in journal.raised:
+        journal.go_back(limit)
     run.describe(journal, resolved_yaml, ("torch", "lightning", "transformers"), ranks.world.facts())
     if journal.number == 0:
         rows = [

@@ -10,7 +10,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import to_json
 from stageb.guidance.inputs import Inputs
 from stageb.store import commits
-from stageb.store.journal import flatten
+from stageb.store.commits import flatten
 
 NOT_SHAPING = (  # keys that change no artifact, or do so through what is compared beside them
     "output.",
@@ -27,6 +27,10 @@ NOT_SHAPING = (  # keys that change no artifact, or do so through what is compar
 )
 
 
+LIMITS = ("budget.rollouts", "budget.tokens", "budget.seconds", "runner.epochs")
+"""Keys that may be higher when a run resumes: a run counts what it spends, and looks no further ahead."""
+
+
 def shape(config: LoopConfig, inputs: Inputs) -> dict[str, Any]:
     """All of it that is known before the ranks are, nested."""
     shaping: dict[str, Any] = asdict(config)
@@ -39,4 +43,4 @@ def check_folder(config: LoopConfig, inputs: Inputs, fresh: bool) -> None:
     """Raise ``InputError`` where the run's folder cannot be made, or is taken; what only the ranks can tell comes later."""
     ignored = (*NOT_SHAPING, "tickets") if config.sampler.use_images else NOT_SHAPING  # images count once they were read
     known = {key: value for key, value in flatten(shape(config, inputs)).items() if not key.startswith(ignored)}
-    commits.check_folder(config.output.folder, known, fresh or config.guidance.reset_on_rerun, commits.WAYS_OUT)
+    commits.check_folder(config.output.folder, known, fresh or config.guidance.reset_on_rerun, LIMITS)

@@ -20,7 +20,7 @@ from stageb.guidance.summarize.config import SummarizeConfig
 from stageb.guidance.summarize.source import ImageLine, find_missing, stream_images
 from stageb.guidance.summarize.words import choose_prompt
 from stageb.guidance.use.rounds import Rounds
-from stageb.store.journal import flatten
+from stageb.store.commits import flatten
 from stageb.store.output import check_file, read_rows
 from stageb.untrusted import pictures
 

@@ -32,8 +32,7 @@ from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.rows import add_counts, count_asked, make_row, make_ruled_row
 from stageb.guidance.use.source import TicketLine, make_check
 from stageb.runs.progress import console
-from stageb.store.commits import COMMIT
-from stageb.store.journal import flatten
+from stageb.store.commits import COMMIT, flatten
 
 if TYPE_CHECKING:  # torch
     from stageb.guidance.use.judging import TicketAnswers

@@ -29,8 +29,7 @@ from stageb.guidance.prompts import rollout_prompt, words_of
 from stageb.guidance.schedule import Schedule
 from stageb.guidance.splits import SPLITS
 from stageb.runs.folder import RunFolder
-from stageb.store.commits import COMMIT
-from stageb.store.journal import flatten
+from stageb.store.commits import COMMIT, flatten
 
 AT_ONCE = 1024  # prompts whose tokens are counted at once
 

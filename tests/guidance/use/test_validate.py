@@ -74,7 +74,7 @@ def test_an_earlier_run_says_how_long_it_may_take(tmp_path: Path, capsys: pytest
     from dataclasses import asdict
 
     from stageb.cli.parsing import parse
-    from stageb.store.journal import flatten
+    from stageb.store.commits import flatten
 
     config = flatten(asdict(parse(arguments[1:]).config))
     state = {"spent": {"rollouts": 900, "judged": 100, "reflections": 5, "tokens": 1}}
