@@ -79,7 +79,7 @@ class Draft:
         whole values, as plain data, that take the place of defaults; ``fit_kind`` is the dataclass of fit, where another
         command's keys are read: people have one file for both."""
         self.kind = kind
-        self._of_fit = get_type_hints(fit_kind) if fit_kind else {}
+        self._own, self._of_fit = dict(dotted(kind)), dict(dotted(fit_kind)) if fit_kind else {}
         self.values = defaults(kind) | dict(beneath)
         self._plain_options = plain_options
         self._bad: list[BadLine | WrongValueError] = []
@@ -96,11 +96,11 @@ class Draft:
     def add_option(self, name: str, text: str | None) -> None:
         """Read ``--name text``; None where no value was given."""
         self._source = OPTIONS
-        key, known = name.removesuffix("+"), dict(dotted(self.kind))
+        key, known = name.removesuffix("+"), self._own
         parent, _, last = key.rpartition(".")
         free = get_origin(known.get(parent)) is dict and last  # a mapping with keys of the user's own
         annotation = get_args(known[parent])[1] if free else known.get(key)
-        if annotation is None and self._belongs_to_fit(key.partition(".")[0], None):
+        if annotation is None and self._belongs_to_fit(key, None):
             self._refuse((name,), f"{name} belongs to fit alone", "leave it out")
         elif annotation is None or (name != key and inner_of(annotation, list) is None):
             self._unknown((name,), [*self._plain_options, *known])
@@ -134,8 +134,8 @@ class Draft:
         values = usual | (before if isinstance(before, dict) else {})
         for name, value in given.items():
             inner = (*path, name)
-            if not path and self._belongs_to_fit(name, value):
-                self._refuse(inner, f"{name} belongs to fit alone", SERVES_BOTH)
+            if self._belongs_to_fit(_dotted(inner), value):
+                self._refuse(inner, f"{_dotted(inner)} belongs to fit alone", SERVES_BOTH)
             elif name not in annotations:
                 self._unknown(inner, [key for key, _ in dotted(self.kind, items=True)])
             elif inner != (LOOP,):
@@ -148,10 +148,11 @@ class Draft:
                     self._bad.append(wrong)
         return values
 
-    def _belongs_to_fit(self, name: str, value: Any) -> bool:
-        """Whether a key that stands at the top is fit's and not this command's, or a section where this has a value."""
-        own, of_fit = get_type_hints(self.kind).get(name), self._of_fit.get(name)
-        return of_fit is not None and (own is None or (isinstance(value, dict) and section_of(own) is None))
+    def _belongs_to_fit(self, key: str, value: Any) -> bool:
+        """Whether a key is fit's and not this command's, or a section where this has a value."""
+        own, of_fit = self._own.get(key), self._of_fit.get(key)
+        is_section = isinstance(value, dict) and section_of(of_fit) is not None
+        return of_fit is not None and (own is None or (is_section and section_of(own) is None))
 
     def _longer(self, option: Option, annotation: Any, path: KeyPath, before: Any, usual: Any) -> list[Any]:
         """The list ``before`` with one more item, or several."""
@@ -225,9 +226,8 @@ class Draft:
         """Say that a key does not exist, and which existing one is nearest by its whole name or by its last part."""
         key = _dotted(path)
         last = key.rpartition(".")[2]
-        annotations = dict(dotted(self.kind))
         above, _, inner = key.rpartition(".")
-        item = section_of(inner_of(annotations.get(above), list))
+        item = section_of(inner_of(self._own.get(above), list))
         if item and len(path) == 1:  # an option, which a list's keys are not
             names = [*difflib.get_close_matches(inner, get_type_hints(item), n=1, cutoff=0.5), inner]
             self._refuse(path, f"there is no key {key}", f'{above} is a list: --{above} "[{{{names[0]}: VALUE}}]"')

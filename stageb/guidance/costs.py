@@ -8,9 +8,8 @@ right), and what always answering the same would score. An answer that cannot be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
-from stageb.guidance.config import GateConfig
 from stageb.guidance.types import Verdict
 
 Confusion = Mapping[str, Mapping[str, float]]
@@ -22,7 +21,19 @@ LABELS: tuple[Verdict, ...] = get_args(Verdict)
 EQUAL: Prices = {"pass": 1.0, "fail": 1.0}
 
 
-def prices_of(gate: GateConfig) -> Prices:
+class Weights(Protocol):
+    """A section of a config that says what errors cost."""
+
+    @property
+    def fp_weight(self) -> float:
+        """Price of a wrong pass."""
+
+    @property
+    def fn_weight(self) -> float:
+        """Price of a wrong fail."""
+
+
+def prices_of(gate: Weights) -> Prices:
     """The prices that a config sets."""
     return {"pass": gate.fn_weight, "fail": gate.fp_weight}
 

@@ -81,6 +81,20 @@ class PredictConfig(UseConfig):
 
 
 @dataclass(frozen=True)
+class PricesConfig:
+    """What errors cost, as the gate of a run weighs them."""
+
+    fp_weight: float = 1.0
+    """Price of a wrong pass: a missed failure."""
+    fn_weight: float = 1.0
+    """Price of a wrong fail: a false alarm."""
+
+    def __post_init__(self) -> None:
+        for name, weight in vars(self).items():
+            require(0 < weight < float("inf"), f"gate.{name}", weight, "a number above 0")
+
+
+@dataclass(frozen=True)
 class EvaluateConfig(UseConfig):
     """How good guidance is on labelled tickets."""
 
@@ -93,6 +107,8 @@ class EvaluateConfig(UseConfig):
     compare are of the first. With a run's folder its runner.judge is the default."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
+    gate: PricesConfig = field(default_factory=PricesConfig)
+    """What errors cost. With a run's folder the prices of its gate are the default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

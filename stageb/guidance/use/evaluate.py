@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
+from stageb.guidance.costs import Prices, prices_of
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
@@ -145,11 +146,12 @@ def _name_file(file: str, by: By) -> str:
 def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine], sides: Sides) -> dict[str, Any]:
     """Write what the rows come to; the content of evaluation.json. Raises ``JournalError`` where the disk refuses."""
     folder, first = Path(config.output), sides[config.modes[0]]
-    figures = {name: _count_file(side.path, side.guidance) for name, side in sides.items()}
+    figures = {name: _count_file(side.path, side.guidance, prices_of(config.gate)) for name, side in sides.items()}
     evaluation: dict[str, Any] = {
         "guidance": config.guidance,
         "compare": config.compare,
         "tickets": list_ticket_files(config),
+        "gate": asdict(config.gate),
         "figures": {"guidance": figures[first.by], **({"compare": figures["compare"]} if "compare" in sides else {})},
         "by": {by: figures[by] for by in config.modes},
         "letter": _read_letter(config, tickets, sides),
@@ -183,11 +185,11 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
     )
 
 
-def _count_file(path: Path, guidance: Mapping[str, Guidance]) -> dict[str, Any]:
-    """The figures of one guidance, each mission's with its step."""
+def _count_file(path: Path, guidance: Mapping[str, Guidance], prices: Prices) -> dict[str, Any]:
+    """The figures of one guidance at the user's prices, each mission's with its step."""
     taught = {mission: frozenset(_taught_by(each)) for mission, each in guidance.items()}
     figures = _split_by_mission(
-        {mission: count.figures() for mission, count in count_verdicts(read_rows(path), taught).items()}
+        {mission: count.figures(prices) for mission, count in count_verdicts(read_rows(path), taught).items()}
     )
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from stageb.guidance.costs import EQUAL, measure_classes
+from stageb.guidance.costs import Prices, measure_classes
 from stageb.guidance.gate.exact import mcnemar_p
 from stageb.guidance.state import interval, share
 
@@ -30,11 +30,11 @@ class Confusion:
     taught: int = 0  # that the guidance was learnt from
     asked: int = 0  # that the model was asked
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self, prices: Prices) -> dict[str, Any]:
         """As evaluation.json shows them, in the words of ``metrics.jsonl``."""
         return {
             **_measure(self.answered),
-            **measure_classes(self.answered, EQUAL),
+            **measure_classes(self.answered, prices),
             "without_review": _measure(self.kept),
             "confusion": self.answered,
             "taught": self.taught,

@@ -14,6 +14,7 @@ from stageb.guidance.config import LoopConfig, PromptConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.prompts import rule_lines, words_of
 from stageb.guidance.types import Guidance
+from stageb.guidance.use.config import PricesConfig
 from stageb.store import trust
 
 OF_RUN = ("seed", "prompt", "model", "sampler", "selection", "manual_review")
@@ -33,6 +34,9 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
     plain = asdict(asked.config)
     taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, defaults(LoopConfig))
+    if "gate" in values:
+        gate = asked.config.gating
+        taken["gate"] = asdict(PricesConfig(gate.fp_weight, gate.fn_weight))
     return {**taken, "by": asked.config.runner.judge}
 
 

@@ -42,7 +42,18 @@ SEEN = 4096  # tickets that tell what they lack, where nothing else does: as man
 KNOWN = 20_000  # tickets that tell what rules name, where nothing else does
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
-NOT_SHAPING = ("by", "guidance", "compare", "tickets", "vocabulary", "output", "max_unreadable", "fabric.", *HOW_ASKED)
+NOT_SHAPING = (
+    "by",
+    "guidance",
+    "compare",
+    "gate.",
+    "tickets",
+    "vocabulary",
+    "output",
+    "max_unreadable",
+    "fabric.",
+    *HOW_ASKED,
+)
 
 
 class JudgedRounds:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from stageb.errors import shown
-from stageb.guidance.costs import describe_classes, warn_of_constant
+from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
+from stageb.guidance.use.config import PricesConfig
 from stageb.guidance.use.letter import warn_of_misread
 from stageb.guidance.use.rows import Counts
 from stageb.runs.summary import make_console, make_table
@@ -33,13 +34,13 @@ def show_counts(path: Path, counts: Counts) -> None:
 def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]], folder: Path) -> None:
     """How good guidance is, and how much better than another; ``wrong`` are the first tickets that were judged wrong."""
     console = make_console()
-    sides = list(_list_sides(evaluation))
+    sides, prices = list(_list_sides(evaluation)), prices_of(PricesConfig(**evaluation["gate"]))
     console.print(_tabulate(evaluation, sides))
     for name, by, figures in sides:
         for mission, of in figures["missions"].items():
-            warning = warn_of_constant(of)
+            warning = warn_of_constant(of, prices)
             who = ", ".join(filter(None, [evaluation[name], by, mission]))
-            console.print(f"\n{who}: {describe_classes(of)}{warning and f'. {warning}'}")
+            console.print(f"\n{who}: {describe_classes(of, prices)}{warning and f'. {warning}'}")
     for mission, letter in evaluation["letter"].items():
         for line in warn_of_misread(mission, letter):
             console.print(shown(line, 400))

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from guidance.use.made import guidance, options, rows, tickets
+from guidance.use.made import guidance, options, rows, run_folder, tickets
 
 import stageb
 from stageb.__main__ import main
+from stageb.guidance.config import GateConfig, LoopConfig
 
 GREEDY = {"sampler.samples_per_decode": 1, "sampler.grid": "[{temperature: 0}]"}
 
@@ -63,6 +64,35 @@ FUNCTION = {
     "fabric": {"accelerator": "cpu"},
     "sampler": {"samples_per_decode": 1, "grid": [{"temperature": 0}]},
 }
+
+
+def test_errors_cost_what_the_user_says_or_what_the_run_learnt_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = LoopConfig(tickets=["t.jsonl"], gate=GateConfig(fp_weight=20.0))
+    run = run_folder(tmp_path / "run", config, {"valves": "Fail if state is torn and colour is red."})
+    keys = {"guidance": run, "tickets": tickets(tmp_path / "in.jsonl", "valves"), "output": str(tmp_path / "out"), **GREEDY}
+
+    def cost(**given: object) -> tuple[str, dict[str, object]]:
+        assert main(options("evaluate", {**keys, **given})) == 0
+        evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+        return capsys.readouterr().out, {**evaluation["figures"]["guidance"]["all"], "gate": evaluation["gate"]}
+
+    said, found = cost()
+    fails = found["confusion"]["fail"]
+    assert found["gate"] == {"fp_weight": 20.0, "fn_weight": 1.0}
+    assert found["cost"] == 20 * fails["pass"] / 40 > 0
+    always = (40 - sum(fails.values())) / 40  # at these prices, always fail
+    assert f". Cost a ticket: {found['cost']:.3f}, of always fail {always:.3f}. NO BETTER THAN ALWAYS FAIL" in said
+    commit = tmp_path / "out" / "predictions.jsonl.commit.json"
+    judged = commit.stat().st_mtime_ns
+    said, found = cost(**{"gate.fp_weight": 1.5})
+    assert found["cost"] == 1.5 * fails["pass"] / 40
+    assert f"Cost a ticket: {found['cost']:.3f}, of always pass {1.5 * sum(fails.values()) / 40:.3f}\n" in said
+    assert commit.stat().st_mtime_ns == judged, "another price judges nothing anew"
+    assert "Cost a ticket" not in cost(**{"gate.fp_weight": 1})[0]
+    assert main(options("evaluate", {**keys, "gate.fn_weight": 0})) == 2
+    assert "gate.fn_weight: 0.0: a number above 0" in capsys.readouterr().err
 
 
 def test_labels_are_needed_once_each_and_for_both_guidances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

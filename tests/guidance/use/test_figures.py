@@ -31,7 +31,9 @@ def test_counts_are_those_of_a_table(rows: list[dict[str, Any]]) -> None:
     counts = count_verdicts(rows, {"a": frozenset({"1::pass"})})
     for mission, count in counts.items():
         of = [row for row in rows if mission in (ALL, row["mission"])]
-        figures = count.figures()
+        figures = count.figures({"pass": 1.0, "fail": 20.0})
+        passed, failed = (sum(r["label"] == label != r["verdict"] for r in of) for label in ("pass", "fail"))
+        assert figures["cost"] == (round((passed + 20 * failed) / len(of), 6))
         for found, some in ((figures, of), (figures["without_review"], [row for row in of if not row["review"]])):
             assert found["n"] == len(some)
             assert found["acc"] == (round(sum(r["verdict"] == r["label"] for r in some) / len(some), 6) if some else None)
