@@ -43,6 +43,35 @@ def test_a_config_is_whole_as_its_head_tells_to_use_it(
         assert holds(resolved, {**yaml.safe_load(config.read_text("utf-8")), "tickets": None})
 
 
+def test_a_config_that_ships_goes_by_its_name_anywhere_and_a_file_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def resolve(*words: str) -> dict[str, object]:
+        with pytest.raises(SystemExit):
+            main(["fit", *words, "--print_config"])
+        return dict(yaml.safe_load(capsys.readouterr().out))
+
+    for config in CONFIGS:
+        given = yaml.safe_load(config.read_text("utf-8"))
+        loop = config.parent.name
+        assert holds(resolve("--config", config.stem, "--loop", loop), {**given, "tickets": None})
+    assert resolve("--config", "5x5")["loop"] == "snake"
+    assert resolve("--config", "demo")["loop"] == "guidance"  # growth has one too
+    (tmp_path / "tickets").mkdir()
+    assert resolve("--config", "tickets")["seed"] == 17, "a folder is no config"
+    (tmp_path / "demo").write_text("seed: 18")
+    assert resolve("--config", "demo")["seed"] == 18
+    assert main(["fit", "--config", "tikets"]) == 2
+    said = capsys.readouterr().err
+    assert "tikets: cannot be read (No such file or directory); name a YAML file after --config, or one that ships: " in said
+    assert "one-gpu, server, shapes, teacher, tickets, wide" in said
+    for path in ("guidance/tickets", "../configs/guidance/tickets", "./tickets"):
+        assert main(["fit", "--config", path]) == 2
+        assert "one that ships" not in capsys.readouterr().err
+
+
 def holds(whole: object, part: object) -> bool:
     """Whether ``whole`` says all that ``part`` does."""
     if isinstance(whole, dict) and isinstance(part, dict):

@@ -69,6 +69,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(tmp_path: P
     files = [path.relative_to(source).as_posix() for path in (source / "stageb").rglob("*") if path.is_file()]
     assert {name for name in held if ".dist-info/" not in name} == set(files)
     assert {"stageb/py.typed", "stageb/demo/tickets.jsonl", "stageb/tiny/checkpoint/model.safetensors"} <= held
+    assert {f"stageb/{path.relative_to(ROOT)}" for path in ROOT.glob("configs/*/*.yaml")} <= held
 
     site = tmp_path / "site"
     subprocess.run([*pip, "install", *offline, "--target", str(site), str(wheel)], check=True)

@@ -26,6 +26,7 @@ from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import YamlError
 
 FLAGS = ("help", "print_config", "fresh")  # options without a value
+SHIPPED = Path(__file__).parents[1] / "configs"  # in a folder for each loop
 MAX_FILE_BYTES = 256 * 1024  # of a config file; one with every key is a hundredth of this
 
 Word = tuple[
@@ -86,7 +87,7 @@ def from_keywords(name: str, entry: Loop | Tool, keywords: Mapping[str, Any]) ->
         raise InputError(f"stageb.{name}: {error}; give keys as stageb {name} --help lists them") from None
     files = [ConfigFile("keywords", plain)]
     if keywords.get("config") is not None:
-        files.insert(0, read_file(str(keywords["config"])))
+        files.insert(0, read_file(find_file(str(keywords["config"]))))
     return drafted(entry, [("config", file) for file in files]).build()
 
 
@@ -139,7 +140,9 @@ def drafted(entry: Loop | Tool, words: Sequence[Word]) -> Draft:
 
 def read_words(arguments: Sequence[str]) -> list[Word]:
     """What ``split`` finds, the config files read. Raises ``InputError``."""
-    return [(name, read_file(str(text)) if name == "config" else text) for name, text in split(arguments)]
+    words = list(split(arguments))
+    loop = next((str(text) for name, text in reversed(words) if name == LOOP), registry.DEFAULT)
+    return [(name, read_file(find_file(str(text), loop)) if name == "config" else text) for name, text in words]
 
 
 def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -164,13 +167,23 @@ def split(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
         yield name, value
 
 
+def find_file(name: str, loop: str = registry.DEFAULT) -> str:
+    """The config file that a user calls ``name``: the one at that path, if any; else, for a bare name, the one that ships,
+    of ``loop`` where several loops have one. ``name`` itself where there is none."""
+    if "/" in name or Path(name).is_file():
+        return name
+    shipped = {path.parent.name: str(path) for path in SHIPPED.glob("*/*.yaml") if path.stem == name}
+    return shipped.get(loop) or (next(iter(shipped.values())) if len(shipped) == 1 else name)
+
+
 def read_file(path: str) -> ConfigFile:
     """What a config file says. Raises ``BadInputError``."""
     fault: tuple[int, str, str] = 0, "holds no keys", "write one 'key: value' a line (--print_config shows them all)"
+    remedy = "name a YAML file after --config"
     try:
         data = Path(path).read_bytes()
         if len(data) > MAX_FILE_BYTES:
-            raise YamlError(0, f"{len(data)} bytes, too many for a config", "name a YAML file after --config")
+            raise YamlError(0, f"{len(data)} bytes, too many for a config", remedy)
         values, lines = strict_yaml.read(data.decode("utf-8"))
         if isinstance(values, dict):
             return ConfigFile(path, values, lines)
@@ -178,7 +191,9 @@ def read_file(path: str) -> ConfigFile:
         fault = error.line, error.what, error.remedy
     except (OSError, ValueError) as error:  # a ValueError is about bytes that are no UTF-8, or a name that no file can have
         reason = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
-        fault = 0, f"cannot be read ({reason})", "name a YAML file after --config"
+        shipped = sorted({shipped.stem for shipped in SHIPPED.glob("*/*.yaml")})
+        also = "" if "/" in path else f", or one that ships: {', '.join(shipped)}"
+        fault = 0, f"cannot be read ({reason})", f"{remedy}{also}"
     raise BadInputError("config file", [BadLine(path, *fault)])
 
 
@@ -243,7 +258,7 @@ def _help(
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser = ArgumentParser(None, usage, description, epilog, formatter_class=Formatter, add_help=bool(flags))
     if flags:
-        about = "A YAML file of keys; what follows wins."
+        about = "A YAML file of keys, or the name of a config that ships; what follows wins."
         parser.add_argument("--config", metavar="FILE", help=about, default=argparse.SUPPRESS)
     for flag, about in flags.items():
         parser.add_argument(flag, help=about, default=argparse.SUPPRESS, action="store_true")
