@@ -44,11 +44,12 @@ class Pace:
 
 def describe_left(seconds: float | None) -> str:
     """The time left for people, as coarse as it is known; empty where it is not."""
-    if seconds is None:
-        return ""
+    return "" if seconds is None else f"{describe_time(seconds)} left"
+
+
+def describe_time(seconds: float) -> str:
+    """A time to come for people."""
     minutes = round(seconds / 60)
     if minutes < 1:
-        return "less than a minute left"
-    if minutes < 60:
-        return f"about {minutes} min left"
-    return f"about {minutes // 60} h {minutes % 60} min left"
+        return "less than a minute"
+    return f"about {minutes} min" if minutes < 60 else f"about {minutes // 60} h {minutes % 60} min"

@@ -23,7 +23,7 @@ from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.outcomes import describe_reflection, name_reflection
-from stageb.guidance.pace import Pace, describe_left
+from stageb.guidance.pace import Pace, describe_left, describe_time
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Round, Schedule
@@ -33,6 +33,7 @@ from stageb.guidance.types import Guidance
 from stageb.runs.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
+WARM = 2  # the first round tells no pace: it warms up caches and kernels
 LITTLE = 0.1  # of a mission's part of gate.alpha
 JUDGED_BY = {
     "probability": "by the probability of its verdict, nothing decoded",
@@ -78,7 +79,7 @@ class Progress:
         self._schedule = schedule
         self._began = self._last = self._said = time.monotonic()
         self._pace = Pace({LEARNT: min(map(schedule.bundle_size, schedule.missions), default=1)})
-        self._tickets = 0
+        self._tickets = self._rolled_out = 0  # tickets, and rounds
         self._resumed = state.done != NOWHERE
         self._rounds_done = self._rounds_before = schedule.count(state.done)
         self._rounds = schedule.count()
@@ -162,6 +163,8 @@ class Progress:
     def show_round(self, batch: Round, tally: Tally, guidance_step: int) -> dict[str, float]:
         """A round is done; ``tally`` is of its split so far in this epoch. What is there to log of it."""
         self._tickets += len(batch.tickets)
+        self._rolled_out += 1
+        seconds_each = (time.monotonic() - self._last) / len(batch.tickets)
         speed = self._tickets / max(1e-6, time.monotonic() - self._began)
         accuracy = tally.accuracy(batch.scale)
         figures = f"acc {accuracy:.1%}, step {guidance_step}"
@@ -176,6 +179,11 @@ class Progress:
         if self._bar.disable and (batch.last or now - self._said >= every or self._config.log_level == "debug"):
             self._said = now
             self._says("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
+        if self._rolled_out == WARM and not self._resumed and self._schedule.epochs:
+            rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
+            self._says(
+                "info", f"As fast as this one, all other rounds take {rest} at most; reflections and their tests on top"
+            )
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
     def show_skipped(self, batch: Round, why: str) -> None:

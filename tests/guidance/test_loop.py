@@ -116,6 +116,15 @@ def by_epoch(metrics: list[dict[str, Any]], split: str) -> list[float]:
 # What a run brings
 
 
+def test_after_the_second_round_a_run_says_how_long_all_rounds_take(plain: Fit, fit: Fit) -> None:
+    said = "As fast as this one, all other rounds take less than a minute at most; reflections and their tests on top"
+    lines = plain.err.splitlines()
+    at = lines.index(said)
+    assert ": round 2/" in lines[at - 1]
+    assert fit(jump_reflection="true") == 0
+    assert said not in fit.err
+
+
 def test_it_learns_the_hidden_rule(plain: Fit) -> None:
     before, *_, after = by_epoch(plain.rows("metrics"), "val")
     assert before < 0.8

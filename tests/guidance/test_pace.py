@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from stageb.guidance.pace import AGREEING, Pace, describe_left
+from stageb.guidance.pace import AGREEING, Pace, describe_left, describe_time
 
 
 def test_nothing_is_said_before_what_is_to_come_has_been_timed() -> None:
@@ -50,3 +50,4 @@ def test_the_time_left_is_told_coarsely() -> None:
         "about 4 min left",
         "about 1 h 23 min left",
     ]
+    assert describe_time(250.0) == "about 4 min"

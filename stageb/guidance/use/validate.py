@@ -159,7 +159,10 @@ def describe(found: Validation) -> list[str]:
         rate = f"{found.rate.verdicts_per_s:,.1f} of them a second, as {found.rate.run} made on {found.rate.machine}"
         lines.append(f"At {rate}: {hours:,.1f} hours at most")
     else:
-        lines.append("How long that takes is not known: no run of this model and sampler lies in output.root")
+        lines.append(
+            "How long that takes is not known: no run of this model and sampler lies in output.root; fit says after its "
+            "second round how long all rounds take"
+        )
     return [*lines, *(f"Note: {notice}" for notice in found.notices), "Nothing was started, and nothing written."]
 
 
