@@ -44,6 +44,11 @@ def bits(key: int, position: int) -> int:
     return z ^ (z >> 31)
 
 
+def ahead(key: int, positions: int) -> int:
+    """The stream ``key`` from ``positions`` on: ``bits(ahead(key, n), p)`` is ``bits(key, n + p)``."""
+    return (key + positions * GOLDEN) & MASK
+
+
 def uniform(key: int, position: int) -> float:
     """A uniform number in [0, 1) with 53 random bits at ``position`` of the stream ``key``."""
     return (bits(key, position) >> 11) * 2.0**-53

@@ -27,3 +27,11 @@ def test_integers_below_a_limit_are_the_uniform_in_its_scale(keys: list[int], po
     found = draws.below(held, position, torch.full_like(held, limit)).tolist()
     assert found == [((seeds.bits(key, position) >> 33) * limit) >> 31 for key in keys]
     assert all(0 <= each < limit for each in found)
+
+
+@given(KEYS, st.integers(0, 2**30), POSITIONS)
+def test_a_stream_goes_on_from_any_position(keys: list[int], start: int, position: int) -> None:
+    assert [seeds.bits(seeds.ahead(key, start), position) for key in keys] == [
+        seeds.bits(key, start + position) for key in keys
+    ]
+    assert all(0 <= seeds.ahead(key, start) < 2**64 for key in keys)

@@ -33,6 +33,7 @@ BENCHMARKS = {
     "predict": Benchmark("Memory, rate and kills of stageb predict on many tickets.", "lab.bench.predict:main"),
     "rules": Benchmark("Tickets per second judged by rules as code, without a model.", "lab.bench.rules:main"),
     "judge": Benchmark("Rollouts per second of a round of stageb predict.", "lab.bench.judge:main"),
+    "reasons": Benchmark("Rollouts per second of rounds of train, by sampler.reasons.", "lab.bench.reasons:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "growth": Benchmark("Steps of growing hosts per second, in blocks and on devices.", "lab.bench.growth:main"),
     "two_channel": Benchmark("Steps of channel B, answers and packs of loop two_channel.", "lab.bench.two_channel:main"),

@@ -22,7 +22,7 @@ from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.gate.pool import Pool, whole_groups
 from stageb.guidance.learning import Tools
 from stageb.guidance.prompts import WORDS, answer_text
-from stageb.guidance.questions import JudgeTickets, Question, answer_all
+from stageb.guidance.questions import JudgeTickets, Question, WriteReasons, answer_all
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.run import LOOK
 from stageb.guidance.selection import select
@@ -133,6 +133,7 @@ def bundle(count: int, turned: float, repeats: int) -> tuple[Took, int, bool]:
     proposer, judge = Proposer(), table(tickets, turned)
 
     def answer(question: Question) -> Sequence[Any]:
+        assert not isinstance(question, WriteReasons)  # a bundle asks for none
         return judge(question) if isinstance(question, JudgeTickets) else proposer.generate(question.requests)
 
     vocabulary = Vocabulary.of(tickets)

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stageb.engines.protocol import Completion, Decode, Engine, Finish, ImageEngine, Prompt, Question, Request, Scorer
+from stageb.engines.protocol import (
+    Completion,
+    Decode,
+    Engine,
+    Finish,
+    ImageEngine,
+    Prompt,
+    Question,
+    Request,
+    Resumer,
+    Scorer,
+)
 from stageb.errors import ConfigError
 from stageb.functions import function_named
 
@@ -26,6 +37,7 @@ __all__ = [
     "Prompt",
     "Question",
     "Request",
+    "Resumer",
     "Scorer",
     "build",
 ]

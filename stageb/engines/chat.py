@@ -104,7 +104,7 @@ class Chat:
         ends = [end for end in map(text.find, stop) if end >= 0]
         text = text[: min(ends)] if ends else text
         thinking, answer = ("", text) if begun else self.thoughts.split(text)
-        return Completion(answer, len(ids), finish, thinking)
+        return Completion(answer, len(ids), finish, thinking, tuple(ids) if ends else ())
 
     @cached_property
     def thoughts(self) -> Thoughts:

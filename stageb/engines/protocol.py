@@ -7,7 +7,7 @@ loading torch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from stageb.errors import ConfigError, EngineError
@@ -58,6 +58,8 @@ class Completion:
     tokens: int  # new tokens that the model made, the closing one included
     finish: Finish  # "stop": the model or a stop string ended it; "length": max_new_tokens did
     thinking: str = ""  # what the model thought aloud before it; the text is empty where it never came to an end
+    ids: tuple[int, ...] = field(default=(), compare=False)  # these tokens, where a stop string ended it and a ``Resumer``
+    #   can go on from them
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,21 @@ class Scorer(Engine, Protocol):
 
         At temperature 1, of the answer as it stands: what may follow it does not count. The same rules as for ``generate``
         hold: a score depends on (model, prompt, answers) alone, an empty sequence gives an empty list, errors travel.
+        """
+        ...
+
+
+@runtime_checkable
+class Resumer(Engine, Protocol):
+    """An engine that can go on with an answer from its very tokens. Not every engine can."""
+
+    def resume(
+        self, requests: Sequence[Request], begun: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[tuple[Completion, ...]]:
+        """Whole answers to ``requests``, in order, whose first tokens are drawn already: ``begun`` has some for each key.
+
+        They are ``Completion.ids`` of the same requests with further stop strings, and fewer than ``max_new_tokens``. Where
+        draws are functions of key and position, the answers are those that ``generate`` gives without these stop strings.
         """
         ...
 

@@ -45,6 +45,12 @@ class ScriptedEngine:
         """See ``Engine``."""
         return [tuple(self._completion(request, key) for key in request.keys) for request in requests]
 
+    def resume(
+        self, requests: Sequence[Request], begun: Sequence[Sequence[tuple[int, ...]]]
+    ) -> list[tuple[Completion, ...]]:
+        """See ``Resumer``: what ``respond`` said to the same request begins alike."""
+        return self.generate(requests)
+
     def _completion(self, request: Request, key: int) -> Completion:
         decode = request.decode
         text = self.respond(request.prompt, decode, key if decode.temperature > 0 else 0)
@@ -54,7 +60,8 @@ class ScriptedEngine:
         long = len(words) >= decode.max_new_tokens
         text = text[: words[decode.max_new_tokens - 1].end()] if long else text
         thinking, answer = self._thoughts.split(text)
-        return Completion(answer, min(len(words) + 1, decode.max_new_tokens), "length" if long else "stop", thinking)
+        tokens = min(len(words) + 1, decode.max_new_tokens)
+        return Completion(answer, tokens, "length" if long else "stop", thinking, tuple(range(tokens)) if ends else ())
 
 
 def build(model: ModelConfig, device: str) -> Engine:

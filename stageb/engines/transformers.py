@@ -11,6 +11,7 @@ import importlib.util
 import io
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.logging import disable_progress_bar
 
+from stageb import seeds
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import GGUF, KEY, find_checkpoint
 from stageb.engines.config import ModelConfig
@@ -80,6 +82,20 @@ class TransformersEngine:
             for request, answers in zip(requests, self.answers(requests), strict=True)
         ]
 
+    def resume(self, requests: Sequence[Request], begun: Sequence[Sequence[Ids]]) -> list[tuple[Completion, ...]]:
+        """See ``Resumer``. What is begun is read as part of the prompt, and each stream goes on where it was left."""
+        wanted = []
+        for request, each in zip(requests, begun, strict=True):
+            shared, rows = self._rows(request)
+            wanted.append((shared, [_behind(row, ids) for row, ids in zip(rows, each, strict=True)]))
+        return [
+            tuple(
+                self._completion(request, replace(answer, ids=ids + answer.ids))
+                for ids, answer in zip(each, answers, strict=True)
+            )
+            for request, each, answers in zip(requests, begun, self._answered(wanted), strict=True)
+        ]
+
     def answers(
         self,
         requests: Sequence[Request],
@@ -89,7 +105,14 @@ class TransformersEngine:
         """As ``generate``, but token ids, with all that the model wrote. ``told`` is called with a request's place and an
         answer as soon as that has ended; where memory gives out, more than once. ``draft`` may save passes
         (``stepping.py``)."""
-        wanted = [self._rows(request) for request in requests]
+        return self._answered([self._rows(request) for request in requests], told, draft)
+
+    def _answered(
+        self,
+        wanted: Sequence[tuple[Ids, list[Row]]],
+        told: Callable[[int, Answer], None] | None = None,
+        draft: Draft | None = None,
+    ) -> list[tuple[Answer, ...]]:
         groups: dict[Ids, dict[Row, list[int]]] = {}
         for place, (shared, rows) in enumerate(wanted):
             for row in rows:
@@ -153,6 +176,12 @@ class TransformersEngine:
 
     def _completion(self, request: Request, answer: Answer) -> Completion:
         return self._chat.completion(answer.ids, answer.finish, request.decode.stop, bool(request.begin))
+
+
+def _behind(row: Row, ids: Ids) -> Row:
+    """``row``, to go on behind ``ids``, the first of its answer."""
+    decode = replace(row.decode, max_new_tokens=row.decode.max_new_tokens - len(ids))
+    return Row(row.own + ids, decode, seeds.ahead(row.key, len(ids)))
 
 
 def build(model: ModelConfig, device: str) -> Engine:

@@ -19,7 +19,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import AutoTokenizer
@@ -67,13 +67,28 @@ class VllmEngine:
 
     def generate(self, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
         """See ``Engine``. All requests are handed over at once, in order; equal rows are decoded once."""
-        wanted = [self._rows(request) for request in requests]
+        return self._answered(
+            requests, [self._rows(request) for request in requests], [((),) * len(each.keys) for each in requests]
+        )
+
+    def resume(self, requests: Sequence[Request], begun: Sequence[Sequence[Ids]]) -> list[tuple[Completion, ...]]:
+        """See ``Resumer``. vLLM's generators cannot go on where they were left, so what follows is drawn anew."""
+        wanted = [
+            [_behind(row, ids) for row, ids in zip(self._rows(request), each, strict=True)]
+            for request, each in zip(requests, begun, strict=True)
+        ]
+        return self._answered(requests, wanted, begun)
+
+    def _answered(
+        self, requests: Sequence[Request], wanted: Sequence[Sequence[Row]], begun: Sequence[Sequence[Ids]]
+    ) -> list[tuple[Completion, ...]]:
+        """The answers that ``wanted`` are the rows of, behind what is ``begun`` of each."""
         rows = list(dict.fromkeys(row for group in wanted for row in group))
         outputs = self._asked([row.prompt for row in rows], [self._params(row) for row in rows])
         done = dict(zip(rows, outputs, strict=True))
         return [
-            tuple(self._completion(request, done[row].outputs[0]) for row in group)
-            for request, group in zip(requests, wanted, strict=True)
+            tuple(self._completion(request, ids, done[row].outputs[0]) for row, ids in zip(group, each, strict=True))
+            for request, group, each in zip(requests, wanted, begun, strict=True)
         ]
 
     def score(self, questions: Sequence[Question]) -> list[tuple[float, ...]]:
@@ -123,11 +138,18 @@ class VllmEngine:
         outputs: list[Any] = self.llm.generate(typed, list(params), use_tqdm=False)
         return outputs
 
-    def _completion(self, request: Request, output: Any) -> Completion:
+    def _completion(self, request: Request, begun: Ids, output: Any) -> Completion:
         """From the ids and not from vLLM's text: the same ids then read the same as from ``transformers``."""
         if output.finish_reason not in ("stop", "length"):
             raise EngineError(f"vLLM gave up on a request ({output.finish_reason}); its own log says why")
-        return self._chat.completion(output.token_ids, output.finish_reason, request.decode.stop, bool(request.begin))
+        ids = (*begun, *output.token_ids)
+        return self._chat.completion(ids, output.finish_reason, request.decode.stop, bool(request.begin))
+
+
+def _behind(row: Row, ids: Ids) -> Row:
+    """``row``, to go on behind ``ids``, the first of its answer."""
+    decode = replace(row.decode, max_new_tokens=row.decode.max_new_tokens - len(ids))
+    return Row(row.prompt + ids, decode, seeds.ahead(row.key, len(ids)))
 
 
 class DiesWithRank:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from stageb.engines.protocol import Completion, Prompt
 from stageb.errors import InputError, shown
-from stageb.guidance.prompts import Words, parse_answer
+from stageb.guidance.prompts import Words, first_verdict, parse_answer
 from stageb.guidance.types import Candidate, Fault, Verdict
 
 FEWEST = 16  # answers that a share is told from
@@ -46,13 +46,17 @@ class UnreadableError(InputError):
     """Most of the first answers cannot be read: with this model and these keys there is nothing to learn, or to tell."""
 
 
-def read(completion: Completion, prompt: Prompt, words: Words) -> tuple[str, Verdict | None, str, Fault | None]:
+def read(
+    completion: Completion, prompt: Prompt, words: Words, alone: bool = False
+) -> tuple[str, Verdict | None, str, Fault | None]:
     """The answer as a whole, what was begun for it included; its verdict, its reason, and what is wrong with it if it has no
-    verdict."""
+    verdict. Where verdicts are sampled ``alone``, an answer has the verdict of its first line, and a reason or none."""
     text, begin = completion.text, words.begin
     if begin and not text.lstrip().startswith(begin) and (text or not completion.thinking):
         text = begin + text
     parsed = parse_answer(text, words)
+    if alone and not parsed and (verdict := first_verdict(text, words)):
+        parsed = verdict, ""
     return (text, *parsed, None) if parsed else (text, None, "", _fault(completion, text, prompt))
 
 

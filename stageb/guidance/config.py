@@ -5,13 +5,13 @@ Nothing here is ever mutated; what changes over a run is a function of the step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
 from stageb.engines.config import ModelConfig
 from stageb.guidance.rules.scales import is_scale
+from stageb.guidance.texts import verdict_words_fault
 
 Language = Literal["en", "zh"]
 UseImages = bool | Literal["instead"]
@@ -77,18 +77,8 @@ class PromptConfig:
 
     def __post_init__(self) -> None:
         if self.verdict_words is not None:
-            require(not (fault := _fault(self.verdict_words)), "prompt.verdict_words", self.verdict_words, fault)
-
-
-def _fault(words: Mapping[str, str]) -> str:
-    """What is wrong with verdict words, and what to give; empty where nothing is."""
-    if set(words) != {"pass", "fail"}:
-        return "give a word for each of pass and fail, and for nothing else: {pass: OK, fail: NG}"
-    one, other = (word.lower() for word in words.values())
-    if not all(word and word.isprintable() and word == word.strip() and len(word) <= 40 for word in words.values()):
-        return "one line each, of 1 to 40 printable characters, without white space around them"
-    same = one.startswith(other) or other.startswith(one)
-    return "neither may begin with the other: a verdict would be told by its first letters" if same else ""
+            fault = verdict_words_fault(self.verdict_words)
+            require(not fault, "prompt.verdict_words", self.verdict_words, fault)
 
 
 @dataclass(frozen=True)
@@ -147,6 +137,9 @@ class SamplerConfig:
     use_images: UseImages = False
     """true: a model that can see is shown the images of tickets that name some, beside their summaries; instead: in their
     place. Reflection reads the summaries all the same."""
+    reasons: Literal["all", "wrong", "none"] = "all"
+    """Which answers give reasons: all; wrong: the chosen one of train tickets judged wrong or unsure, for reflection;
+    none. An answer without a reason ends with its verdict, after a few tokens, and counts by its first line."""
     grid: list[DecodeConfig] = field(default_factory=lambda: [DecodeConfig()])
     """The decode settings."""
 

@@ -18,6 +18,7 @@ from stageb.guidance.files.images import check_images
 from stageb.guidance.inputs import Inputs
 from stageb.guidance.questions import Dialogue
 from stageb.guidance.ranks import Ranks
+from stageb.guidance.reasons import add_reasons
 from stageb.guidance.reflection.rebase import rebase
 from stageb.guidance.run import Run
 from stageb.guidance.schedule import Round
@@ -77,7 +78,7 @@ def roll_out(world: World, run: Run, ranks: Ranks, round_: Round) -> None:
     guidance = world.lead(guidance_for, run, round_)
     if guidance:
         answers = ranks.roll_out(round_, guidance, run.show_answered)
-        world.lead(select, run, round_, answers)
+        world.consult(ranks.answer, select, run, round_, answers)
 
 
 def guidance_for(run: Run, round_: Round) -> Guidance | None:
@@ -90,8 +91,8 @@ def guidance_for(run: Run, round_: Round) -> Guidance | None:
     return run.state.missions[round_.mission].guidance
 
 
-def select(run: Run, round_: Round, answers: Sequence[Answers]) -> None:
-    """Select a verdict for each ticket of a round, and record it."""
+def select(run: Run, round_: Round, answers: Sequence[Answers]) -> Dialogue[None]:
+    """Select a verdict for each ticket of a round, ask for the reasons that are wanted and not written yet, and record."""
     run.check_first_answers(answers)
     mission, agreement = run.state.missions[round_.mission], run.config.manual_review.min_verdict_agreement
     records = [
@@ -105,6 +106,7 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> None:
         )
         for ticket, given in zip((run.inputs.tickets[i] for i in round_.tickets), answers, strict=True)
     ]
+    records = yield from add_reasons(round_, records, mission.guidance)
     if round_.kind == "distill":
         run.record_distilled(round_, records, transitions.after_distilling(mission, records, run.config))
     else:

@@ -344,6 +344,11 @@ def parse_answer(text: str, words: Words) -> tuple[Verdict, str] | None:
     return verdict, reason
 
 
+def first_verdict(text: str, words: Words) -> Verdict | None:
+    """The verdict of an answer's first line, whatever follows."""
+    return parse_verdict(text.strip().partition("\n")[0], words)
+
+
 def parse_verdict(line: str, words: Words) -> Verdict | None:
     """The verdict of a lone ``Verdict: ...`` line, or None."""
     line = line.strip()

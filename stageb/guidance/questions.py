@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from stageb.engines.protocol import Prompt, Request
-from stageb.guidance.types import Guidance
+from stageb.guidance.types import Candidate, Guidance
 
 T = TypeVar("T")
 
@@ -32,7 +32,16 @@ class SampleAnswers:
     requests: tuple[Request, ...]
 
 
-Question: TypeAlias = JudgeTickets | SampleAnswers
+@dataclass(frozen=True, slots=True)
+class WriteReasons:
+    """What reasons go with these verdicts? The answer: a ``Candidate`` for each position."""
+
+    guidance: Guidance  # that the verdicts were sampled under
+    names: tuple[str, int]  # of their streams (``Round.names``)
+    asked: tuple[tuple[int, Candidate, tuple[int, ...]], ...]  # a ticket's position, each once, and an answer as begun
+
+
+Question: TypeAlias = JudgeTickets | SampleAnswers | WriteReasons
 
 Dialogue: TypeAlias = Generator[Question, Any, T]
 """A generator that yields questions, is sent their answers, and returns a T."""

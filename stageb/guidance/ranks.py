@@ -19,19 +19,22 @@ from stageb.engines.thinking import thinks
 from stageb.errors import ConfigError, at
 from stageb.guidance import rollout
 from stageb.guidance.coder import Coder
-from stageb.guidance.config import LoopConfig, UseImages
+from stageb.guidance.config import LoopConfig, SamplerConfig, UseImages
 from stageb.guidance.follower import with_follower
-from stageb.guidance.prompts import words_of
-from stageb.guidance.questions import JudgeTickets, Question, SampleAnswers
+from stageb.guidance.prompts import Words, words_of
+from stageb.guidance.questions import JudgeTickets, Question, SampleAnswers, WriteReasons
+from stageb.guidance.reasons import reads_reasons
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.rules.scales import parse_scales
+from stageb.guidance.sampling import can_write_reasons
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import answers_from_plain, answers_to_plain
-from stageb.guidance.types import Answers, Guidance, Judgement, Ticket
+from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket, shallow
 from stageb.job import heartbeat
 from stageb.job.world import Json, World
 
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
+REASONS_TOGETHER = 32  # tickets of which one reason each is written at once, where so many may be read: fewer take as long
 
 
 Group = tuple[Guidance, Sequence[int]]
@@ -56,19 +59,22 @@ class Ranks:
     def load(self) -> None:
         """Load the model on this rank's device."""
         self._engine = load(self.config.model, self.world, self.config.sampler.use_images)
+        check_reasons(self._model, self.config.model.engine, self.config.sampler, self.words)
         self.world.agree("how the gate judges", self.judges_by)
 
     def roll_out(self, batch: Round, guidance: Guidance, on_tickets: Callable[[int], None]) -> list[Answers]:
         """The answers to the round's tickets, in their order: all of them on rank 0, none elsewhere.
 
-        Random streams are named by the epoch only where the round learns. What is distilled is answered once, at a
-        temperature of its own. ``on_tickets`` is told on rank 0 how many tickets are answered, as far as it can tell.
+        What is distilled is answered once, at a temperature of its own, and whole. ``on_tickets`` is told on rank 0 how many
+        tickets are answered, as far as it can tell.
         """
         sampler, distills = self.config.sampler, batch.kind == "distill"
-        names = [self.config.seed, "distill" if distills else "rollout", batch.epoch if batch.learns else 0]
+        names: list[str | int] = [self.config.seed, *batch.names]
         if distills:
             grid = [replace(sampler.grid[0], temperature=self.config.distill.temperature)]
-            sampler = replace(sampler, grid=grid, samples_per_decode=1)
+            sampler = replace(sampler, grid=grid, samples_per_decode=1, reasons="all")
+        elif sampler.reasons == "wrong" and not reads_reasons(batch, self.config):
+            sampler = replace(sampler, reasons="none")
 
         def answer(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
             answers = rollout.rollout(tickets, guidance, self._model, sampler, self.words, names)
@@ -94,7 +100,24 @@ class Ranks:
 
     def answer(self, question: Question) -> Sequence[Any]:
         """The answer to a question of reflection's or the gate's, on rank 0; every rank gives its part of it."""
+        if isinstance(question, WriteReasons):
+            return self._write_reasons(question)
         return self._judge(question) if isinstance(question, JudgeTickets) else self._sample(question)
+
+    def _write_reasons(self, question: WriteReasons) -> list[Candidate]:
+        """The reasons of answers that have a verdict; on rank 0."""
+        starts = {self.tickets[i].key: (self.tickets[i], candidate, opening) for i, candidate, opening in question.asked}
+        tickets = [ticket for ticket, _, _ in starts.values()]
+        names: list[str | int] = [self.config.seed, *question.names]
+
+        def write(tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:
+            some = [starts[ticket.key] for ticket in tickets]
+            found = rollout.write_reasons(some, guidance, self._model, self.config.sampler, self.words, names)
+            return [shallow(candidate) for candidate in found]
+
+        size = max(self.group_size, min(self.config.sampler.micro_batch_size, REASONS_TOGETHER))
+        groups = grouped(tickets, range(len(tickets)), question.guidance, size)
+        return [Candidate(**row) for row in map_tickets(self.world, "reasons group", write, tickets, groups)]
 
     def _judge(self, question: JudgeTickets) -> list[list[Judgement]]:
         """How the tickets are judged, by guidance; on rank 0."""
@@ -179,6 +202,17 @@ def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Eng
     if use_images:
         enable_images(engine, model.engine)
     return engine
+
+
+def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Words) -> None:
+    """Raise ``ConfigError`` where ``engine``, which a config calls ``name``, cannot give reasons as ``sampler`` asks."""
+    asked = sampler.reasons
+    if asked != "all" and thinks(engine) and not words.begin:
+        remedy = "a model that thinks aloud has its reasons before its verdict; set it to all, or prompt.prefill: true"
+        raise ConfigError("sampler.reasons", asked, remedy)
+    if asked == "wrong" and not can_write_reasons(engine, words):
+        remedy = f"engine {name} cannot go on with an answer from its very tokens; set it to all or none"
+        raise ConfigError("sampler.reasons", asked, remedy)
 
 
 def grouped(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:

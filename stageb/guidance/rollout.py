@@ -12,17 +12,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Question, Request, Scorer
+from stageb.engines.protocol import Decode, Engine, Request, Scorer
 from stageb.engines.thinking import thinks
 from stageb.guidance.answers import read
 from stageb.guidance.config import DecodeConfig, SamplerConfig
-from stageb.guidance.prompts import REASON, Words, parse_verdict, rollout_prompt, ticket_text, verdict_lines
-from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket, Verdict
-from stageb.seeds import stream, uniform
+from stageb.guidance.prompts import Words, first_verdict, rollout_prompt, ticket_text
+from stageb.guidance.sampling import leads, sample_answers, sample_reasons, sample_verdicts, sigmoid
+from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket
+from stageb.seeds import stream
 
 VERDICT_LINE = DecodeConfig(temperature=0.0, max_new_tokens=12, stop=["\n"])
 """The verdict alone, greedily: the first line of an answer."""
 
+
+AnswerStart = tuple[Ticket, Candidate, tuple[int, ...]]
+"""A ticket, an answer to it that ends with its verdict, and what ``Answers.openings`` has of that."""
 
 WORTHWHILE = 16
 """Tickets that are worth reading together: fewer at once take longer."""
@@ -59,7 +63,8 @@ def rollout(
 
     Where ``words`` begin answers in the model's place and the engine can weigh verdicts, a verdict is drawn by its
     probability, the model writes the reason, and the form is met unless that reason is empty or holds control
-    characters.
+    characters. With ``sampler.reasons`` other than all, answers end with their verdicts; with wrong,
+    ``write_reasons`` can go on from there.
 
     ``names`` begin the name of every stream (seed, epoch, ...); mission, ticket, decode and sample complete it. Tickets
     whose prompt is longer than ``max_prompt_tokens`` are set aside. Raises what the engine raises.
@@ -73,22 +78,58 @@ def rollout(
         for i in asked
         for entry, decode in enumerate(sampler.grid)
     ]
-    if words.begin and isinstance(engine, Scorer):
-        completions = iter(_draw_verdicts(requests, engine, words))
-    else:
-        completions = iter(engine.generate(requests))
+    alone = sampler.reasons != "all"
+    completions = iter((sample_verdicts if alone else sample_answers)(requests, engine, words))
     candidates: dict[int, list[Candidate]] = {i: [] for i in asked}
+    openings: dict[int, list[tuple[int, ...]]] = {i: [] for i in asked if sampler.reasons == "wrong"}
     for i in asked:
         for entry, decode in enumerate(sampler.grid):
             for completion in next(completions):
-                text, verdict, reason, fault = read(completion, prompts[i], words)
+                text, verdict, reason, fault = read(completion, prompts[i], words, alone)
                 known = (len(candidates[i]), entry, decode.temperature, text, verdict, reason, fault is None)
                 candidates[i].append(Candidate(*known, completion.tokens, completion.thinking, fault))
+                if i in openings:
+                    openings[i].append(completion.ids)
     too_long = "prompt of {} tokens, at most {} (sampler.max_prompt_tokens)"
     return [
-        Answers(ticket.key, length, tuple(candidates.get(i, ())), "" if i in candidates else too_long.format(length, limit))
+        Answers(
+            ticket_key=ticket.key,
+            prompt_tokens=length,
+            candidates=tuple(candidates.get(i, ())),
+            set_aside="" if i in candidates else too_long.format(length, limit),
+            openings=tuple(openings.get(i, ())),
+        )
         for i, (ticket, length) in enumerate(zip(tickets, lengths, strict=True))
     ]
+
+
+def write_reasons(
+    starts: Sequence[AnswerStart],
+    guidance: Guidance,
+    engine: Engine,
+    sampler: SamplerConfig,
+    words: Words,
+    names: Sequence[str | int],
+) -> list[Candidate]:
+    """The candidates among ``starts`` with their reasons, in order; ``rollout`` has made these, given the same.
+
+    A verdict stays what it is; the reason is empty where what follows the verdict is none.
+    """
+    requests = []
+    for ticket, candidate, _ in starts:
+        decode, sample = sampler.grid[candidate.decode], candidate.index % sampler.samples_per_decode
+        key = _keys(names, ticket, candidate.decode, decode.seed, sampler.samples_per_decode)[sample]
+        requests.append(Request(rollout_prompt(ticket, guidance, words), as_decode(decode), (key,), words.begin))
+    found = []
+    whole = sample_reasons(requests, [(candidate.verdict, opening) for _, candidate, opening in starts], engine, words)
+    for request, (_, candidate, _), completion in zip(requests, starts, whole, strict=True):
+        if completion is None:
+            found.append(candidate)
+            continue
+        text, verdict, reason, _ = read(completion, request.prompt, words)
+        reason = reason if verdict == candidate.verdict else ""
+        found.append(replace(candidate, text=text, reason=reason, tokens=completion.tokens))
+    return found
 
 
 def judge_tickets(
@@ -107,20 +148,15 @@ def judge_tickets(
         temperature = sampler.grid[0].temperature if judge_by == "probability" else 0.0
         return _weighed(tickets, guidance, engine, sampler.max_prompt_tokens, words, temperature)
     line = replace(sampler.grid[0], temperature=0.0) if thinks(engine) and not words.begin else VERDICT_LINE
-    once = replace(sampler, grid=[line], samples_per_decode=1)
+    once = replace(sampler, grid=[line], samples_per_decode=1, reasons="all")
     answers = rollout(tickets, guidance, engine, once, words, ["verdict"])
     return [
         Judgement(
-            merit=float(any(_first_verdict(c, words) == ticket.label for c in answer.candidates)),
+            merit=float(any((c.verdict or first_verdict(c.text, words)) == ticket.label for c in answer.candidates)),
             tokens=sum(answer.prompt_tokens + c.tokens for c in answer.candidates),
         )
         for ticket, answer in zip(tickets, answers, strict=True)
     ]
-
-
-def _first_verdict(candidate: Candidate, words: Words) -> Verdict | None:
-    """The verdict of an answer's first line: that alone is no whole answer, and so has no verdict as one."""
-    return candidate.verdict or parse_verdict(candidate.text.strip().partition("\n")[0], words)
 
 
 def _weighed(
@@ -134,47 +170,6 @@ def _weighed(
     for i, lead in zip(asked, weighed, strict=True):
         judged[i] = Judgement(sigmoid(lead if tickets[i].label == "pass" else -lead, temperature), lengths[i] + 1)
     return list(judged.values())
-
-
-def leads(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float]:
-    """For each prompt the log-ratio of the probability of pass to that of fail."""
-    lines = verdict_lines(words)
-    scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
-    return [passes - fails for passes, fails in scores]
-
-
-def _draw_verdicts(requests: Sequence[Request], engine: Scorer, words: Words) -> list[tuple[Completion, ...]]:
-    """Answers whose verdicts are drawn by their probabilities at the requests' temperatures, each with a reason of the
-    model's that goes on from there."""
-    lines = verdict_lines(words)
-    prompts = list(dict.fromkeys(request.prompt for request in requests))
-    lead_of = dict(zip(prompts, leads(prompts, engine, words), strict=True))
-    begun: list[Request] = []
-    drawn: list[list[int]] = []  # for each request which of ``begun`` answers each key
-    for request in requests:
-        share = sigmoid(lead_of[request.prompt], request.decode.temperature)
-        verdicts: list[Verdict] = ["pass" if uniform(stream("verdict", key), 0) < share else "fail" for key in request.keys]
-        places = {verdict: len(begun) + place for place, verdict in enumerate(dict.fromkeys(verdicts))}
-        drawn.append([places[verdict] for verdict in verdicts])
-        decode = replace(request.decode, stop=(*request.decode.stop, "\n"))
-        for verdict in places:
-            keys = tuple(key for key, each in zip(request.keys, verdicts, strict=True) if each == verdict)
-            begun.append(Request(request.prompt, decode, keys, f"{lines[verdict]}\n{REASON}"))
-    reasons = [iter(each) for each in engine.generate(begun)]
-    return [tuple(_whole(begun[place].begin, next(reasons[place])) for place in places) for places in drawn]
-
-
-def _whole(begin: str, reason: Completion) -> Completion:
-    return replace(reason, text=f"{begin}{reason.text}")
-
-
-def sigmoid(lead: float, temperature: float) -> float:
-    """The probability, at ``temperature``, of what is more probable than its only rival by the log-ratio ``lead``; rounded
-    to six places."""
-    if temperature == 0:
-        return float(lead > 0)
-    scaled = max(-700.0, min(700.0, lead / temperature))
-    return round(1 / (1 + math.exp(-scaled)), 6)
 
 
 def as_decode(config: DecodeConfig) -> Decode:

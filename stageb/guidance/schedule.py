@@ -47,6 +47,11 @@ class Round:
         """Whether what this round brings may be reflected on."""
         return self.epoch > 0 and self.split == "train" and self.kind == "round"
 
+    @property
+    def names(self) -> tuple[str, int]:
+        """What names the streams of its answers, behind the run's seed: by the epoch only where it learns."""
+        return "distill" if self.kind == "distill" else "rollout", self.epoch if self.learns else 0
+
 
 @dataclass(frozen=True, slots=True)
 class _Span:

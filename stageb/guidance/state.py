@@ -246,9 +246,13 @@ def _record(row: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Record:
 
 def answers_to_plain(answers: Answers) -> dict[str, Any]:
     """Answers as JSON data."""
-    return {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
+    plain = {**shallow(answers), "candidates": [shallow(candidate) for candidate in answers.candidates]}
+    if not answers.openings:
+        del plain["openings"]
+    return plain
 
 
 def answers_from_plain(row: Mapping[str, Any]) -> Answers:
     """Answers as ``answers_to_plain`` and JSON leave them."""
-    return Answers(**{**row, "candidates": tuple(Candidate(**candidate) for candidate in row["candidates"])})
+    candidates, openings = (Candidate(**each) for each in row["candidates"]), map(tuple, row.get("openings", ()))
+    return Answers(**{**row, "candidates": tuple(candidates), "openings": tuple(openings)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from stageb.untrusted.clean_text import unseen
 
@@ -54,3 +54,14 @@ def _runs(text: str) -> dict[tuple[str, ...], None]:
         runs[tuple(words[start:end])] = None
         weight -= weights[start]
     return runs
+
+
+def verdict_words_fault(words: Mapping[str, str]) -> str:
+    """What is wrong with words of a user's own for pass and fail, and what to give; empty where nothing is."""
+    if set(words) != {"pass", "fail"}:
+        return "give a word for each of pass and fail, and for nothing else: {pass: OK, fail: NG}"
+    one, other = (word.lower() for word in words.values())
+    if not all(word and word.isprintable() and word == word.strip() and len(word) <= 40 for word in words.values()):
+        return "one line each, of 1 to 40 printable characters, without white space around them"
+    same = one.startswith(other) or other.startswith(one)
+    return "neither may begin with the other: a verdict would be told by its first letters" if same else ""

@@ -141,6 +141,8 @@ class Answers:
     prompt_tokens: int  # length of its prompt
     candidates: tuple[Candidate, ...]  # empty where the ticket was set aside
     set_aside: str = ""  # why it was never rolled out (a prompt over the limit); empty otherwise
+    openings: tuple[tuple[int, ...], ...] = ()  # each candidate's tokens up to its verdict, from which an engine can go
+    #   on to the reason; none at all where no reason may be asked for
 
     @property
     def by_rules(self) -> bool:

@@ -79,7 +79,7 @@ _DATA = {
         "max_position_embeddings seed"
     ),
     "guidance": "retention",
-    "sampler": "samples_per_decode max_prompt_tokens micro_batch_size use_images",
+    "sampler": "samples_per_decode max_prompt_tokens micro_batch_size use_images reasons",
     "sampler.grid": "temperature top_p top_k max_new_tokens repetition_penalty seed stop",
     "runner": (
         "epochs per_rank_rollout_batch_size tickets_per_epoch judge log_every_s max_unreadable total_steps "

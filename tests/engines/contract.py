@@ -1,6 +1,6 @@
 """The Engine contract as checks that any engine can be put to: call ``check_contract(engine)`` in a test of yours.
 
-An engine that scores is put to ``check_scorer(engine)`` too.
+An engine that scores is put to ``check_scorer(engine)`` too, one that goes on with answers to ``check_resumer(engine)``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from stageb import seeds
-from stageb.engines import Completion, Decode, Engine, Prompt, Question, Request, Scorer
+from stageb.engines import Completion, Decode, Engine, Prompt, Question, Request, Resumer, Scorer
 
 SYSTEMS = ("You judge tickets.\nG0. A ticket passes unless a rule fails it.", "另一个任务。", "")
 USERS = ("image_1: a red valve", "image_1: 阀门 ok\nimage_2: " + "long and longer words, " * 6, "x", "  spaces around  ")
@@ -155,6 +155,35 @@ def check_scorer(engine: Scorer) -> None:
         _alike(engine.score([question, question]), [together, together])
         turned = replace(question, answers=question.answers[::-1])
         _alike(engine.score([turned]), [together[::-1]])
+
+
+def check_resumer(engine: Resumer, draws_anew: bool = False) -> None:
+    """Put ``engine`` to the checks of a ``Resumer``; ``draws_anew``: its streams do not go on where they were left."""
+    assert isinstance(engine, Resumer)
+    assert engine.resume([], []) == []
+    asked, begun, expected = [], [], []
+    for request, whole in zip(all_requests := requests(), engine.generate(all_requests), strict=True):
+        free = replace(request, decode=replace(request.decode, stop=("never",)))
+        for key, answer in zip(free.keys, engine.generate([free])[0], strict=True):
+            stop = next((each for each in answer.text[1:-1] if each not in "\ufffd"), "")
+            one = replace(free, keys=(key,))
+            if not stop:
+                continue
+            ((stopped,),) = engine.generate([replace(one, decode=replace(one.decode, stop=("never", stop)))])
+            assert stopped.finish == "stop"
+            assert 0 < len(stopped.ids) <= answer.tokens
+            if len(stopped.ids) < one.decode.max_new_tokens:
+                asked.append(one)
+                begun.append((stopped.ids,))
+                expected.append((answer,))
+        assert all(answer.ids == () or answer.finish == "stop" for answer in whole)
+    assert len(asked) > 5
+    before = copy.deepcopy((asked, begun))
+    found = engine.resume(asked, begun)
+    assert (asked, begun) == before
+    assert engine.resume(asked[::-1], begun[::-1]) == found[::-1]
+    for (one,), (other,) in zip(found, expected, strict=True):
+        assert (one == other) or (draws_anew and one.text[:1] == other.text[:1])
 
 
 def _alike(found: list[tuple[float, ...]], expected: list[tuple[float, ...]]) -> None:

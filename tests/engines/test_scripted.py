@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 import pytest
-from contract import check_contract
+from contract import check_contract, check_resumer
 
 from stageb import seeds
 from stageb.engines import Completion, Decode, Prompt, Request, build
@@ -26,6 +26,7 @@ def ask(text: str, **decode: object) -> Completion:
 
 def test_contract() -> None:
     check_contract(ScriptedEngine(babble))
+    check_resumer(ScriptedEngine(babble))
 
 
 def test_text_tokens_and_finish() -> None:

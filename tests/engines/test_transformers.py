@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 import torch
 import transformers
-from contract import check_contract, check_scorer, questions, requests
+from contract import check_contract, check_resumer, check_scorer, questions, requests
 from torch import nn
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
@@ -77,12 +77,14 @@ def test_contract(folders: dict[str, str], kind: str) -> None:
     engine = load(folders[kind])
     check_contract(engine)
     check_scorer(engine)
+    check_resumer(engine)
 
 
 def test_contract_where_rows_hold_copies_of_what_is_shared(folders: dict[str, str]) -> None:
     engine = load(folders["qwen3"], attn_implementation="eager")
     check_contract(engine)
     check_scorer(engine)
+    check_resumer(engine)
 
 
 @pytest.mark.gpu
@@ -92,6 +94,7 @@ def test_contract_on_a_gpu(folders: dict[str, str], kind: str) -> None:
     engine = load(folders[kind], "cuda:0", torch_dtype="float32")
     check_contract(engine)
     check_scorer(engine)
+    check_resumer(engine)
 
 
 @pytest.mark.usefixtures("way")

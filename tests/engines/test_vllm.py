@@ -15,7 +15,7 @@ import fake_vllm
 import pytest
 import tiny_models
 import torch
-from contract import check_contract, check_scorer, requests
+from contract import check_contract, check_resumer, check_scorer, requests
 from programs.forks import SERVER
 
 from stageb.engines import Decode, Engine, Prompt, Question, Request, build
@@ -45,6 +45,12 @@ def load(folder: str, device: str = "cuda:0", **options: Any) -> Engine:
 
 def test_contract(folder: str) -> None:
     check_contract(load(folder))
+
+
+def test_resumer(folder: str) -> None:
+    resumer = load(folder)
+    assert isinstance(resumer, engine.VllmEngine)
+    check_resumer(resumer, draws_anew=True)
 
 
 def test_scorer(folder: str) -> None:

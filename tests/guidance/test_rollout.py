@@ -14,7 +14,8 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
-from stageb.guidance.rollout import as_decode, group_size, judge_tickets, micro_batches, rollout, sigmoid
+from stageb.guidance.rollout import as_decode, group_size, judge_tickets, micro_batches, rollout
+from stageb.guidance.sampling import sigmoid
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
 

@@ -41,7 +41,8 @@ def is_right(record: Record) -> bool:
 
 def case_of(record: Record) -> Case:
     """A record as reflection sees it."""
-    return Case(record.ticket, is_right(record), record.selection.reason)
+    reason = record.selection.reason or (None if record.selection.verdict else "")
+    return Case(record.ticket, is_right(record), reason)
 
 
 def why_ineligible(judged: Sequence[Case]) -> str:
@@ -122,9 +123,9 @@ def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int
     """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
 
     The label is drawn with the share that it has of the errors, weighed; half of the answers that meet an error of a rule
-    look at that rule's alone. Half of the cases are errors; the others are rightly judged tickets of the opposite label,
-    which a careless rule would turn; where these are too few, further errors take their places. The stream ``key`` decides
-    every draw; none is made twice. No kind and no case where nothing is wrong.
+    look at that rule's alone, where it is known what that decides rightly. Half of the cases are errors; the others are
+    rightly judged tickets of the opposite label, which a careless rule would turn; where these are too few, further errors
+    take their places. The stream ``key`` decides every draw; none is made twice. No kind and no case where nothing is wrong.
     """
     wrong = [case for case in judged if not case.right]
     if not wrong:
@@ -133,7 +134,7 @@ def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int
     drawn = wrong[min(bisect(ends, uniform(stream(key, "kind"), 0) * ends[-1]), len(wrong) - 1)]
     kind: Kind = (drawn.ticket.label, deciding_rule(drawn, guidance))
     errors, contrast = of_kind(judged, kind, guidance)
-    if len(errors) < FEWEST_TO_MEND or uniform(stream(key, "mend"), 0) >= MENDING:
+    if len(errors) < FEWEST_TO_MEND or not _is_known(judged) or uniform(stream(key, "mend"), 0) >= MENDING:
         kind = (drawn.ticket.label, "")
         errors, contrast = of_kind(judged, kind, guidance)
     errors, contrast = shuffled(errors, stream(key, "errors")), shuffled(contrast, stream(key, "right"))
@@ -149,6 +150,12 @@ def of_kind(judged: Sequence[Case], kind: Kind, guidance: Guidance) -> tuple[lis
     there = [case for case in judged if not rule or deciding_rule(case, guidance) == rule]
     errors = [case for case in there if not case.right and case.ticket.label == label]
     return errors, [case for case in there if case.right and case.ticket.label != label]
+
+
+def _is_known(judged: Sequence[Case]) -> bool:
+    """Whether reasons tell what rules decide rightly, which an answer that mends one must not break."""
+    reasons = [case.reason for case in judged if case.right]
+    return not reasons or any(reason is not None for reason in reasons)
 
 
 def deciding_rule(case: Case, guidance: Guidance) -> str:

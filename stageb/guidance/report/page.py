@@ -243,5 +243,5 @@ def _make_environment(limits: Limits, run: RunReport) -> jinja2.Environment:
 
 
 def show_candidate(candidate: RunRow) -> str:
-    """What a candidate said: its reason, or all of it where it could not be read."""
-    return str(candidate["reason"] if candidate["format_ok"] else candidate["text"]) or "(nothing)"
+    """What a candidate said: its reason, or all of it where that has none."""
+    return str(candidate["reason"] or candidate["text"]) or "(nothing)"

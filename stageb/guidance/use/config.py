@@ -21,8 +21,8 @@ class UseConfig:
     """What both commands take."""
 
     guidance: str = ""
-    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler, selection and manual_review are the
-    run's too, unless they are given."""
+    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (not its reasons), selection and
+    manual_review are the run's too, unless they are given."""
     tickets: str | list[str] = ""
     """Ticket files, JSON Lines or CSV; to predict, labels need not be there."""
     output: str = ""
@@ -61,6 +61,10 @@ class UseConfig:
         require(wanted is None or 0 <= wanted <= 1, "min_rule_accuracy", wanted, "a share between 0 and 1, or null")
         share = self.max_unreadable
         require(0 <= share <= 1, "max_unreadable", share, "a share between 0 and 1")
+        reasons = self.sampler.reasons
+        require(reasons != "wrong", "sampler.reasons", reasons, "all or none: no answer is known to be wrong here")
+        named = reasons == "all" or wanted is None
+        require(named, "sampler.reasons", reasons, "all, since min_rule_accuracy goes by the rules that reasons name")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from stageb.cli.draft import defaults
 from stageb.cli.parsing import parse_run
 from stageb.errors import ConfigError, InputError, shown
-from stageb.guidance.config import LoopConfig, PromptConfig
+from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
 from stageb.guidance.prompts import rule_lines, words_of
 from stageb.guidance.types import Guidance
@@ -33,6 +33,7 @@ def inherit_keys(values: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(asked.config, LoopConfig):
         raise InputError(f"{shown(str(folder))}: a run of loop {asked.loop}, which learns no guidance; name another run")
     plain = asdict(asked.config)
+    plain["sampler"]["reasons"] = SamplerConfig.reasons  # a run need not read what people want to
     taken = trust.take_data(str(folder), {name: plain[name] for name in OF_RUN}, defaults(LoopConfig))
     if "gate" in values:
         gate = asked.config.gating

@@ -13,7 +13,7 @@ from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance import rollout
 from stageb.guidance.prompts import words_of
-from stageb.guidance.ranks import Group, grouped, load, map_tickets
+from stageb.guidance.ranks import Group, check_reasons, grouped, load, map_tickets
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.config import UseConfig, tickets_per_round
@@ -53,7 +53,9 @@ class JudgingRanks:
     ) -> list[TicketAnswers]:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
-        self._engine = self._engine or load(self.config.model, self._world, self.config.sampler.use_images)
+        if self._engine is None:
+            self._engine = load(self.config.model, self._world, self.config.sampler.use_images)
+            check_reasons(self._engine, self.config.model.engine, self.config.sampler, words_of(self.config.prompt))
         rows = map_tickets(
             self._world,
             "group",

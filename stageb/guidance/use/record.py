@@ -40,8 +40,9 @@ def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ())
     """How often the rules of a run's folder were right on its val, each ticket weighed by those that it stands for; nothing
     of a file, and of a step that val never judged.
 
-    A reason that ``max_new_tokens`` cut before it named its rule is no word on which decided: the rule that gives the same
-    verdict as code did, where the run's ``tickets`` are known and tell; other such tickets are left out.
+    A reason that was not asked for, or that ``max_new_tokens`` cut before it named its rule, is no word on which decided:
+    the rule that gives the same verdict as code did, where the run's ``tickets`` are known and tell; other such tickets are
+    left out.
     """
     path, _ = split_step(source)
     files, place = RunFolder(path), folder_of(guidance.mission)
@@ -126,7 +127,7 @@ def _make_finder(
         key = cited_rule(row["reason"])
         if row["verdict"] is None:
             return None
-        if key or (row["ticket_key"], row["verdict"], row["reason"]) not in cut:
+        if key or (row["reason"] and (row["ticket_key"], row["verdict"], row["reason"]) not in cut):
             return key
         ruling = judge.judge(mine[row["ticket_key"]]) if row["ticket_key"] in mine else None
         return cited_rule(ruling.rule) if ruling and ruling.verdict == row["verdict"] else None

@@ -7,8 +7,8 @@ from typing import Any
 
 from stageb.engines.protocol import Scorer
 from stageb.guidance.prompts import Words, rollout_prompt
-from stageb.guidance.rollout import leads, sigmoid
 from stageb.guidance.rules.predicates import Ruling
+from stageb.guidance.sampling import leads, sigmoid
 from stageb.guidance.selection import Rule, select
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import Answers, Guidance, Ticket

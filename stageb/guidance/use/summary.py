@@ -56,7 +56,7 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     if wrong:
         console.print(f"\nJudged wrong, {len(wrong)} of {count:,}:")
     for row in wrong:
-        answered = f"answered {row['verdict']}: {row['reason']}" if row["verdict"] else row["why"]
+        answered = f"answered {row['verdict']}: {row['reason'] or 'no reason asked for'}" if row["verdict"] else row["why"]
         said = f"  {row['file']}:{row['line']}: {row['mission']}, {row['group_id']}: labelled {row['label']}, {answered}"
         console.print(shown(said, 240))
     console.print(f"\nFiles: {', '.join(str(folder / name) for name in evaluation['files'])}")

@@ -155,6 +155,21 @@ def test_half_of_the_answers_that_meet_errors_of_a_rule_mend_it() -> None:
     assert set(kinds(judged[5:])) == {("pass", "")}
 
 
+def test_no_rule_is_mended_where_nobody_knows_what_it_decides_rightly() -> None:
+    """As with ``sampler.reasons: wrong``, where rightly judged tickets have no reasons."""
+    wrong = [case(f"p{n}", "pass", right=False, reason="(G1)") for n in range(6)]
+    unknown = [case(f"f{n}", "fail", reason=None) for n in range(3)]
+    assert set(kinds(wrong + unknown)) == {("pass", "")}
+    known = [*unknown, case("f9", "fail", reason="(G1)")]
+    assert set(kinds(wrong + known)) == {("pass", "G1"), ("pass", "")}
+
+
+def test_a_verdict_without_a_reason_was_asked_for_none() -> None:
+    one = record(match=False)
+    assert case_of(replace(one, selection=replace(one.selection, reason=""))).reason is None
+    assert case_of(replace(one, selection=replace(one.selection, verdict=None, reason=""))).reason == ""
+
+
 def test_every_error_gets_its_turn() -> None:
     seen = {each.ticket.key for n in range(200) for each in choose_cases(MANY, GUIDANCE, 4, stream("turn", n))[1]}
     assert len(seen) == 60
