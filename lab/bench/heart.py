@@ -148,7 +148,7 @@ def rounds(world: World, per_rank: int, repeats: int, folder: Path) -> dict[str,
             handed_out = time.perf_counter()
             answers = ranks.roll_out(batch, guidance, run.show_answered)
             rolled_out, cpu = time.perf_counter(), time.process_time()
-            world.lead(select, run, batch, answers)
+            world.consult(ranks.answer, select, run, batch, answers)
             taken_in = time.perf_counter(), time.process_time()
             took.append([handed_out - begun, rolled_out - handed_out, taken_in[0] - rolled_out, taken_in[1] - cpu])
             if world.is_global_zero:  # as if all were reflected on
