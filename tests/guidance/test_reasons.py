@@ -85,9 +85,7 @@ def check_same_answers(
             assert one == other or (one.reason, one.format_ok, one.text) == ("", True, one.text.partition("\n")[0])
             saved += other.tokens - one.tokens
     for place in range(len(whole[0][0])):
-        starts = [
-            (ticket, begun[place], openings[place]) for ticket, (begun, openings) in zip(tickets, first, strict=True)
-        ]
+        starts = [(ticket, begun[place], openings[place]) for ticket, (begun, openings) in zip(tickets, first, strict=True)]
         found = write_reasons(starts, guidance, engine, sampler, words, NAMES)
         assert found == [all_of[place] for all_of, _ in whole]
     return saved
