@@ -25,6 +25,7 @@ class Outline:
 
     count_tokens: Callable[[Sequence[Prompt]], list[int]] | None  # as ``Engine.count_tokens``
     scores: bool | None  # whether the engine is a ``Scorer``
+    resumes: bool | None  # whether it is a ``Resumer``
     window: int | None = None  # tokens that prompt and answer may have together
     weight_bytes: int | None = None  # of one copy
     cache_bytes: int | None = None  # of keys and values, per token
@@ -39,8 +40,8 @@ def outline(model: ModelConfig, accelerator: str) -> Outline:
         return _of_checkpoint(model, accelerator)
     if model.engine in LIGHT or model.engine not in engines.ENGINES:  # of one that does not exist, ``build`` says so
         engine = engines.build(model, "cpu")
-        return Outline(engine.count_tokens, isinstance(engine, engines.Scorer))
-    return Outline(None, None)
+        return Outline(engine.count_tokens, isinstance(engine, engines.Scorer), isinstance(engine, engines.Resumer))
+    return Outline(None, None, None)
 
 
 def check_name(model: ModelConfig) -> None:
@@ -85,6 +86,7 @@ def _of_checkpoint(model: ModelConfig, accelerator: str) -> Outline:
     return Outline(
         count_tokens=lambda prompts: [sum(map(len, chat.encode(prompt))) for prompt in prompts],
         scores=True,
+        resumes=True,
         window=getattr(text, "max_position_embeddings", None),
         weight_bytes=sum(weight.numel() for weight in empty.parameters()) * each,
         cache_bytes=_cache_bytes(text, each),

@@ -158,6 +158,18 @@ def test_what_an_engine_cannot_do_is_refused_with_the_key() -> None:
         check_reasons(thinking, "mine", SamplerConfig(reasons=reasons), BEGUN)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("command", ["fit", "validate"])
+def test_a_server_is_refused_before_it_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    tickets = small.write(tmp_path / "tickets.jsonl", "valves")
+    server = {"model.engine": "openai", "model.base_url": "http://127.0.0.1:9/v1", "model.model_name_or_path": "theirs"}
+    _, *options = small.arguments(tickets, tmp_path / "out", keys={**server, "sampler.reasons": "wrong"})
+    assert main([command, *options]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "sampler.reasons" in said
+    assert "engine openai cannot go on with an answer from its very tokens; set it to all or none" in said
+    assert not (tmp_path / "out").exists()
+
+
 # Runs
 
 

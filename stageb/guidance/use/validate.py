@@ -245,6 +245,9 @@ def _find_misfits(config: LoopConfig, inputs: Inputs, model: Outline, lengths: S
     if config.gating.judge_by == "probability" and model.scores is False:
         what = f"engine {config.model.engine} cannot tell probabilities"
         faults.append(BadLine("gate.judge_by", 0, what, "set it to answer, or to auto"))
+    if config.sampler.reasons == "wrong" and model.resumes is False and not (config.prompt.prefill and model.scores):
+        what = f"engine {config.model.engine} cannot go on with an answer from its very tokens"
+        faults.append(BadLine("sampler.reasons", 0, what, "set it to all or none"))
     answer = max(decode.max_new_tokens for decode in config.sampler.grid)
     room = (model.window or 0) - answer
     asked = [i for i, length in enumerate(lengths) if length <= config.sampler.max_prompt_tokens]
