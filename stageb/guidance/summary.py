@@ -18,7 +18,7 @@ from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.record import name_doubtful, read_record
-from stageb.runs.summary import make_console, make_table
+from stageb.runs.summary import make_console, make_table, print_table
 from stageb.store.journal import Journal
 
 
@@ -26,7 +26,7 @@ def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[T
     """Print the summary on standard output; ``tickets`` are those of the run."""
     console = make_console()
     guidance = {name: mission.guidance for name, mission in state.missions.items()}
-    console.print(tabulate(journal, config, guidance))
+    print_table(console, tabulate(journal, config, guidance))
     for line in describe_by_class(journal, config, guidance):
         console.print(line)
     counts = {mission: count_accepted(journal, learnt) for mission, learnt in guidance.items()}

@@ -14,7 +14,7 @@ from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.use.config import PricesConfig
 from stageb.guidance.use.letter import warn_of_misread
 from stageb.guidance.use.rows import Counts
-from stageb.runs.summary import make_console, make_table
+from stageb.runs.summary import make_console, make_table, print_table
 
 
 def show_counts(path: Path, counts: Counts) -> None:
@@ -23,7 +23,7 @@ def show_counts(path: Path, counts: Counts) -> None:
     for mission, of in counts.items():
         verdicts = [of["pass"], of["fail"], of["none"]]
         drawn.add_row(Text(mission), *(f"{each:,}" for each in (sum(verdicts), *verdicts, of["review"])))
-    console.print(drawn)
+    print_table(console, drawn)
     if any(of["model"] < of["pass"] + of["fail"] + of["none"] for of in counts.values()):
         asked = sum(of["model"] for of in counts.values())
         total = sum(of["pass"] + of["fail"] + of["none"] for of in counts.values())
@@ -35,7 +35,7 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     """How good guidance is, and how much better than another; ``wrong`` are the first tickets that were judged wrong."""
     console = make_console()
     sides, prices = list(_list_sides(evaluation)), prices_of(PricesConfig(**evaluation["gate"]))
-    console.print(_tabulate(evaluation, sides))
+    print_table(console, _tabulate(evaluation, sides))
     for name, by, figures in sides:
         for mission, of in figures["missions"].items():
             warning = warn_of_constant(of, prices)
@@ -45,7 +45,7 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
         for line in warn_of_misread(mission, letter):
             console.print(shown(line, 400))
         if list(evaluation["by"]) != ["model"] and letter["rules"]:
-            console.print(_tabulate_rules(mission, letter))
+            print_table(console, _tabulate_rules(mission, letter))
     taught = evaluation["figures"]["guidance"]["all"]["taught"]
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
@@ -91,8 +91,7 @@ def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
     """What each rule decides by its letter, and how the model judges these tickets, if it was asked."""
     names = {"decided": "decides", "right": "right by code", "model_right": "right by the model"}
     there = [name for name in names if name in letter]
-    drawn = make_table(f"{shown(mission, 60)}: rules as code", ["rule"], [names[name] for name in there])
-    drawn.add_column("text", no_wrap=True, overflow="ellipsis")
+    drawn = make_table(f"{shown(mission, 60)}: rules as code", ["rule"], [names[name] for name in there], "text")
     for rule in letter["rules"]:
         cells = [f"{rule[name]:,}" if name in rule else "" for name in there]
         why = f" (not read as code: {rule['out_of_reach']})" if "out_of_reach" in rule else ""

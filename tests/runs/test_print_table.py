@@ -1,0 +1,55 @@
+"""Tables at the end of commands: no heading and no figure is cut, however narrow the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from stageb.runs.summary import make_console, make_table, print_table
+
+
+def printed(width: int, rows: list[tuple[str, str, str, str]]) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    table = make_table("accuracy (95 % interval)", ["mission"], ["accuracy", "wrong pass"], "text")
+    for row in rows:
+        table.add_row(*row)
+    print_table(console, table)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_a_wide_terminal_has_a_table_and_a_narrow_one_a_paragraph_for_each_row() -> None:
+    rows = [("valves", "54.2% -> 100.0%", " 22 ->    0", "Fail if it is torn."), ("清洁", "9.0%", "1 ->  1", "")]
+    assert [line.rstrip() for line in printed(80, rows)] == [
+        "accuracy (95 % interval)",
+        "mission         accuracy   wrong pass  text",
+        "valves   54.2% -> 100.0%   22 ->    0  Fail if it is torn.",
+        "清洁                9.0%      1 ->  1",
+    ]
+    assert printed(40, rows) == [
+        "accuracy (95 % interval)",
+        "valves",
+        "  accuracy 54.2% -> 100.0%, wrong pass",
+        "  22 -> 0, text Fail if it is torn.",
+        "清洁",
+        "  accuracy 9.0%, wrong pass 1 -> 1",
+    ]
+
+
+@given(st.integers(20, 200), st.lists(st.sampled_from(["0", "12,345", "100.0% (96%-100%)"]), min_size=1, max_size=5))
+def test_nothing_is_cut_and_nothing_is_wider_than_the_terminal(width: int, figures: list[str]) -> None:
+    lines = printed(width, [("rack cabling", figure, "22 -> 0", "a rule that names a seal") for figure in figures])
+    whole = " ".join(" ".join(lines).split())
+    assert "…" not in whole
+    for word in ("accuracy", "wrong pass", "rack cabling", "22 -> 0", *figures):
+        assert word in whole
+    assert all(len(line) <= max(width, len("accuracy (95 % interval)")) for line in lines)
+
+
+def test_a_file_has_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert make_console().width > 500
