@@ -14,7 +14,7 @@ OUTCOMES = {
     UNTESTED: "applied untested",
     "unproven": "not proven",
     "futile": "given up",
-    "unpromising": "unpromising",
+    "unpromising": "promised too little",
     "dropped": "not tested",
     "turns no evidence": "no effect",
 }

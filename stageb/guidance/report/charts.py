@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from stageb.guidance.attempts import Attempt, Attempts, keep_furthest
+from stageb.guidance.outcomes import OUTCOMES
 from stageb.guidance.report.svg import COLOURS, render_svg
 from stageb.guidance.report.verdicts import AgreementLevel
 from stageb.guidance.report.words import escape_unseen
@@ -81,7 +82,7 @@ def draw_pairs(rows: Sequence[Pair], name: str) -> str:
     started = any(row.before for row in rows)
     if started:
         axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
-    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, with 95 % interval")
+    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, and how sure that is")
     axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=1.5, label="always the same answer")
     _add_legend(axes, 2)
     told = (
@@ -144,7 +145,7 @@ def draw_time_line(attempts: Attempts, rules: Sequence[tuple[int, int]], name: s
     _tick_whole_numbers(below)
     below.set_xlabel("reflection", fontsize=LETTER)
     figure.text(4 / WIDTH, 101 / height, "rules", fontsize=LETTER, color=INK)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in attempts.outcomes) or "none"
+    told = ", ".join(f"{count} {OUTCOMES[outcome]}" for outcome, count in attempts.outcomes) or "none"
     return render_svg(figure, name, "Edits on a time line", f"{attempts.reflections} reflections; edits: {told}")
 
 

@@ -10,6 +10,7 @@ from stageb.guidance.attempts import Attempt
 from stageb.guidance.costs import Prices, warn_of_constant
 from stageb.guidance.files.reflection_file import ACCEPTED
 from stageb.guidance.outcomes import count_of
+from stageb.guidance.reflection.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.report.words import format_percent
 
 
@@ -55,6 +56,26 @@ def describe_unmeasured(keys: Sequence[str]) -> str:
     named = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
     have, them = ("has", "it") if len(keys) == 1 else ("have", "them")
     return f"{named} {have} not been measured on val yet: the figures below are of the rules before {them}."
+
+
+def describe_decided(letter: Mapping[str, Any]) -> str:
+    """How many tickets a rule decides by its letter, one at least, and how many of them rightly."""
+    count, right = letter["decided"], letter["right"]
+    if count == 1:
+        return f"1 ticket of val and test, {'rightly' if right else 'wrongly'}"
+    rightly = "all" if right == count else f"{right:,} of them" if right else "none"
+    return f"{count:,} tickets of val and test, {rightly} rightly"
+
+
+def name_ticket(key: str) -> str:
+    """A ticket by its key, ``{group_id}::{label}``; what a user wrote in its place stays as it is."""
+    group_id, mark, label = key.rpartition("::")
+    return f"{group_id}, labelled {label}" if mark else key
+
+
+def mark_cut(rationale: str) -> str:
+    """A rationale, with a mark where it was cut when it was read."""
+    return rationale + "…" * (len(rationale) >= MAX_RATIONALE_CHARS)
 
 
 def describe_attempt(attempt: Attempt, is_weighed: bool) -> str:

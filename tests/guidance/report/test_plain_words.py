@@ -14,7 +14,14 @@ from stageb.guidance import transitions
 from stageb.guidance.attempts import Attempt
 from stageb.guidance.files.reflection_file import RaceEntry
 from stageb.guidance.outcomes import explain_refusals
-from stageb.guidance.report.sentences import describe_attempt, describe_unmeasured, split_fields
+from stageb.guidance.report.sentences import (
+    describe_attempt,
+    describe_decided,
+    describe_unmeasured,
+    mark_cut,
+    name_ticket,
+    split_fields,
+)
 
 TORN = {
     "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
@@ -41,7 +48,7 @@ def test_results_and_rules_come_first_and_costs_last(learnt: Path) -> None:
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert "always passing would catch none." in text
-    assert re.search(r"Fail if state is torn\. Decides \d+ of the val and test tickets, \d+ rightly\.", text)
+    assert re.search(r"Fail if state is torn\. Decides \d+ tickets of val and test, all rightly\.", text)
     assert "tokens read and made" in text[places[-1] :]
 
 
@@ -81,6 +88,10 @@ def test_nothing_is_said_in_codes(learnt: Path) -> None:
         r"\bP\d\b",
         "JSON",
         "dropped",
+        "unpromising",
+        "turns no evidence",
+        "::",
+        "interval",
     ):
         assert not re.search(code, text), code
     assert "from reflection 1" in text
@@ -88,6 +99,16 @@ def test_nothing_is_said_in_codes(learnt: Path) -> None:
     assert "Rows: what the label says. Columns: what was answered." in text
     assert "judged fail" in text
     assert "labelled fail" in text
+
+
+def test_what_a_rule_decides_and_which_ticket_taught_it_are_told_in_words() -> None:
+    told = [describe_decided({"decided": decided, "right": right}) for decided, right in ((1, 1), (1, 0), (4, 0), (40, 38))]
+    assert told == [f"1 ticket of val and test, {how}" for how in ("rightly", "wrongly")] + [
+        "4 tickets of val and test, none rightly",
+        "40 tickets of val and test, 38 of them rightly",
+    ]
+    assert [name_ticket(key) for key in ("a::b::fail", "by hand")] == ["a::b, labelled fail", "by hand"]
+    assert [mark_cut(letters * "w")[-2:] for letters in (199, 200)] == ["ww", "w…"]
 
 
 def test_axes_of_counts_have_whole_numbers_and_no_line_joins_two_accuracies(learnt: Path) -> None:
@@ -115,7 +136,7 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     torn = sum(row["label"] == "fail" for row in small.rows())
     decided = int(
         re.search(
-            r"it decides (\d+) of the val and test tickets, (\d+) of them rightly",
+            r"it decides (\d+) tickets of val and test, all rightly",
             text.partition("G1 ")[2].partition("G1 ")[2],
         )[1]
     )
