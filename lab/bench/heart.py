@@ -17,7 +17,6 @@ import os
 import statistics
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -92,7 +91,6 @@ def on_ranks(size: int, act: Callable[[World], T]) -> T:
     """What ``act`` returns on rank 0 of so many ranks, which are forks of this process."""
     for library in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(library).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message="torch.distributed.nn.functional.all_gather is deprecated")
     torch.set_num_threads(1)  # a fork of a process with OpenMP's threads may hang
     if size == 1:
         return act(World(Fabric(accelerator="cpu", devices=1)))

@@ -25,6 +25,7 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
+from stageb.engines import heap
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import GGUF, KEY, find_checkpoint
 from stageb.engines.config import ModelConfig
@@ -191,6 +192,8 @@ def build(model: ModelConfig, device: str) -> Engine:
     read.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
+    if device.startswith("cpu"):
+        heap.keep()
     name, gguf = parted(find_checkpoint(model.model_name_or_path))
     options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code} | ({"gguf_file": gguf} if gguf else {})
     weights = options | {"dtype": _dtype(model, device), "use_safetensors": True}

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -114,8 +113,6 @@ def _make(settings: FabricConfig, place: _Place) -> Fabric:
     """Fabric, as the config and the launcher at hand want it."""
     for library in ("lightning.fabric", "lightning.pytorch"):  # Fabric greets through either; warnings still come through
         logging.getLogger(library).setLevel(logging.WARNING)
-    # Fabric's all_gather calls what torch would have it call by another name: nothing that a user could mend.
-    warnings.filterwarnings("ignore", message="torch.distributed.nn.functional.all_gather is deprecated")
     arguments = {**place.arguments, "precision": settings.precision}
     try:
         if place.world_size is None and arguments["strategy"] == "auto":  # how many ranks it makes, only Fabric knows

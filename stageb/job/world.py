@@ -12,10 +12,11 @@ together in a handful of collectives, all ranks in the same order:
 
     sys.exit(run(config.fabric, main))
 
-- ``broadcast`` is ``fabric.broadcast``, ``gather`` is ``fabric.all_gather``: of lengths first, then of padded bytes, since
-  Fabric would pass text through ungathered and dies of unequal shapes; ``sum`` adds tensors up. Loops that learn weights use
-  ``world.fabric`` beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``, so
-  that a rank that waits there for another is not taken for the one that hangs.
+- ``broadcast`` is ``fabric.broadcast``. ``gather`` is torch's ``all_gather_object``, which keeps bytes on the CPU where
+  ranks also speak through gloo; Fabric's ``all_gather`` would have them wait for all that the device was given before,
+  pass text through ungathered, and die of unequal shapes. ``sum`` adds tensors up. Loops that learn weights use
+  ``world.fabric`` beside them: ``setup``, ``backward``, ``all_reduce``, in the same fixed order, and within ``together``,
+  so that a rank that waits there for another is not taken for the one that hangs.
 - In ``lead`` rank 0 works alone while the others wait. What it decides with the help of all ranks is a generator that yields
   questions: ``consult`` has every rank answer its part of each. So a decision needs no agreement on hash orders or last
   bits: there is one source of truth.
@@ -94,14 +95,10 @@ class World:
         """The ``data`` of every rank, by rank, on every rank."""
         if self.world_size == 1:
             return [data]
+        parts = [b""] * self.world_size
         with self.together("gather"):
-            lengths = torch.as_tensor(self.fabric.all_gather(torch.tensor([len(data)]))).flatten().tolist()
-            if not max(lengths):
-                return [b""] * self.world_size
-            padded = torch.zeros(max(lengths), dtype=torch.uint8)
-            padded[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else padded[:0]
-            rows = torch.as_tensor(self.fabric.all_gather(padded)).cpu()
-        return [row[:length].numpy().tobytes() for row, length in zip(rows, lengths, strict=True)]
+            torch.distributed.all_gather_object(parts, data)
+        return parts
 
     def sum(self, mine: Tensor, what: str = "sum") -> Tensor:
         """The sum over ranks, in the place of ``mine``: of one shape on all, and on the rank's device.

@@ -83,10 +83,6 @@ class SharedRanks:
         """Go on with what ``pending`` gave."""
         self._made = {step: _rollouts(rows) for step, rows in pending.items()}
 
-    def gather(self, data: bytes) -> list[bytes]:
-        """At the end of a step: the ``data`` of every rank, by rank."""
-        return self.world.gather(data)
-
     def _handed_over(self, step: int) -> Iterator[Answered]:
         following = self.schedule.next_answered(step)
         if not self._ahead or following is None:
@@ -175,14 +171,6 @@ class SplitRanks(SharedRanks):
             )
             self._under_way = self._job = None
         return super().pending()
-
-    def gather(self, data: bytes) -> list[bytes]:
-        """See ``SharedRanks``: by way of the CPU. Fabric's gather is work of the device, behind which answers under way
-        would wait until those that learn have come to it too."""
-        parts = [b""] * self.world.world_size
-        with self.world.together("gather"):
-            dist.all_gather_object(parts, data)
-        return parts
 
     def _begun(self, step: int) -> bool:
         return super()._begun(step) or (self._under_way is not None and self._under_way[0] == step)

@@ -6,6 +6,7 @@ IoU is taken on bins: it is the same for pixels, since both axes are only scaled
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +74,11 @@ def first_counts(matched: Match, objects: Sequence[Detection]) -> Match:
 
 def near(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]:
     """Pairs (earlier, later) of objects that are one, told twice: of one desc, with an IoU of ``DUPLICATE`` or more."""
+    return _near(tuple(objects))
+
+
+@lru_cache(maxsize=1)  # pairing asks at every gate, and what counts or teaches the same objects asks again
+def _near(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
     close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
     return tuple((int(i), int(j)) for i, j in np.argwhere(close))
 

@@ -245,7 +245,7 @@ class Ranks:
         if figures:  # which counts waiting for targets as making packs
             mine["pack_s"] -= self._drawn_s
         self.exchange.times.clear()
-        parts = self.exchange.gather(encode({name: round(value, 6) for name, value in mine.items()}))
+        parts = self.world.gather(encode({name: round(value, 6) for name, value in mine.items()}))
         return [{"rank": rank, **decode(part)} for rank, part in enumerate(parts)]
 
     # Apart from learning
