@@ -200,6 +200,9 @@ class ReflectionConfig:
     """Whether they also count: at least 2 of three to five conditions. The same holds."""
     phrases: bool = False
     """Whether they also name phrases of two or three words, beside single ones."""
+    lists: bool = False
+    """Whether one line also lists several, any of which may hold, each counted on what those before it leave over. An edit
+    that points at it adds a rule for each, tested together."""
     scales: list[str] | None = None
     """Orders of values, as "low < med, medium < high", beside well-known ones, for lines that rank values; null: no such."""
     max_prompt_tokens: int = 8192

@@ -21,7 +21,7 @@ from typing import Any
 from stageb.engines.protocol import Prompt
 from stageb.guidance.config import PromptConfig
 from stageb.guidance.reflection.conditions import Condition, Kind
-from stageb.guidance.reflection.evidence import NOTHING, Evidence
+from stageb.guidance.reflection.evidence import NOTHING, Clue, Evidence
 from stageb.guidance.types import Guidance, Ticket, Verdict
 
 VERDICT, REASON = "Verdict:", "Reason:"
@@ -45,6 +45,7 @@ class Words:
     conditions: dict[Kind, str]  # how a condition reads; {name}, {value}, {other}, {parts}
     part: str  # between two that are counted
     both: str  # between two that hold together
+    either: str  # between two lines of a list
     right: dict[Verdict, str]  # heading of the rightly judged cases; {by}
     wrong: dict[Verdict, str]  # heading of the others, by the right verdict; {by}
     by: str  # names the rule that decided them all, where there is one; {key}
@@ -103,6 +104,7 @@ _EN = Words(
     },
     part="; ",
     both=" and ",
+    either="; or ",
     right={"pass": "Right <to pass>{by}:", "fail": "Right <to fail>{by}:"},
     wrong={"pass": "Wrong or unsure{by}, <should pass>:", "fail": "Wrong or unsure{by}, <should fail>:"},
     by=" by {key}",
@@ -157,6 +159,7 @@ _ZH = Words(
     },
     part="；",
     both="且",
+    either="；或",
     right={"pass": "{by}判<pass>，正确：", "fail": "{by}判<fail>，正确："},
     wrong={"pass": "{by}判错或不确定，应<pass>：", "fail": "{by}判错或不确定，应<fail>："},
     by="由{key}",
@@ -286,10 +289,15 @@ def evidence_lines(shown: ReflectionInput, words: Words) -> list[str]:
         "",
         words.counted[label].format(wrong=evidence.wrong, right=evidence.right),
         *(
-            words.clue.format(place=place, wrong=clue.wrong, right=clue.right, text=clue_text(clue.conditions, words))
+            words.clue.format(place=place, wrong=clue.wrong, right=clue.right, text=lines_text(clue, words))
             for place, clue in enumerate(evidence.clues, 1)
         ),
     ]
+
+
+def lines_text(clue: Clue, words: Words) -> str:
+    """A line of the evidence, or a list of them."""
+    return words.either.join(clue_text(line, words) for line in clue.lines)
 
 
 def clue_text(conditions: Sequence[Condition], words: Words) -> str:

@@ -20,7 +20,7 @@ from stageb.guidance.gate.decide import Decision, Trial
 from stageb.guidance.gate.pruning import Removal
 from stageb.guidance.gate.sequential import Test
 from stageb.guidance.learning import Bundle, GateResult
-from stageb.guidance.prompts import WORDS, ReflectionInput, Words, answer_text, clue_text, rollout_prompt
+from stageb.guidance.prompts import WORDS, ReflectionInput, Words, answer_text, lines_text, rollout_prompt
 from stageb.guidance.reflection.reflect import Reflection
 from stageb.guidance.schedule import Round
 from stageb.guidance.state import Choice, MissionState
@@ -217,7 +217,7 @@ def describe_evidence(shown: ReflectionInput) -> dict[str, Any]:
         "rule": shown.rule,
         "wrong": evidence.wrong,
         "right": evidence.right,
-        "clues": [[clue.wrong, clue.right, clue_text(clue.conditions, WORDS["en"])] for clue in evidence.clues],
+        "clues": [[clue.wrong, clue.right, lines_text(clue, WORDS["en"])] for clue in evidence.clues],
     }
 
 

@@ -43,6 +43,7 @@ class Forms:
     arithmetic: bool = False  # limits of what two names' numbers give
     counts: bool = False  # so many of several conditions hold
     phrases: bool = False  # two or three words stand one after the other
+    lists: bool = False  # one of several lines holds
     scales: Sequence[Scale] | None = None  # values have a rank, by these scales and the well-known ones
 
 

@@ -10,6 +10,10 @@ than ``PURE`` (at unequal prices, than what makes a rule worth its price), and t
 1): an exact test in all but its last digit. As the best of many is taken, a condition costs the log of how many of its kind
 there are (Bonferroni), one of the rarer kinds a little more (``ODDS``). So conditions are joined only where together they
 tell more than each, and more than they could by luck.
+
+Where errors have many causes, no one line tells much, and few tickets speak for each. A list (``Forms.lists``) is several
+lines, any of which may hold, found by sequential covering (Fürnkranz 1999): each further one is sought among what those
+before it leave over. An edit makes rules of all of them, and is tested as one.
 """
 
 from __future__ import annotations
@@ -55,16 +59,23 @@ ODDS: Mapping[str, float] = {  # of what rules are about
 }
 LOG_WAYS = tuple(lgamma(count + 1) for count in range(MOST_COUNTED + 1))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
+LISTED = 8  # lines of a list, at most
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
 
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """Conditions that hold together, and for how many tickets."""
+    """Conditions that hold together, or several such lines, and for how many tickets."""
 
     conditions: tuple[Condition, ...]  # the most telling first
     wrong: int  # wrong tickets for which they hold
     right: int  # rightly judged ones
+    further: tuple[tuple[Condition, ...], ...] = ()  # of a list: what may hold instead
+
+    @property
+    def lines(self) -> tuple[tuple[Condition, ...], ...]:
+        """All of a list, or the one line; each holds where all its conditions do."""
+        return self.conditions, *self.further
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +100,8 @@ def find_evidence(
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
-    told = _search(find_conditions([reading(ticket) for ticket in (*wrong, *right)], forms), sides, forms)
+    masks = find_conditions([reading(ticket) for ticket in (*wrong, *right)], forms)
+    told = _search(masks, sides, forms)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []
     for joined, mask in _rank(told, sides):
@@ -99,7 +111,27 @@ def find_evidence(
         if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
             seen.append((mask, plain))
             clues.append(Clue(joined, *sides.counts(mask)))
+    if forms.lists and len(clues) > 1:
+        listed, covered = _cover(masks, len(wrong), len(right), pure, forms)
+        if len(listed) > 1:  # behind the line that it begins with
+            clues[1:] = [Clue(listed[0], *sides.counts(covered), tuple(listed[1:])), *clues[1 : most - 1]]
     return Evidence(len(wrong), len(right), tuple(clues))
+
+
+def _cover(masks: Mapping[Condition, int], wrong: int, right: int, pure: float, forms: Forms) -> tuple[list[_Joined], int]:
+    """The lines of a list, and the mask of the tickets for which any of them holds."""
+    listed: list[_Joined] = []
+    covered = 0
+    while len(listed) < LISTED:
+        held = {condition: mask & ~covered for condition, mask in masks.items()}
+        sides = _Sides(wrong, right, pure, covered)
+        found = _rank(_search(held, sides, forms), sides)
+        if not found:
+            break
+        joined, mask = found[0]
+        listed.append(joined)
+        covered |= mask
+    return listed, covered
 
 
 def _rank(told: Mapping[_Joined, tuple[int, float]], sides: _Sides) -> list[tuple[_Joined, int]]:
@@ -126,10 +158,11 @@ def _is_plain(joined: _Joined) -> bool:
 
 
 class _Sides:
-    """How much a mask tells; the first bits are the wrong tickets."""
+    """How much a mask tells, among tickets but for those ``covered``; the first bits are the wrong tickets."""
 
-    def __init__(self, wrong: int, right: int, pure: float) -> None:
+    def __init__(self, wrong: int, right: int, pure: float, covered: int = 0) -> None:
         self._wrong = (1 << wrong) - 1
+        wrong, right = wrong - self.counts(covered)[0], right - self.counts(covered)[1]
         self._share = max(pure, wrong / (wrong + right)) if right else pure
         self.ratio = wrong / right if right else 0.0  # of a right ticket's weight to a wrong one's, where all say the same
 

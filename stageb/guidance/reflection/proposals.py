@@ -10,12 +10,11 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from stageb.engines.protocol import Completion
 from stageb.guidance.config import ReflectionConfig
-from stageb.guidance.prompts import Case, ReflectionInput, Words, case_name, clue_text
+from stageb.guidance.prompts import Case, ReflectionInput, Words, case_name, clue_text, lines_text
 from stageb.guidance.reflection.edits import named
 from stageb.guidance.reflection.evidence import Clue
 from stageb.guidance.texts import copied, one_line
@@ -59,11 +58,13 @@ def parse_proposal(
         try:
             if position >= config.max_operations:
                 raise _RefusedError(f"more operations than {config.max_operations}")
-            operation = _expand_lines(_operation(item, cases), shown.evidence.clues, words)
-            _check_rules(operation, guidance, kept)
-            if operation.op != "remove":
-                _check_text(operation, cases, guidance, kept, config, words)
-            kept.append(operation)
+            made: list[Operation] = []
+            for operation in _expand_lines(_operation(item, cases), shown.evidence.clues, words):
+                _check_rules(operation, guidance, kept)
+                if operation.op != "remove":
+                    _check_text(operation, cases, guidance, [*kept, *made], config, words)
+                made.append(operation)
+            kept += made
         except _RefusedError as refused:
             refusals.append(Refusal(json.dumps(item, ensure_ascii=False), str(refused)))
     return Proposal(index, text, tuple(kept), tuple(refusals), seen)
@@ -116,21 +117,38 @@ def _operation(item: Any, cases: Sequence[Case]) -> Operation:
     )
 
 
-def _expand_lines(operation: Operation, clues: Sequence[Clue], words: Words) -> Operation:
-    """The operation with the words of counted lines in the places of their numbers; with their counts in its rationale."""
+def _expand_lines(operation: Operation, clues: Sequence[Clue], words: Words) -> list[Operation]:
+    """The operation with the words of counted lines in the places of their numbers; with their counts in its rationale. One
+    that adds what a list says becomes one for each of its lines."""
 
-    def line(form: str, found: re.Match[str]) -> str:
+    def pointed_at(found: re.Match[str]) -> Clue:
         if not 1 <= int(found[1]) <= len(clues):
             raise _RefusedError(f"no counted line {found[0]}: there are {len(clues)}")
-        clue = clues[int(found[1]) - 1]
-        return form.format(text=clue_text(clue.conditions, words), wrong=clue.wrong, right=clue.right)
+        return clues[int(found[1]) - 1]
 
-    text, rationale = operation.text, operation.rationale
+    def said(found: re.Match[str]) -> str:
+        clue = pointed_at(found)
+        return words.cited.format(text=lines_text(clue, words), wrong=clue.wrong, right=clue.right)
+
+    texts, rationale = [operation.text], operation.rationale
     if clues:  # otherwise brackets are a ticket's own
-        text, rationale = _LINE.sub(partial(line, "{text}"), text), _LINE.sub(partial(line, words.cited), rationale)
-    return replace(
-        operation, text=_clean(text) if operation.op != "remove" else "", rationale=one_line(rationale, MAX_RATIONALE_CHARS)
-    )
+        numbers = list(_LINE.finditer(operation.text))
+        lists = [clue for clue in map(pointed_at, numbers) if clue.further]
+        if lists and (operation.op != "add" or len(numbers) > 1):
+            raise _RefusedError("a list goes with no other line, and only into new rules")
+        if lists:
+            texts = [operation.text.replace(numbers[0][0], clue_text(line, words)) for line in lists[0].lines]
+        else:
+            texts = [_LINE.sub(lambda found: clue_text(pointed_at(found).conditions, words), operation.text)]
+        rationale = _LINE.sub(said, rationale)
+    return [
+        replace(
+            operation,
+            text=_clean(text) if operation.op != "remove" else "",
+            rationale=one_line(rationale, MAX_RATIONALE_CHARS),
+        )
+        for text in texts
+    ]
 
 
 def _string(item: dict[str, Any], name: str) -> str:

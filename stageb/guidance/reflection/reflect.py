@@ -87,7 +87,7 @@ def fit_cases(
     ``max_prompt_tokens``."""
 
     scales = None if config.scales is None else parse_scales(config.scales)
-    forms = Forms(config.arithmetic, config.counts, config.phrases, scales)
+    forms = Forms(config.arithmetic, config.counts, config.phrases, config.lists, scales)
 
     @cache
     def count(kind: Kind) -> Evidence:
