@@ -22,7 +22,7 @@ from typing import Any
 from gepa import EvaluationBatch, optimize
 
 from lab.bench.learning.method import ENGLISH, CodeFirst, Learnt, Point, Task
-from lab.bench.learning.proposer import parse_rules, propose
+from lab.bench.learning.proposer import Counting, parse_rules, propose
 from stageb.guidance import rollout
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.prompts import Case, rule_lines
@@ -103,10 +103,10 @@ class Adapter:
         guidance = parse_rules(self.task.first.mission, candidate[COMPONENT])
         cases = [row["case"] for row in reflective_dataset[COMPONENT]]
         counted = () if self.evidence_tickets is None else self.counted(candidate, self.evidence_tickets)
-        forms = Forms(arithmetic=self.coder is not None)
+        counting = Counting(counted, Forms(arithmetic=self.coder is not None))
         for _ in range(TRIES):
             key = stream(self.task.seed, "gepa", self.reflections)
-            proposals, asked = propose(cases, guidance, self.task.reflector, 1, key, counted, forms)
+            proposals, asked = propose(cases, guidance, self.task.reflector, 1, key, counting)
             self.reflections += asked
             if proposals:
                 return {COMPONENT: rule_lines(apply(guidance, proposals[0].operations))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log
 
 from lab.bench.learning.clues import says
@@ -43,21 +43,27 @@ _CASE = re.compile(r"^(T\d+)\. (.*)$", re.MULTILINE)
 _REASON = re.compile(r" => .*$")
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What evidence is counted over, and what its lines may say."""
+
+    cases: Sequence[Case] = ()  # none: no evidence is shown
+    forms: Forms = PLAIN
+
+
 def propose(
     cases: Sequence[Case],
     guidance: Guidance,
     engine: Engine,
     answers: int,
     key: int,
-    counted: Sequence[Case] = (),
-    forms: Forms = PLAIN,
+    counting: Counting = Counting(),
 ) -> tuple[list[Proposal], int]:
     """The distinct proposals among ``answers`` answers to these cases, the most frequent first; and how many answers were
-    asked for: none where every case is right. Where ``counted`` is given, evidence of these ``forms`` counted over it is
-    shown too."""
+    asked for: none where every case is right. Where ``counting`` has cases, evidence counted over them is shown too."""
     if why_ineligible(cases):
         return [], 0
-    shown, asked = _shown(cases, guidance, engine, answers, key, counted, forms)
+    shown, asked = _shown(cases, guidance, engine, answers, key, counting)
     given = [
         parse_proposal(completion.text, each, guidance, SETTINGS, ENGLISH, index)
         for index, (each, (completion,)) in enumerate(zip(shown, engine.generate(asked), strict=True))
@@ -71,16 +77,15 @@ def _shown(
     engine: Engine,
     answers: int,
     key: int,
-    counted: Sequence[Case],
-    forms: Forms,
+    counting: Counting,
 ) -> tuple[list[ReflectionInput], list[Request]]:
     """What each answer sees, and its request: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)
     while True:
         shown, asked = fit_cases(cases, guidance, engine.count_tokens, config, ENGLISH, key)
-        if not counted:
+        if not counting.cases:
             return shown, asked
-        shown = [_with_evidence(each, counted, guidance, forms) for each in shown]
+        shown = [_with_evidence(each, counting, guidance) for each in shown]
         asked = requests(shown, guidance, config, ENGLISH, key)
         longest = max(engine.count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or config.max_cases == 1:
@@ -88,11 +93,11 @@ def _shown(
         config = replace(config, max_cases=max(1, config.max_cases * 3 // 4))
 
 
-def _with_evidence(shown: ReflectionInput, counted: Sequence[Case], guidance: Guidance, forms: Forms) -> ReflectionInput:
+def _with_evidence(shown: ReflectionInput, counting: Counting, guidance: Guidance) -> ReflectionInput:
     """What an answer sees, and what was counted of the kind of error that it looks at."""
     label = next(case.ticket.label for case in shown.cases if not case.right)
-    errors, contrast = of_kind(counted, (label, shown.rule), guidance)
-    counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES, forms=forms)
+    errors, contrast = of_kind(counting.cases, (label, shown.rule), guidance)
+    counts = find_evidence([case.ticket for case in errors], [case.ticket for case in contrast], CLUES, forms=counting.forms)
     return replace(shown, evidence=counts)
 
 

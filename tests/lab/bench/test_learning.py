@@ -150,7 +150,7 @@ def prompt_of(cases: Sequence[Case], guidance: Guidance, counted: Sequence[Case]
         seen.append(prompt)
         return ""
 
-    assert proposer.propose(cases, guidance, ScriptedEngine(respond), 1, 7, counted) == ([], 1)
+    assert proposer.propose(cases, guidance, ScriptedEngine(respond), 1, 7, proposer.Counting(counted)) == ([], 1)
     return seen[0]
 
 
