@@ -51,7 +51,7 @@ def test_what_code_decides_is_not_rolled_out_and_booked_as_saved(
     assert [row["acc"] for row in metrics if row["split"] == "test"][-1] == 1.0
     assert main(["report", str(run), "--tickets", str(tickets)]) == 0
     page = (run / "report.html").read_text()
-    assert "of them rightly." in page
+    assert "tickets of val and test, all rightly." in page
     assert "The model judged" not in page
 
 
