@@ -48,7 +48,7 @@ import json, pathlib, statistics, sys, yaml
 seconds, *runs = sys.argv[1:]
 rows = [[json.loads(line) for line in pathlib.Path(run, "timings.jsonl").read_text().splitlines()] for run in runs]
 have = [yaml.safe_load(pathlib.Path(run, "config.yaml").read_text())["growth"]["updates"] for run in runs]
-slowest = max(statistics.median(row["seconds"] for row in of[1:][-9:]) for of in rows)
+slowest = max(statistics.median(row["seconds"] for row in (of[1:] or of)[-9:]) for of in rows)
 print(max(*have, max(map(len, rows)) + int(max(0.0, float(seconds)) / slowest)))
 PYTHON
 }
@@ -68,7 +68,7 @@ learn() {
     read -ra some <<<"$3"
     shift 3
     for seed in "${some[@]}"; do
-        [ -e "$runs/$name-$seed/commit.json" ] || fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
+        [ -e "$runs/$name-$seed/weights" ] || fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
     done
     wait
     if count=$(updates $((second - SECONDS - 20)) "${some[@]/#/$runs/$name-}" 2>>"$made/progress"); then
