@@ -36,6 +36,7 @@ BENCHMARKS = {
     "reasons": Benchmark("Rollouts per second of rounds of train, by sampler.reasons.", "lab.bench.reasons:main"),
     "snake": Benchmark("Steps of Snake per second, played and learnt from.", "lab.bench.snake:main"),
     "growth": Benchmark("Steps of growing hosts per second, in blocks and on devices.", "lab.bench.growth:main"),
+    "outcomes": Benchmark("What growth's controllers came to, against any of them.", "lab.bench.growth_outcomes:main"),
     "two_channel": Benchmark("Steps of channel B, answers and packs of loop two_channel.", "lab.bench.two_channel:main"),
     "boxes": Benchmark("Two ways to teach a detector, with paired intervals.", "lab.bench.two_channel_compare:main"),
     "arms": Benchmark("Ways to teach a detector beside each other, by val.", "lab.bench.two_channel_arms:main"),

@@ -43,9 +43,11 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the environments (default 1)")
+    block = config.growth.block
+    parser.add_argument("--block", type=int, default=block, help=f"environments in one batch (default {block}, the run's)")
     add_authority(parser)
     given = parser.parse_args(arguments)
-    for name in ("environments", "devices"):
+    for name in ("environments", "devices", "block"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")
     others = _named(given.against, config)
@@ -56,7 +58,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     numbers = range(given.first, given.first + given.environments)
 
     def on_ranks(world: World) -> int:
-        found = _together(world, placed, numbers, runs, others)
+        found = _together(world, placed, cut(numbers, given.block), runs, others)
         if world.is_global_zero:
             if given.out:
                 _write(Path(given.out), found)
@@ -94,7 +96,7 @@ def shaping(config: GrowthConfig) -> GrowthConfig:
 
 
 def _together(
-    world: World, config: GrowthConfig, numbers: range, runs: Sequence[StoredController], others: Sequence[str]
+    world: World, config: GrowthConfig, blocks: Sequence[range], runs: Sequence[StoredController], others: Sequence[str]
 ) -> list[list[Comparison]]:
     """What all controllers come to in all environments, a list for each run; on rank 0, and empty elsewhere."""
     setting = Setting.of(config, world.device)
@@ -102,7 +104,7 @@ def _together(
     stopped = [name for name in others if name in STOPPED]
     contestants = [(decider, tune(setting, decider, stopped)) for decider in deciders]
     mine = []
-    for block in world.share(cut(numbers, config.growth.block)):
+    for block in world.share(blocks):
         with world.at(named(block)):
             mine.append(plain(compare(setting, Places(tuple(block), held_out=True), contestants, others)))
     parts = world.dealt([decode(part) for part in world.gather(encode(mine))])

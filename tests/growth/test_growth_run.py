@@ -211,6 +211,19 @@ def test_evaluate_compares_at_equal_flops_and_the_same_on_two_ranks(finished: Pa
         )
 
 
+def test_the_size_of_blocks_changes_nothing_but_last_bits(finished: Path, tmp_path: Path) -> None:
+    found = []
+    for block in (1, 3):
+        line = ["evaluate", str(finished), "--environments", "3", "--block", str(block), "--against", "static-small"]
+        assert main([*line, "--accelerator", "cpu", "--out", str(tmp_path / f"{block}.jsonl")]) == 0
+        found.append(sorted(rows_of(tmp_path, f"{block}.jsonl"), key=lambda row: (row["environment"], row["controller"])))
+    for one, three in zip(*found, strict=True):
+        assert {name: one[name] for name in ("environment", "kept", "flops")} == {
+            name: three[name] for name in ("environment", "kept", "flops")
+        }
+        assert one["test_accuracy"] == pytest.approx(three["test_accuracy"], abs=0.02)
+
+
 def test_play_shows_an_episode_and_writes_it_as_a_picture(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +246,7 @@ def test_play_shows_an_episode_and_writes_it_as_a_picture(
         (["evaluate", "young", "--against", "probe-2"], "--against: 'probe-2': its trials of 2 epochs want"),
         (["evaluate", "young", "--against", "oracle"], "--against: 'oracle': what pays in the task digits is not known"),
         (["evaluate", "young", "--environments", "0"], "--environments: 0: at least 1"),
+        (["evaluate", "young", "--block", "0"], "--block: 0: at least 1"),
     ],
 )
 def test_what_cannot_be_played_or_evaluated_is_told(

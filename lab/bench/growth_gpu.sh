@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# What one GPU and some eight cores should show of loop growth in MINUTES (8.5): PPO and all that it is compared with, at equal
+# FLOPs, on wide.yaml and on images; convolutional hosts and dense ones.
+#
+#   lab/bench/growth_gpu.sh FASHION_NPZ CIFAR_NPZ OUT [MINUTES]
+#
+# OUT gets outcomes.jsonl (a row for each part, run, environment and arm), tables.txt and log.txt, whatever was cut short. Runs
+# learn for LEARN percent of the time, as many updates as that allows at the pace of their first two, and are compared in the
+# rest. They stay in RUNS, and a second call goes on with them: LEARN=95 first, then LEARN=0, is more than one call of 45.
+#
+# Variables: PYTHON; RUNS, a folder; LEARN; SEEDS of wide ("1 2 3"); TINY, further keys of all runs; and of wide.yaml (WIDE_)
+# and of images (IMAGE_) each: DEVICE where they learn, EPISODES of an update, TESTED environments.
+set -euo pipefail
+fashion=$(realpath "$1") cifar=$(realpath "$2") out=$(realpath -m "$3") minutes=${4:-8.5}
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python=${PYTHON:-python} runs=${RUNS:-/tmp/growth-runs}
+wide_on=${WIDE_DEVICE:-cuda} images_on=${IMAGE_DEVICE:-cuda}
+wide_episodes=${WIDE_EPISODES:-128} image_episodes=${IMAGE_EPISODES:-48}
+wide_tested=${WIDE_TESTED:-64} images_tested=${IMAGE_TESTED:-32}
+learn=${LEARN:-45}
+read -ra seeds <<<"${SEEDS:-1 2 3}"
+read -ra tiny <<<"${TINY:-}"
+total=$("$python" -c "print(int(60 * $minutes))")
+made=$(mktemp -d)
+trap 'rm -rf "$made"' EXIT
+data=$runs/.data kept=$runs/.outcomes
+mkdir -p "$out" "$kept" "$data/fashion_mnist" "$data/cifar10"
+ln -sf "$fashion" "$data/fashion_mnist/images.npz"
+ln -sf "$cifar" "$data/cifar10/images.npz"
+export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
+
+say() { echo "[$SECONDS s] $*" >>"$made/progress"; }
+
+# by SECOND NAME COMMAND...: until that second of this script at most; all that it says is kept
+by() {
+    local left=$(($1 - SECONDS)) name=$2 code=0
+    shift 2
+    ((left > 15)) || { say "$name: no time left"; return 0; }
+    timeout -k 5 "$left" "$@" >>"$made/$name.said" 2>&1 || code=$?
+    say "$name: ended with $code"
+}
+
+# updates SECONDS RUN...: what growth.updates should be, for runs to go on for so long at the pace of the slowest; never fewer
+# than they have
+updates() {
+    "$python" - "$@" <<'PYTHON'
+import json, pathlib, statistics, sys, yaml
+seconds, *runs = sys.argv[1:]
+rows = [[json.loads(line) for line in pathlib.Path(run, "timings.jsonl").read_text().splitlines()] for run in runs]
+have = [yaml.safe_load(pathlib.Path(run, "config.yaml").read_text())["growth"]["updates"] for run in runs]
+slowest = max(statistics.median(row["seconds"] for row in (of[1:] or of)[-9:]) for of in rows)
+print(max(*have, max(map(len, rows)) + int(max(0.0, float(seconds)) / slowest)))
+PYTHON
+}
+
+# fit SECOND RUN UPDATES KEY...
+fit() {
+    local second=$1 run=$2 count=$3
+    shift 3
+    by "$second" "$run" "$python" -m stageb fit "$@" --growth.updates "$count" --growth.commit_every 2 --fabric.devices 1 \
+        --evaluation.environments 1 --log.csv false --log.tensorboard false --log.curves false \
+        --output.root "$runs" --output.run_name "$run" ${tiny[@]+"${tiny[@]}"}
+}
+
+# learn SECOND NAME "SEED ..." KEY...: a run of each seed, beside each other, all of the same number of updates
+learn() {
+    local second=$1 name=$2 seed count some=()
+    read -ra some <<<"$3"
+    shift 3
+    for seed in "${some[@]}"; do
+        [ -e "$runs/$name-$seed/weights" ] || fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
+    done
+    wait
+    if count=$(updates $((second - SECONDS - 20)) "${some[@]/#/$runs/$name-}" 2>>"$made/progress"); then
+        say "$name: $count updates"
+        for seed in "${some[@]}"; do fit "$second" "$name-$seed" "$count" "$@" --seed "$seed" & done
+        wait
+    fi
+}
+
+# compared NAME PART "SEED ..." ARMS OPTION...: what an earlier call found of controllers that learn nothing still holds
+compared() {
+    local name=$1 part=$2 some=()
+    read -ra some <<<"$3"
+    local arms=$4 first="$runs/$name-${some[0]}" also=("${some[@]:1}") found="$kept/$name.$part.jsonl"
+    shift 4
+    ((${#also[@]} == 0)) || set -- "$@" --also "${also[@]/#/$runs/$name-}"
+    case $name in wide | *-ppo) rm -f "$found" ;; esac
+    [ -e "$found" ] || by $((total - 12)) "$name.$part" "$python" -m stageb evaluate "$first" --against "$arms" --out "$found" "$@"
+}
+
+wide() {
+    learn $((total * learn / 100)) wide "${seeds[*]}" --config configs/growth/wide.yaml --fabric.accelerator "$wide_on" \
+        --growth.environments "$wide_episodes" --growth.block "$wide_episodes"
+    for pair in 1:probe-1,probe-2,heuristic,oracle 2:selective,random,periodic,static-small,static-final; do
+        compared wide "${pair%%:*}" "${seeds[*]}" "${pair#*:}" --accelerator cpu --devices 2 \
+            --environments "$wide_tested" --block $((wide_tested / 4)) &
+    done
+    wait
+}
+
+# images TASK CONTROLLER KIND ARMS/ARMS KEY...: a run, then its comparisons beside each other
+images() {
+    local task=$1 controller=$2 kind=$3 groups=$4 name=$1-$3-$2 second=$((total * learn / 100)) number=0 arms all=()
+    shift 4
+    local keys=(--config "configs/growth/$task.yaml" --task.folder "$data/$task" --growth.controller "$controller" "$@"
+        --growth.environments "$image_episodes" --growth.block "$image_episodes" --fabric.accelerator "$images_on")
+    if [ "$controller" = ppo ]; then
+        learn "$second" "$name" 1 "${keys[@]}"
+    else
+        fit "$total" "$name-1" 1 "${keys[@]}" --seed 1
+    fi
+    IFS=/ read -ra all <<<"$groups"
+    for arms in "${all[@]}"; do
+        number=$((number + 1))
+        compared "$name" "$number" 1 "$arms" --folder "$data/$task" --accelerator "$images_on" \
+            --environments "$images_tested" --block "$images_tested" &
+    done
+    wait
+}
+
+dense=(--host.kind mlp --host.width 16 "--host.blueprints=[norm,mlp,low_rank]")
+rules=probe-1,probe-2,selective,heuristic,random,periodic,static-small,static-final
+wide &
+for task in fashion_mnist cifar10; do
+    images "$task" ppo conv2d "$rules/stopped-small,stopped-final" &
+    images "$task" ppo mlp "$rules,net2net,gradmax/stopped-small,stopped-final" "${dense[@]}" &
+done
+for controller in heuristic probe-2; do
+    for task in fashion_mnist cifar10; do
+        images "$task" "$controller" conv2d static-small,static-final,stopped-small,stopped-final
+    done
+done &
+wait
+
+shopt -s nullglob
+written=("$kept"/*.jsonl)
+if ((${#written[@]})); then
+    "$python" -m lab.bench outcomes "${written[@]}" --to "$out/outcomes.jsonl" >"$out/tables.txt" || true
+    for base in probe-1 heuristic static-final stopped-final; do
+        "$python" -m lab.bench outcomes "$out/outcomes.jsonl" --base "$base" >>"$out/tables.txt" || true
+    done
+fi
+{
+    cat "$made/progress"
+    for said in "$made"/*.said; do echo "== ${said##*/}" && tail -n 40 "$said"; done
+    for run in "$runs"/*/; do
+        echo "== $run"
+        tail -n 400 "$run/metrics.jsonl" "$run/timings.jsonl" || true
+    done
+} >"$out/log.txt" 2>&1
