@@ -37,8 +37,8 @@ REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ augmentation boxes card config correct data exports images imports inputs label_studio noise predictions "
-    "progress schedule targets text types yolo"
+    "__init__ augmentation boxes card config correct data exports images imports inputs label_studio model_config noise "
+    "predictions progress schedule targets text types yolo"
 ).split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
@@ -167,6 +167,7 @@ LIGHT = {
     "stageb/store/trust",
     "stageb/two_channel/__init__",
     "stageb/two_channel/config",
+    "stageb/two_channel/model_config",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.

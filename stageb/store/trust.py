@@ -118,7 +118,8 @@ _DATA = {
     "tuner": "kind rank alpha dropout use_dora target_modules",
     "losses": "text coordinates soft_width l1 giou against reward",
     "schedule": (
-        "steps pattern optimizer learning_rate learning_rate_end warmup_steps weight_decay max_grad_norm commit_every"
+        "steps pattern optimizer learning_rate learning_rate_end warmup_steps weight_decay max_grad_norm "
+        "average_weights commit_every"
     ),
     "channel_a": "samples_per_step n_softctx_iter",
     "channel_b": "rollouts_per_step max_new_tokens temperature top_p min_iou false_positives",

@@ -40,8 +40,8 @@ from stageb.engines.rows import Ids
 from stageb.engines.vision import image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
-from stageb.two_channel.config import ModelConfig, SmallConfig, TunerConfig
 from stageb.two_channel.losses import Head
+from stageb.two_channel.model_config import ModelConfig, SmallConfig, TunerConfig
 from stageb.two_channel.text import COORDINATES, pieces
 from stageb.two_channel.types import BINS
 from stageb.two_channel.views import Views

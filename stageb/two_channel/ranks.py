@@ -10,7 +10,7 @@ import collections
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -125,10 +125,11 @@ class Ranks:
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
         return Learner(world, detector, self.config, ranks, summed)
 
-    def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Those that learn, as a plain model would hold them."""
+    def _weights(self, average: bool) -> Iterator[tuple[str, Tensor]]:
+        """Those that learn, or their ``average``, as a plain model would hold them."""
         assert self.learner
-        return adapters.weights(self.learner.detector.model)
+        with self.learner.averaged() if average else nullcontext():
+            yield from adapters.weights(self.learner.detector.model)
 
     def take_up(self, path: str | None) -> None:
         """Go on from a checkpoint's file; None: from the beginning."""
@@ -252,16 +253,20 @@ class Ranks:
 
     def evaluate_val(self, step: int) -> Evaluation | None:
         """What the model says of val after ``step``; None where there is none."""
-        self.exchange.refresh(step + 1)
+        self._judged(step + 1)
         return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
 
     def evaluate_test(self, step: int, best: BestWeights | None) -> Evaluation | None:
         """What the model says of the test images after the last ``step``, with the ``best`` weights where they are not the
         last; None where there are none."""
-        self.exchange.refresh(step + 1)
+        self._judged(step + 1)
         if best and self.inputs.test:
             self.exchange.recall(best.path, best.step)
         return self._evaluate(self.inputs.test)
+
+    def _judged(self, step: int) -> None:
+        """Have the writer hold what is judged and saved before ``step``: the weights, or the average where one is kept."""
+        self.exchange.refresh(step, average=self.config.schedule.average_weights > 0)
 
     def _evaluate(self, samples: Sequence[Sample]) -> Evaluation | None:
         """What the writer's weights say of ``samples`` with the most probable tokens."""
@@ -272,7 +277,7 @@ class Ranks:
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run goes on from, after the steps before ``step``."""
-        self.exchange.refresh(step)
+        self._judged(step)
         pending = self.exchange.pending()
         if not self.world.is_global_zero:
             return Checkpoint({}, {})
