@@ -105,6 +105,7 @@ THIRD_PARTY = {
     "stageb/two_channel/picture": {"PIL"},
     "stageb/two_channel/shapes": {"PIL"},
     "stageb/two_channel/sight": {"torch", "transformers"},
+    "stageb/two_channel/stem": {"torch", "transformers"},
     **{f"stageb/two_channel/{name}": set[str]() for name in TORCHLESS},
     "stageb/two_channel/*": {"safetensors", "torch"},
     "stageb/*": set[str](),

@@ -76,7 +76,7 @@ _DATA = {
     "model.small": (
         "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
         "vision_hidden_size vision_depth vision_num_heads patch_size spatial_merge_size "
-        "max_position_embeddings seed"
+        "max_position_embeddings stem seed"
     ),
     "guidance": "retention",
     "sampler": "samples_per_decode max_prompt_tokens micro_batch_size use_images reasons",

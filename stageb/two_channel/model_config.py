@@ -34,16 +34,23 @@ class SmallConfig:
     """Patches along a side of the square that becomes one token."""
     max_position_embeddings: int = 4096
     """Tokens of a sequence, at most."""
+    stem: Literal["patches", "convolution"] = "patches"
+    """How the vision tower begins: a linear map of each patch, or convolutions of 3 x 3 down to one place for each (Xiao et
+    al. 2021), for which patch_size must be a power of two; transformers and vLLM do not know such a checkpoint."""
     seed: int = 0
     """Names its weights."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
+            if name == "stem":
+                continue
             require(value >= (0 if name == "seed" else 1), f"model.small.{name}", value, "a whole number above 0")
         for width, parts in (("hidden_size", self.num_attention_heads), ("vision_hidden_size", self.vision_num_heads)):
             value = getattr(self, width)
             require(value % (4 * parts) == 0, f"model.small.{width}", value, f"a multiple of 4 times its heads, {parts}")
         heads, keys = self.num_attention_heads, self.num_key_value_heads
+        halves = self.stem == "patches" or (side := self.patch_size) & (side - 1) == 0
+        require(halves, "model.small.patch_size", self.patch_size, "a power of two where model.small.stem is convolution")
         require(heads % keys == 0, "model.small.num_key_value_heads", keys, f"a divisor of num_attention_heads, {heads}")
 
 
