@@ -114,7 +114,7 @@ _DATA = {
     "growth": "controller updates environments block ddp commit_every",
     "data": "prompt polygons",
     "answer": "box_first object_budget order",
-    "augmentation": "mirror upend turn scale_jitter scale_jitter_end light",
+    "augmentation": "mirror upend turn scale_jitter scale_jitter_end light copy_paste",
     "tuner": "kind rank alpha dropout use_dora target_modules",
     "losses": "text coordinates soft_width l1 giou against reward",
     "schedule": (

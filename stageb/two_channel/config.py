@@ -57,6 +57,8 @@ class AugmentationConfig:
     """The same at the last step, approached in equal ratios from the first on; null: as at the first."""
     light: float = 0.0
     """How far brightness and contrast vary, up and down: 0 to below 1."""
+    copy_paste: int = 0
+    """Objects of other training images, at most, that are pasted into one, where they hide none (Ghiasi et al. 2021)."""
 
     def __post_init__(self) -> None:
         for name in ("scale_jitter", "scale_jitter_end"):
@@ -64,6 +66,7 @@ class AugmentationConfig:
             fits = len(given) == 2 and 0.1 <= given[0] <= given[1] <= 10
             require(fits, f"augmentation.{name}", given, "least and greatest factor, from 0.1 to 10, such as [1.0, 3.0]")
         require(0 <= self.light < 1, "augmentation.light", self.light, "0 to below 1")
+        require(self.copy_paste >= 0, "augmentation.copy_paste", self.copy_paste, "0 or more")
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,7 @@ class Ranks:
         if config.answer.object_budget and NOISE in inputs.descs:
             raise InputError(f"data.train names objects {NOISE!r}: call them otherwise, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
+        self.reader.eyes.sources = [sample.image for sample in self.train]
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4)(self._samples)  # of steps that are learnt, prepared, or answered
@@ -145,7 +146,7 @@ class Ranks:
         """The images of a step, each in a view of its own where ``augmentation`` says so."""
         views, done = self.config.augmentation, self.schedule.done(step)
         shown = [
-            make_view(self.train[place], self.schedule.view_key(step, number), views, done)
+            make_view(self.train[place], self.schedule.view_key(step, number), views, done, self.train)
             for number, place in enumerate(self.schedule.chosen(step))
         ]
         if self.schedule.channel(step) != "C":
@@ -297,13 +298,16 @@ class Ranks:
         with any answer that the model may write, and each with its true answer or ``packing.overlong`` sets it aside."""
         packing = self.config.packing
         prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
+        objects = (each for sample in samples for each in sample.objects)
+        longest_object = max(objects, key=lambda each: len(self.reader.tokenizer.encode(each.desc)), default=None)
+        pasted = (longest_object,) * self.config.augmentation.copy_paste if longest_object else ()
         if not {"B", "C"}.isdisjoint(self.config.schedule.pattern):
             longest = max(prompts) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
         fits, over = list[Sample](), list[Sample]()
         for sample, prompt in zip(samples, prompts, strict=True):
-            whole = prompt + len(self._true(sample, 0).ids)
+            whole = prompt + len(self._true(replace(sample, objects=sample.objects + pasted), 0).ids)
             (fits if whole <= packing.max_length else over).append(sample)
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(

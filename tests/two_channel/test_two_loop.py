@@ -273,6 +273,17 @@ def test_a_run_ends_where_val_no_longer_rises_and_so_does_one_that_was_killed(tm
         assert differing(content(folder / "run"), content(tmp_path / "whole" / "run")) == []
 
 
+def test_two_ranks_paste_what_one_does(tmp_path: Path) -> None:
+    keys = {"augmentation__copy_paste": 3, "schedule__steps": 3, "packing__max_length": 256, "evaluation__pictures": 0}
+    for ranks in (1, 2):
+        root = tmp_path / str(ranks)
+        ended = forks.run(detectors.arguments(root, ranks, "scribbling", **keys), ranks, root / "job")
+        assert set(ended.codes) == {0}, ended.err
+    one, other = (rows(tmp_path / each / "run") for each in ("1", "2"))
+    assert [row["loss/text"] for row in one] == pytest.approx([row["loss/text"] for row in other], rel=1e-4)
+    assert apart(tmp_path / "1" / "run", tmp_path / "2" / "run") < APART
+
+
 def test_the_average_of_the_weights_is_judged_and_kept_and_the_weights_themselves_learn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -332,6 +343,7 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"topology__learn": 2, "topology__rollout": 1}, "topology.learn: 2"),
         ({"topology__staleness": 1}, "topology.staleness: 1: 0, or topology.rollout above 0"),
         ({"topology__learn": 1, "topology__rollout": 1, "schedule__pattern": ["A"]}, "topology.rollout: 1: 0, or"),
+        ({"augmentation__copy_paste": 20}, "samples are longer than packing.max_length 192"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
         ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),
         ({"channel_b__false_positives": "noise"}, "channel_b.false_positives: 'noise': noise where answer.object_budget"),
