@@ -37,8 +37,8 @@ REGISTRIES = ("stageb/cli/registry", "stageb/__init__")
 
 # Of loop two_channel.
 TORCHLESS = (
-    "__init__ augmentation boxes card config correct data exports images imports inputs label_studio noise predictions "
-    "progress schedule targets text types yolo"
+    "__init__ augmentation boxes card config correct data exports images imports inputs label_studio model_config noise "
+    "predictions progress schedule targets text types yolo"
 ).split()
 
 # The first pattern that fits a module names all that it may import beside stageb, lab and the standard library.
@@ -105,6 +105,7 @@ THIRD_PARTY = {
     "stageb/two_channel/picture": {"PIL"},
     "stageb/two_channel/shapes": {"PIL"},
     "stageb/two_channel/sight": {"torch", "transformers"},
+    "stageb/two_channel/stem": {"torch", "transformers"},
     **{f"stageb/two_channel/{name}": set[str]() for name in TORCHLESS},
     "stageb/two_channel/*": {"safetensors", "torch"},
     "stageb/*": set[str](),
@@ -167,6 +168,7 @@ LIGHT = {
     "stageb/store/trust",
     "stageb/two_channel/__init__",
     "stageb/two_channel/config",
+    "stageb/two_channel/model_config",
 }
 
 # Functions of their arguments: no clock, no file, no rank, no global random state.

@@ -225,6 +225,7 @@ def learn(given: argparse.Namespace) -> list[Row]:
         for name, order in (("fixed", learner.deterministic), ("any", lambda _: nullcontext())):
             dtype = model.learning(config.fabric, config.tuner)
             detector = model.load(folder, config.model, config.data.prompt, world.device, dtype)
+            detector.eyes.sources = [sample.image for sample in train]
             taught = Learner(world, detector, config)
             with patch.object(learner, "deterministic", order):
                 figures = [_learnt(taught, schedule, train, step) for step in range(given.steps)][given.steps // 4 :]
@@ -239,7 +240,7 @@ def _learnt(taught: Learner, schedule: Schedule, train: Sequence[Sample], step: 
     began, spelling = time.perf_counter(), find_spelling(taught.detector.tokenizer, schedule.config.answer.box_first)
     views, done = schedule.config.augmentation, schedule.done(step)
     chosen = enumerate(schedule.chosen(step))
-    samples = [make_view(train[place], schedule.view_key(step, number), views, done) for number, place in chosen]
+    samples = [make_view(train[place], schedule.view_key(step, number), views, done, train) for number, place in chosen]
     targets = [(sample, of_truth(truth(sample), spelling)) for sample in samples]
     totals = count_totals(target for _, target in targets)
     figures = taught.step(step, targets, "A", totals, schedule.learning_rate(step))

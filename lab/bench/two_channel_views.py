@@ -54,7 +54,9 @@ def main(arguments: Sequence[str]) -> int:
 def views_of(samples: Sequence[Sample], views: AugmentationConfig, done: float, count: int) -> list[Sample]:
     """``count`` views of each of ``samples`` when the share ``done`` of a run lies behind."""
     return [
-        make_view(sample, stream("views", number, sample.key), views, done) for number in range(count) for sample in samples
+        make_view(sample, stream("views", number, sample.key), views, done, samples)
+        for number in range(count)
+        for sample in samples
     ]
 
 

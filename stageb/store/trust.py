@@ -76,7 +76,7 @@ _DATA = {
     "model.small": (
         "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
         "vision_hidden_size vision_depth vision_num_heads patch_size spatial_merge_size "
-        "max_position_embeddings seed"
+        "max_position_embeddings stem seed"
     ),
     "guidance": "retention",
     "sampler": "samples_per_decode max_prompt_tokens micro_batch_size use_images reasons",
@@ -114,11 +114,12 @@ _DATA = {
     "growth": "controller updates environments block ddp commit_every",
     "data": "prompt polygons",
     "answer": "box_first object_budget order",
-    "augmentation": "mirror upend turn scale_jitter scale_jitter_end light",
+    "augmentation": "mirror upend turn scale_jitter scale_jitter_end light copy_paste",
     "tuner": "kind rank alpha dropout use_dora target_modules",
     "losses": "text coordinates soft_width l1 giou against reward",
     "schedule": (
-        "steps pattern optimizer learning_rate learning_rate_end warmup_steps weight_decay max_grad_norm commit_every"
+        "steps pattern optimizer learning_rate learning_rate_end warmup_steps weight_decay max_grad_norm "
+        "average_weights commit_every"
     ),
     "channel_a": "samples_per_step n_softctx_iter",
     "channel_b": "rollouts_per_step max_new_tokens temperature top_p min_iou false_positives",

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from stageb import seeds
 from stageb.errors import ConfigError
-from stageb.two_channel.config import TunerConfig
+from stageb.two_channel.model_config import TunerConfig
 from stageb.two_channel.types import BINS
 
 

@@ -1,6 +1,7 @@
 """The config of the two-channel loop: one frozen dataclass per section, keys as users write them.
 
 Nothing here is ever mutated; what changes over a run (channel, learning rate) is a function of the step: ``schedule.py``.
+The sections on the model are in ``model_config.py``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.config import FabricConfig, Level, LogConfig, LoggerConfig, OutputConfig, require
+from stageb.two_channel.model_config import ModelConfig, TunerConfig
 
 Channel = Literal["A", "B", "C"]
 FalsePositives = Literal["cut", "neutral", "duplicates", "all", "noise"]
@@ -55,6 +57,8 @@ class AugmentationConfig:
     """The same at the last step, approached in equal ratios from the first on; null: as at the first."""
     light: float = 0.0
     """How far brightness and contrast vary, up and down: 0 to below 1."""
+    copy_paste: int = 0
+    """Objects of other training images, at most, that are pasted into one, where they hide none (Ghiasi et al. 2021)."""
 
     def __post_init__(self) -> None:
         for name in ("scale_jitter", "scale_jitter_end"):
@@ -62,45 +66,7 @@ class AugmentationConfig:
             fits = len(given) == 2 and 0.1 <= given[0] <= given[1] <= 10
             require(fits, f"augmentation.{name}", given, "least and greatest factor, from 0.1 to 10, such as [1.0, 3.0]")
         require(0 <= self.light < 1, "augmentation.light", self.light, "0 to below 1")
-
-
-@dataclass(frozen=True)
-class SmallConfig:
-    """A small model of the Qwen3-VL kind, with random weights; as its own checkpoint would say."""
-
-    hidden_size: int = 128
-    """Width of the language model."""
-    intermediate_size: int = 384
-    """Width within its feed-forward layers."""
-    num_hidden_layers: int = 4
-    """Its layers."""
-    num_attention_heads: int = 4
-    """Heads of its attention."""
-    num_key_value_heads: int = 2
-    """Heads that keep keys and values."""
-    vision_hidden_size: int = 96
-    """Width of the vision tower."""
-    vision_depth: int = 4
-    """Its layers."""
-    vision_num_heads: int = 4
-    """Heads of its attention."""
-    patch_size: int = 8
-    """Pixels along a side of a patch."""
-    spatial_merge_size: int = 2
-    """Patches along a side of the square that becomes one token."""
-    max_position_embeddings: int = 4096
-    """Tokens of a sequence, at most."""
-    seed: int = 0
-    """Names its weights."""
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            require(value >= (0 if name == "seed" else 1), f"model.small.{name}", value, "a whole number above 0")
-        for width, parts in (("hidden_size", self.num_attention_heads), ("vision_hidden_size", self.vision_num_heads)):
-            value = getattr(self, width)
-            require(value % (4 * parts) == 0, f"model.small.{width}", value, f"a multiple of 4 times its heads, {parts}")
-        heads, keys = self.num_attention_heads, self.num_key_value_heads
-        require(heads % keys == 0, "model.small.num_key_value_heads", keys, f"a divisor of num_attention_heads, {heads}")
+        require(self.copy_paste >= 0, "augmentation.copy_paste", self.copy_paste, "0 or more")
 
 
 @dataclass(frozen=True)
@@ -119,48 +85,6 @@ class AnswerConfig:
         require(self.object_budget >= 0, "answer.object_budget", self.object_budget, "0 or more")
         fits = self.box_first or not self.object_budget
         require(fits, "answer.object_budget", self.object_budget, "0, or answer.box_first true")
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The model that is taught."""
-
-    model_name_or_path: str | None = None
-    """A vision-language checkpoint: a folder, or a name of the hub; null: a small model is made, as `small` says."""
-    small: SmallConfig = field(default_factory=SmallConfig)
-    image_pixels: int = 1_003_520
-    """Larger images are made smaller, to at most so many pixels."""
-    gradient_checkpointing: bool = False
-    """Compute activations again on the way back, to spend less memory."""
-    compile: bool = False
-    """Have torch compile the layers that learn: a minute at the start, and faster from then on; needs a C compiler."""
-
-    def __post_init__(self) -> None:
-        require(self.image_pixels >= 1024, "model.image_pixels", self.image_pixels, "1024 or more")
-
-
-@dataclass(frozen=True)
-class TunerConfig:
-    """Which weights learn: all, or adapters beside them (peft)."""
-
-    kind: Literal["full", "lora"] = "full"
-    """full: all weights; lora: low-rank adapters (Hu et al. 2021) and the coordinate tokens' embeddings."""
-    rank: int = 16
-    """Of an adapter."""
-    alpha: float = 32.0
-    """An adapter counts alpha / rank."""
-    dropout: float = 0.0
-    """Of an adapter's input, while it learns."""
-    use_dora: bool = False
-    """Learn lengths and directions apart (Liu et al. 2024)."""
-    target_modules: str = "all-linear"
-    """The layers that get one: all-linear, or a regular expression over their names."""
-
-    def __post_init__(self) -> None:
-        require(self.rank >= 1, "tuner.rank", self.rank, "at least 1")
-        require(self.alpha > 0, "tuner.alpha", self.alpha, "above 0")
-        require(0 <= self.dropout < 1, "tuner.dropout", self.dropout, "0 to below 1")
-        require(self.kind == "lora" or not self.use_dora, "tuner.use_dora", self.use_dora, "tuner.kind lora, or false")
 
 
 @dataclass(frozen=True)
@@ -274,6 +198,10 @@ class ScheduleConfig:
     """Of matrices."""
     max_grad_norm: float = 1.0
     """Gradients longer than this are made as long."""
+    average_weights: float = 0.0
+    """Decay of an exponential moving average of the weights, such as 0.999 (Polyak and Juditsky 1992): what is judged on val
+    and test and saved in `model` and `best` is the average; learning and its rollouts go on from the weights themselves. 0:
+    none."""
     commit_every: int = 50
     """Steps from one commit to the next."""
 
@@ -285,6 +213,8 @@ class ScheduleConfig:
             require(getattr(self, name) > 0, f"schedule.{name}", getattr(self, name), "above 0")
         for name in ("learning_rate_end", "warmup_steps", "weight_decay"):
             require(getattr(self, name) >= 0, f"schedule.{name}", getattr(self, name), "0 or more")
+        decay = self.average_weights
+        require(0 <= decay < 1, "schedule.average_weights", decay, "0 to below 1, such as 0.999")
 
 
 @dataclass(frozen=True)

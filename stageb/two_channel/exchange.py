@@ -38,24 +38,27 @@ Answered = tuple[Sample, Rollout]
 OnRollout = Callable[[int, Rollout], None]
 Group = list[tuple[int, Rollout]]  # places in a rank's share, and answers
 Samples = Callable[[int], list[Sample]]
-Weights = Callable[[], Iterator[tuple[str, Tensor]]]
+Weights = Callable[[bool], Iterator[tuple[str, Tensor]]]
 
 
 class SharedRanks:
     """Every rank answers its share."""
 
     def __init__(self, world: World, writer: Writer, schedule: Schedule, samples: Samples, weights: Weights) -> None:
-        """``samples`` gives the images of a step; ``weights`` those that learn, as they are at the step at hand."""
+        """``samples`` gives the images of a step; ``weights`` those that learn, as they are at the step at hand, or their
+        average."""
         self.world, self.writer, self.schedule = world, writer, schedule
         self.times: dict[str, float] = {}  # seconds, by what they went to, until somebody clears it
         self._samples, self._weights = samples, weights
+        self._averaged = False  # what the writer holds is an average
         self._ahead = schedule.config.topology.staleness
         self._made: dict[int, list[Rollout]] = {}  # by step: answers that have not been learnt from
 
-    def refresh(self, step: int) -> None:
-        """Have the writer take the weights from before ``step``, the step at hand."""
-        if self.writer.version != step:
-            self.writer.take(self._weights(), step)
+    def refresh(self, step: int, average: bool = False) -> None:
+        """Have the writer take the weights from before ``step``, the step at hand, or their ``average``."""
+        if (self.writer.version, self._averaged) != (step, average):
+            self._take(step, average)
+            self._averaged = average
 
     def recall(self, path: str, step: int) -> None:
         """Have every rank's writer take the weights in the file ``path``, which rank 0 reads, from before ``step``."""
@@ -82,6 +85,9 @@ class SharedRanks:
     def take_up(self, pending: dict[int, list[list[Any]]]) -> None:
         """Go on with what ``pending`` gave."""
         self._made = {step: _rollouts(rows) for step, rows in pending.items()}
+
+    def _take(self, step: int, average: bool) -> None:
+        self.writer.take(self._weights(average), step)
 
     def _handed_over(self, step: int) -> Iterator[Answered]:
         following = self.schedule.next_answered(step)
@@ -140,19 +146,6 @@ class SplitRanks(SharedRanks):
         self._job: Future[list[Rollout]] | None = None  # where this rank answers, as these
         self._ended: SimpleQueue[Group] = SimpleQueue()
 
-    def refresh(self, step: int) -> None:
-        """See ``SharedRanks``: by broadcast, when the answers under way are done."""
-        if self.writer.version == step:
-            return
-        if self._job:
-            with self.world.at("rollouts"):
-                self._job.result()
-        if not self._writes:
-            self.writer.take(self._weights(), step)
-        if self._writes or self.world.rank == 0:
-            with self._timed("wait_s"), self.world.together("new weights"):
-                self.writer.receive(step, lambda weight: dist.broadcast(weight, 0, self._weighed))
-
     def mine(self, step: int) -> Sequence[Sample]:
         """See ``SharedRanks``: those that it answers, or where it learns, those that it may learn from."""
         return self._samples(step)[self._number :: len(self._writers)] if self._writes else self._samples(step)
@@ -171,6 +164,17 @@ class SplitRanks(SharedRanks):
             )
             self._under_way = self._job = None
         return super().pending()
+
+    def _take(self, step: int, average: bool) -> None:
+        """By broadcast, when the answers under way are done."""
+        if self._job:
+            with self.world.at("rollouts"):
+                self._job.result()
+        if not self._writes:
+            super()._take(step, average)
+        if self._writes or self.world.rank == 0:
+            with self._timed("wait_s"), self.world.together("new weights"):
+                self.writer.receive(step, lambda weight: dist.broadcast(weight, 0, self._weighed))
 
     def _begun(self, step: int) -> bool:
         return super()._begun(step) or (self._under_way is not None and self._under_way[0] == step)

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import seeds
@@ -77,6 +78,7 @@ class Learner:
             compile_layers(detector.model)
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
+        self._average = [each.detach().clone() for each in self._weights] if config.schedule.average_weights else []
         self._device = self._weights[0].device
         self._head = detector.head(world.fabric.autocast)
         if self._device.type == "cuda":  # once: filters that come and go would have every other warning told at every step
@@ -108,7 +110,23 @@ class Learner:
                 self._learn(lines, channel, totals, tally)
                 mark = time.perf_counter()
         self.detector.model.eval()
-        return self._finish(tally)
+        figures = self._finish(tally)
+        if self._average:
+            update = get_ema_multi_avg_fn(average_decay(self.config.schedule, step))  # type: ignore[no-untyped-call]
+            update(self._average, self._weights, step)
+        return figures
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Within, the model holds the average of its weights, where one is kept."""
+        raw = [each.data for each in self._weights]
+        for weight, average in zip(self._weights, self._average, strict=False):
+            weight.data = average
+        try:
+            yield
+        finally:
+            for weight, kept in zip(self._weights, raw, strict=True):
+                weight.data = kept
 
     def images(self, targets: Iterable[tuple[Sample, Target]]) -> list[int]:
         """The names of the images that this rank will be shown when it learns from ``targets``."""
@@ -116,18 +134,21 @@ class Learner:
         return [name for lines in packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
 
     def state(self) -> dict[str, Any]:
-        """All that a learner goes on from: weights that are trained, by name, and the optimisers'."""
+        """All that a learner goes on from: weights that are trained, by name, their average, and the optimisers'."""
         trained = {name: each.detach() for name, each in self._trained()}
         states = [optimizer.state_dict() for optimizer in self.optimizers]
-        return {"weights": trained, "optimizers": states, "broken": self._skipped_steps.in_a_row}
+        broken = self._skipped_steps.in_a_row
+        return {"weights": trained, "average": self._average, "optimizers": states, "broken": broken}
 
     def take_up(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` gave."""
         with torch.no_grad():
             for name, weight in self._trained():
                 weight.copy_(state["weights"][name])
-        for optimizer, held in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(held)
+            for average, held in zip(self._average, state["average"], strict=True):
+                average.copy_(held)
+        for optimizer, kept in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
         self._skipped_steps.in_a_row = state["broken"]
 
     @property
@@ -241,6 +262,11 @@ def compile_layers(model: nn.Module) -> None:
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.forward = torch.compile(layer.forward, dynamic=True)
+
+
+def average_decay(config: ScheduleConfig, step: int) -> float:
+    """How much of the average of weights stays at ``step``: less at first, or it would hold on to where the run began."""
+    return min(config.average_weights, (1 + step) / (10 + step))
 
 
 def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.optim.Optimizer]:

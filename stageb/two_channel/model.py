@@ -26,7 +26,6 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessorPil,
     Qwen3VLConfig,
-    Qwen3VLForConditionalGeneration,
 )
 from transformers.utils.logging import disable_progress_bar
 
@@ -40,8 +39,9 @@ from stageb.engines.rows import Ids
 from stageb.engines.vision import image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
-from stageb.two_channel.config import ModelConfig, SmallConfig, TunerConfig
 from stageb.two_channel.losses import Head
+from stageb.two_channel.model_config import ModelConfig, SmallConfig, TunerConfig
+from stageb.two_channel.stem import Qwen3VLConvolutionConfig
 from stageb.two_channel.text import COORDINATES, pieces
 from stageb.two_channel.types import BINS
 from stageb.two_channel.views import Views
@@ -155,7 +155,9 @@ def make(folder: Path, small: SmallConfig, descs: Iterable[str], box_first: bool
     disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer = _tokenizer({*pieces(box_first), "user\n", "assistant\n", *descs})
     tokenizer.add_tokens([_added(token) for token in COORDINATES])
-    model = Qwen3VLForConditionalGeneration(_shape(small, tokenizer))
+    shape = _shape(small, tokenizer)
+    kind = Qwen3VLConvolutionConfig if small.stem == "convolution" else Qwen3VLConfig
+    model: Any = AutoModelForImageTextToText.from_config(kind(**shape))  # type: ignore[no-untyped-call]
     _begin(model, small.seed)
     _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, REACH)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
@@ -223,7 +225,7 @@ def _begin(model: Any, seed: int) -> None:
         for name, weight in layers.named_parameters():
             if name.endswith(adding):
                 weight.mul_((2 * len(layers)) ** -0.5)
-    visual.patch_embed.proj.weight.mul_(CONTRAST)
+    getattr(visual, "stem", visual.patch_embed).proj.weight.mul_(CONTRAST)
     half = visual.pos_embed.weight.shape[1] // 2
     lengths = torch.logspace(2, -3, half // 2, base=2.0)  # of waves, in sides of an image: from four to an eighth
     angles = torch.linspace(0, 1, PLACES)[:, None] * (2 * math.pi / lengths)
@@ -268,8 +270,8 @@ def _tokenizer(known: Iterable[str]) -> Any:
     return made
 
 
-def _shape(small: SmallConfig, tokenizer: Any) -> Qwen3VLConfig:
-    """The config of a small model."""
+def _shape(small: SmallConfig, tokenizer: Any) -> dict[str, Any]:
+    """What the config of a small model says."""
     half = small.hidden_size // small.num_attention_heads // 2  # frequencies, dealt out to time, height and width
     share = half // 3
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_interleaved": True}
@@ -303,4 +305,4 @@ def _shape(small: SmallConfig, tokenizer: Any) -> Qwen3VLConfig:
     tokens: dict[str, Any] = {
         f"{name}_token_id": int(tokenizer.convert_tokens_to_ids(token)) for name, token in names.items()
     }
-    return Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **tokens)
+    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": True, **tokens}

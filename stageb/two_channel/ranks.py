@@ -10,7 +10,7 @@ import collections
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -90,6 +90,7 @@ class Ranks:
         if config.answer.object_budget and NOISE in inputs.descs:
             raise InputError(f"data.train names objects {NOISE!r}: call them otherwise, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
+        self.reader.eyes.sources = [sample.image for sample in self.train]
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4)(self._samples)  # of steps that are learnt, prepared, or answered
@@ -125,10 +126,11 @@ class Ranks:
             adapters.adapt(detector.model, self.config.tuner, detector.first, self.config.seed)
         return Learner(world, detector, self.config, ranks, summed)
 
-    def _weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Those that learn, as a plain model would hold them."""
+    def _weights(self, average: bool) -> Iterator[tuple[str, Tensor]]:
+        """Those that learn, or their ``average``, as a plain model would hold them."""
         assert self.learner
-        return adapters.weights(self.learner.detector.model)
+        with self.learner.averaged() if average else nullcontext():
+            yield from adapters.weights(self.learner.detector.model)
 
     def take_up(self, path: str | None) -> None:
         """Go on from a checkpoint's file; None: from the beginning."""
@@ -144,7 +146,7 @@ class Ranks:
         """The images of a step, each in a view of its own where ``augmentation`` says so."""
         views, done = self.config.augmentation, self.schedule.done(step)
         shown = [
-            make_view(self.train[place], self.schedule.view_key(step, number), views, done)
+            make_view(self.train[place], self.schedule.view_key(step, number), views, done, self.train)
             for number, place in enumerate(self.schedule.chosen(step))
         ]
         if self.schedule.channel(step) != "C":
@@ -252,16 +254,20 @@ class Ranks:
 
     def evaluate_val(self, step: int) -> Evaluation | None:
         """What the model says of val after ``step``; None where there is none."""
-        self.exchange.refresh(step + 1)
+        self._judged(step + 1)
         return self._evaluate(self.inputs.val[: self.config.evaluation.samples or None])
 
     def evaluate_test(self, step: int, best: BestWeights | None) -> Evaluation | None:
         """What the model says of the test images after the last ``step``, with the ``best`` weights where they are not the
         last; None where there are none."""
-        self.exchange.refresh(step + 1)
+        self._judged(step + 1)
         if best and self.inputs.test:
             self.exchange.recall(best.path, best.step)
         return self._evaluate(self.inputs.test)
+
+    def _judged(self, step: int) -> None:
+        """Have the writer hold what is judged and saved before ``step``: the weights, or the average where one is kept."""
+        self.exchange.refresh(step, average=self.config.schedule.average_weights > 0)
 
     def _evaluate(self, samples: Sequence[Sample]) -> Evaluation | None:
         """What the writer's weights say of ``samples`` with the most probable tokens."""
@@ -272,7 +278,7 @@ class Ranks:
 
     def checkpoint(self, step: int) -> Checkpoint:
         """All that a run goes on from, after the steps before ``step``."""
-        self.exchange.refresh(step)
+        self._judged(step)
         pending = self.exchange.pending()
         if not self.world.is_global_zero:
             return Checkpoint({}, {})
@@ -292,13 +298,16 @@ class Ranks:
         with any answer that the model may write, and each with its true answer or ``packing.overlong`` sets it aside."""
         packing = self.config.packing
         prompts = [len(self.reader.prompt_ids(sample.image)) for sample in samples]
+        objects = (each for sample in samples for each in sample.objects)
+        longest_object = max(objects, key=lambda each: len(self.reader.tokenizer.encode(each.desc)), default=None)
+        pasted = (longest_object,) * self.config.augmentation.copy_paste if longest_object else ()
         if not {"B", "C"}.isdisjoint(self.config.schedule.pattern):
             longest = max(prompts) + self.config.channel_b.max_new_tokens
             remedy = f"at least {longest}: the longest prompt and channel_b.max_new_tokens"
             require(packing.max_length >= longest, "packing.max_length", packing.max_length, remedy)
         fits, over = list[Sample](), list[Sample]()
         for sample, prompt in zip(samples, prompts, strict=True):
-            whole = prompt + len(self._true(sample, 0).ids)
+            whole = prompt + len(self._true(replace(sample, objects=sample.objects + pasted), 0).ids)
             (fits if whole <= packing.max_length else over).append(sample)
         if over and (packing.overlong == "refuse" or not fits):
             raise InputError(

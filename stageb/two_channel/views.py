@@ -9,6 +9,7 @@ image's own. Images without a view are scaled by Pillow, as the checkpoint's pro
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from stageb.engines.vision import DRAWN, THREADS, Grid, ImageInputs
-from stageb.two_channel.augmentation import View, note_view, parted
+from stageb.two_channel.augmentation import Paste, View, note_view, parted
 from stageb.two_channel.pixels import Pixels, bytes_of
 from stageb.untrusted import pictures
 
@@ -30,15 +31,20 @@ KNOWN = 1 << 15  # views whose names are: more than any step shows, few enough f
 COARSE = 8  # pixels that become one where the mean grey is looked for
 GREY = 128  # of what lies around an image that is scaled down
 TOGETHER = 16  # views that are made at a time
+MARGIN = 0.1  # of what lies around a pasted object, over which it fades, as a share of its sides
 
 Size = tuple[int, int]  # width, height
 
 
 class Views(ImageInputs):
-    """Image inputs that know views. They keep images decoded, and cut into patches: files are taken not to change."""
+    """Image inputs that know views. They keep images decoded, and cut into patches: files are taken not to change.
+
+    ``sources`` are the paths of the images that objects in views come from, by their numbers.
+    """
 
     def __init__(self, model: Any, process: Any, pixels: int) -> None:
         super().__init__(model, process, pixels)
+        self.sources: Sequence[str] = ()
         self._plain = Pixels.of(process)
         self._pool = ThreadPoolExecutor(THREADS, "stageb-images")
         self._frames = Recent(lambda frame: frame.bytes)
@@ -49,13 +55,15 @@ class Views(ImageInputs):
     def share(self, other: Views) -> None:
         """See by what ``other``, whose processor and device are the same, has decoded and cut."""
         self._pool, self._frames, self._cuts = other._pool, other._frames, other._cuts
+        self.sources = other.sources
 
     def prepare(self, names: Iterable[int]) -> None:
         """Have images decoded, or cut, that will be asked for soon; what is wrong with one is told when it is."""
         for name in names:
             path, view = parted(self._pictures[name].path)
             if self._plain and view != View():
-                self._decoding(path)
+                for place in (path, *(self.sources[each.source] for each in view.pasted)):
+                    self._decoding(place)
             else:
                 self._cutting(name)
 
@@ -86,19 +94,28 @@ class Views(ImageInputs):
         """The patches of views of one size, whose images are of one size."""
         assert self._plain
         parts = [parted(self._pictures[name].path) for name in names]
-        frames = [self._frame(path) for path, _ in parts]
-        for frame in frames:
-            frame.pixels = self._on_device(frame.pixels)
+        frames = [self._with_pasted(self._shown_frame(path), path, view) for path, view in parts]
         _, rows, columns = self._pictures[names[0]].grid
         side = self._model.config.vision_config.patch_size
         noted = [self._look(path).noted for path, _ in parts]
         seen = show_views(frames, [view for _, view in parts], noted, (columns * side, rows * side))
         return self._plain.patches(seen, (rows, columns))
 
-    def _frame(self, path: str) -> Frame:
-        """The decoded image in a file."""
+    def _shown_frame(self, path: str) -> Frame:
+        """The decoded image in a file, on the model's device."""
         found: Frame = self._decoding(path).done.result()
+        found.pixels = self._on_device(found.pixels)
         return found
+
+    def _with_pasted(self, frame: Frame, path: str, view: View) -> Frame:
+        """``frame``, of the image in ``path``, with the objects that ``view`` puts into it."""
+        if not view.pasted:
+            return frame
+        pixels = frame.pixels.clone()
+        for each in view.pasted:
+            source = self.sources[each.source]
+            paste_object(pixels, self._look(path).noted, self._shown_frame(source).pixels, self._look(source).noted, each)
+        return Frame(pixels, frame.grey)
 
     def _decoding(self, path: str) -> Job:
         """The image in a file, on its way to being decoded."""
@@ -149,7 +166,8 @@ class Views(ImageInputs):
             return self._plain.cut(image, picture.grid[1:])
         if view != View():
             size = image.size[::-1] if view.turned else image.size
-            (seen,) = show_views([Frame.of(image)], [view], [self._look(path).noted], size)
+            frame = self._with_pasted(Frame.of(image), path, view)
+            (seen,) = show_views([frame], [view], [self._look(path).noted], size)
             image = pictures.pillow().fromarray(seen.permute(1, 2, 0).numpy())
         patches: Tensor = self.process(images=[image], return_tensors="pt")["pixel_values"]
         return patches
@@ -208,6 +226,27 @@ def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[S
     seen = torch.where(inside[:, None], seen, GREY)
     lit: Tensor = seen * gain + offset
     return lit.round().clamp(0, 255).to(torch.uint8)
+
+
+def paste_object(pixels: Tensor, size: Size, source: Tensor, source_size: Size, paste: Paste) -> None:
+    """Put an object of ``source`` into ``pixels``, both uint8 (3, height, width), in place; ``paste`` is noted in pixels of
+    images of ``source_size`` and ``size``. Its box is shown whole; what lies around it fades, so that no seam tells it."""
+    spans, weights, places = [], [], []
+    lengths = pixels.shape[:0:-1]  # width, height
+    for length, whole, from_whole, (low, high), begin in zip(
+        lengths, size, source_size, ((paste.x1, paste.x2), (paste.y1, paste.y2)), (paste.left, paste.top), strict=True
+    ):
+        margin, end = MARGIN * (high - low), begin + high - low
+        first = max(0, math.floor((begin - margin) * length / whole))
+        last = min(length, math.ceil((end + margin) * length / whole))
+        at = (torch.arange(first, last, device=pixels.device) + 0.5) * whole / length
+        spans.append(slice(first, last))
+        weights.append((torch.minimum(at - begin, end - at) / margin + 1).clamp(0, 1))
+        places.append((at - begin + low) / from_whole * 2 - 1)
+    grid = torch.stack(torch.meshgrid(*places, indexing="xy"), -1)
+    seen = grid_sample(source[None].float(), grid[None], mode="bilinear", padding_mode="border", align_corners=False)[0]
+    region = pixels[:, spans[1], spans[0]]
+    region.copy_(torch.lerp(region.float(), seen, weights[1][:, None] * weights[0]).round())
 
 
 def _affine(view: View, noted: Size) -> list[list[float]]:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from stageb.two_channel import data, model, shapes, text
-from stageb.two_channel.config import LossConfig, ModelConfig, PackingConfig, SmallConfig, TwoChannelConfig
+from stageb.two_channel.config import LossConfig, PackingConfig, TwoChannelConfig
 from stageb.two_channel.model import Detector
+from stageb.two_channel.model_config import ModelConfig, SmallConfig
 from stageb.two_channel.packing import Line
 from stageb.two_channel.targets import count_totals, of_rollout, of_truth
 from stageb.two_channel.types import Match, Sample, StepTotals, Target

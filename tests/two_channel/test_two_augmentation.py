@@ -16,7 +16,7 @@ from two_channel import made
 
 from stageb.engines.vision import ImageInputs
 from stageb.two_channel import views
-from stageb.two_channel.augmentation import View, make_view, parted, scale_range
+from stageb.two_channel.augmentation import OVERLAP, View, make_view, parted, scale_range
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Object, Sample
@@ -129,6 +129,88 @@ def test_an_image_that_is_broken_is_told_when_it_is_asked_for(tmp_path: Path) ->
     eyes.prepare(names)
     with pytest.raises(PictureError, match=r"whole\.png: broken"):
         eyes.inputs(names)
+
+
+def pictures(folder: Path) -> list[Sample]:
+    """Three images: one with nothing in it, one with two objects, one with two that hide each other."""
+    found = []
+    for number, boxes in enumerate([[], [(10, 8, 24, 18), (40, 20, 52, 36)], [(10, 8, 30, 28), (12, 10, 30, 28)]]):
+        picture = Image.new("RGB", (64, 40), "black")
+        for box in boxes:
+            picture.paste((255, 0, 0), box)
+        picture.save(folder / f"{number}.png")
+        objects = tuple(Object("red", tuple(map(float, box))) for box in boxes)  # type: ignore[arg-type]
+        found.append(Sample(str(number), str(folder / f"{number}.png"), 64, 40, objects))
+    return found
+
+
+def test_a_pasted_object_is_where_its_box_is(tmp_path: Path) -> None:
+    eyes, sources = made.detector(made.folder_of(tmp_path)).eyes, pictures(tmp_path)
+    eyes.sources = [sample.image for sample in sources]
+    pasted = 0
+    for key in range(60):
+        found = make_view(sources[0], key, replace(ALL, light=0.0, copy_paste=1), 0.0, sources)
+        path, view = parted(found.image)
+        frame = eyes._with_pasted(Frame.of(Image.open(path)), path, view)
+        (image,) = show_views([frame], [view], [(64, 40)], (found.width, found.height))
+        red = np.argwhere(image[0].int().numpy() - image[1].int().numpy() > 127)
+        if found.objects:
+            (x1, y1, x2, y2), pasted = found.objects[0].box, pasted + 1
+            (top, left), (bottom, right) = red.min(0), red.max(0) + 1
+            assert max(abs(x1 - left), abs(y1 - top), abs(x2 - right), abs(y2 - bottom)) <= 2.0
+            assert {each.source for each in view.pasted} == {1}  # of the third image each hides the other
+    assert 10 < pasted < 40
+
+
+def test_what_is_pasted_fades_around_its_box_and_covers_it(tmp_path: Path) -> None:
+    """Also where the images are held smaller than they are noted."""
+    noted, box = views.Paste(0, 20, 20, 60, 60, 40, 30), (slice(30, 70), slice(40, 80))
+    for part in (1, 2):
+        onto = torch.zeros(3, 100 // part, 120 // part, dtype=torch.uint8)
+        source = torch.full((3, 80 // part, 100 // part), 200, dtype=torch.uint8)
+        views.paste_object(onto, (120, 100), source, (100, 80), noted)
+        down, across = (slice(each.start // part, each.stop // part) for each in box)
+        assert (onto[:, down, across] == 200).all()
+        line = onto[0, 50 // part].tolist()
+        assert line[: 36 // part] == [0] * (36 // part) and line[84 // part :] == [0] * (36 // part)
+        rising = line[36 // part : 40 // part]
+        assert rising == sorted(rising) and 0 < rising[0] < 200 and rising == line[80 // part : 84 // part][::-1]
+
+
+@given(st.integers(0, 1 << 40))
+def test_pasted_objects_come_from_other_images_and_hide_nothing(key: int) -> None:
+    boxes = [(x, y, x + 40.0, y + 40.0) for x in range(0, 600, 150) for y in range(0, 400, 130)]
+    sources = [
+        Sample(str(at), f"{at}.png", 640, 480, tuple(Object(f"of {at}", box) for box in boxes[at::3])) for at in range(3)
+    ]
+    config = AugmentationConfig(copy_paste=5)
+    found = make_view(sources[0], key, config, 0.0, sources)
+    assert found == make_view(sources[0], key, config, 0.0, sources)
+    own = len(sources[0].objects)
+    assert found.objects[:own] == sources[0].objects
+    pasted = found.objects[own:]
+    assert len(pasted) <= 5 and len(parted(found.image)[1].pasted) == len(pasted)
+    assert all(each.desc in ("of 1", "of 2") and (each.box[2], each.box[3]) <= (640, 480) for each in pasted)
+    for number, each in enumerate(pasted):
+        for other in found.objects[: own + number]:
+            shared = [min(each.box[at + 2], other.box[at + 2]) - max(each.box[at], other.box[at]) for at in (0, 1)]
+            assert max(0.0, shared[0]) * max(0.0, shared[1]) <= OVERLAP * 40 * 40
+    crowded = replace(sources[0], crowds=(Object("crowd", (0.0, 0.0, 640.0, 480.0)),))
+    assert make_view(crowded, key, config, 0.0, sources) is crowded
+
+
+def test_images_are_pasted_into_alike_whatever_is_beside_them(tmp_path: Path) -> None:
+    eyes, sources = made.detector(made.folder_of(tmp_path)).eyes, pictures(tmp_path)
+    eyes.sources = [sample.image for sample in sources]
+    shown = [make_view(sources[0], key, AugmentationConfig(copy_paste=3), 0.0, sources).image for key in range(6, 18)]
+    names = [eyes.names_in(eyes.ids((image,)))[0] for image in shown]
+    eyes.prepare(names)
+    together = eyes.inputs(names)["pixel_values"].chunk(len(names))
+    alone = [eyes.inputs([name])["pixel_values"] for name in names]
+    assert all(torch.equal(*each) for each in zip(together, alone, strict=True))
+    plain = eyes.inputs(eyes.names_in(eyes.ids((sources[0].image,))))["pixel_values"]
+    changed = [not torch.equal(each, plain) for each in alone]
+    assert changed == ["#paste=" in image for image in shown] and 3 < sum(changed) < 12
 
 
 def test_no_augmentation_leaves_a_sample_as_it_is() -> None:

@@ -15,10 +15,11 @@ from two_channel import made
 from stageb.engines.protocol import Decode
 from stageb.job.world import World
 from stageb.two_channel import channel_a, model, packing, text
-from stageb.two_channel.config import ModelConfig, PackingConfig
+from stageb.two_channel.config import PackingConfig
 from stageb.two_channel.learner import Learner
 from stageb.two_channel.losses import losses
 from stageb.two_channel.model import Detector
+from stageb.two_channel.model_config import ModelConfig
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.targets import count_totals, of_truth
 from stageb.two_channel.types import Detection

@@ -273,6 +273,53 @@ def test_a_run_ends_where_val_no_longer_rises_and_so_does_one_that_was_killed(tm
         assert differing(content(folder / "run"), content(tmp_path / "whole" / "run")) == []
 
 
+def test_two_ranks_paste_what_one_does(tmp_path: Path) -> None:
+    keys = {"augmentation__copy_paste": 3, "schedule__steps": 3, "packing__max_length": 256, "evaluation__pictures": 0}
+    for ranks in (1, 2):
+        root = tmp_path / str(ranks)
+        ended = forks.run(detectors.arguments(root, ranks, "scribbling", **keys), ranks, root / "job")
+        assert set(ended.codes) == {0}, ended.err
+    one, other = (rows(tmp_path / each / "run") for each in ("1", "2"))
+    assert [row["loss/text"] for row in one] == pytest.approx([row["loss/text"] for row in other], rel=1e-4)
+    assert apart(tmp_path / "1" / "run", tmp_path / "2" / "run") < APART
+
+
+def test_the_average_of_the_weights_is_judged_and_kept_and_the_weights_themselves_learn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Step by step a run learns, and rolls out, as one without an average."""
+    keys = {"schedule__steps": 4, "schedule__pattern": ["A", "B"]}
+    assert main(looking(tmp_path / "raw", "two_channel", **keys)) == 0
+    assert main(looking(tmp_path / "mean", "two_channel", schedule__average_weights=0.9, **keys)) == 0
+    raw, mean = ([learnt(row) for row in rows(tmp_path / each / "run")] for each in ("raw", "mean"))
+    assert raw == mean and "rollout/tokens" in mean[-1]
+    assert apart(tmp_path / "raw" / "run", tmp_path / "mean" / "run") > APART
+    run = tmp_path / "mean" / "run"
+    assert main(["evaluate", str(run), f"--data={data_of(run)}", "--accelerator=cpu", "--pictures=0"]) == 0
+    assert f"mAP      {rows(run)[-1]['eval/mAP']:.3f}" in capsys.readouterr().out
+
+
+def learnt(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row says of learning and of rollouts."""
+    return {name: value for name, value in row.items() if not name.startswith(("val/", "eval/"))}
+
+
+def test_a_run_with_an_average_that_was_killed_leaves_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
+    keys = {"schedule__average_weights": 0.9, "schedule__steps": 5, "evaluation__pictures": 0}
+    ended = forks.run(looking(tmp_path / "whole", **keys), 1, tmp_path / "whole" / "job")
+    assert set(ended.codes) == {0}, ended.err
+    whole, split = tmp_path / "whole" / "run", tmp_path / "split"
+    again = tmp_path / "again"
+    assert forks.run(looking(again, **keys), 1, again / "job", len(ended.operations[0]) // 2).codes[0] == 137
+    resumed = forks.run(looking(again, **keys), 1, again / "job")
+    assert set(resumed.codes) == {0}, resumed.err
+    assert differing(content(again / "run"), content(whole)) == []
+    keys |= {"topology__learn": 1, "topology__rollout": 1}
+    ended = forks.run(looking(split, ranks=2, **keys), 2, split / "job")
+    assert set(ended.codes) == {0}, ended.err
+    assert apart(split / "run", whole) < APART
+
+
 @pytest.mark.parametrize("keys", [{}, {"topology__learn": 1, "topology__rollout": 1, "topology__staleness": 1}])
 def test_ranks_stop_together_and_judge_test_with_the_best_weights(tmp_path: Path, keys: dict[str, Any]) -> None:
     keys = keys | {"evaluation__patience": 2, "schedule__steps": 12, "evaluation__pictures": 0}
@@ -296,6 +343,7 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"topology__learn": 2, "topology__rollout": 1}, "topology.learn: 2"),
         ({"topology__staleness": 1}, "topology.staleness: 1: 0, or topology.rollout above 0"),
         ({"topology__learn": 1, "topology__rollout": 1, "schedule__pattern": ["A"]}, "topology.rollout: 1: 0, or"),
+        ({"augmentation__copy_paste": 20}, "samples are longer than packing.max_length 192"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
         ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),
         ({"channel_b__false_positives": "noise"}, "channel_b.false_positives: 'noise': noise where answer.object_budget"),

@@ -1,0 +1,108 @@
+"""A vision tower of Qwen3-VL's kind that begins with convolutions in place of a linear map of each patch (Xiao et al. 2021,
+"Early convolutions help transformers see better").
+
+To transformers it is an architecture of its own, ``qwen3_vl_convolution``: once this is imported, its checkpoints load by
+the auto classes as all others do; programs that do not know it say so.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForImageTextToText,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+    Qwen3VLTextConfig,
+    Qwen3VLVisionConfig,
+    Qwen3VLVisionModel,
+)
+from transformers.configuration_utils import SubConfigSpec
+
+TYPE = "qwen3_vl_convolution"
+
+
+class Qwen3VLConvolutionVisionConfig(Qwen3VLVisionConfig):  # type: ignore[no-untyped-call]
+    """Of the tower; ``patch_size`` is a power of two."""
+
+    model_type = f"{TYPE}_vision"
+
+
+class Qwen3VLConvolutionConfig(Qwen3VLConfig):  # type: ignore[no-untyped-call]
+    """Of the whole model."""
+
+    model_type = TYPE
+    sub_configs_defaults: ClassVar[dict[str, SubConfigSpec]] = {
+        "vision_config": SubConfigSpec(Qwen3VLConvolutionVisionConfig),
+        "text_config": SubConfigSpec(Qwen3VLTextConfig),
+    }
+
+
+class Stem(nn.Module):
+    """Convolutions of 3 x 3 that halve height and width until a patch is one place, each twice as wide as the one before,
+    and one of 1 x 1. Norms are over all of an image (Wu and He 2018), and so no image rests on those beside it."""
+
+    def __init__(self, config: Any) -> None:
+        """``config`` is the tower's."""
+        super().__init__()
+        self._side, self._merged = config.patch_size, config.spatial_merge_size
+        self._channels = config.in_channels * config.temporal_patch_size
+        width, halvings = config.hidden_size, self._side.bit_length() - 1
+        layers: list[nn.Module] = []
+        for before, after in pairwise([self._channels, *(width >> left for left in reversed(range(halvings)))]):
+            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.GroupNorm(1, after), nn.GELU()]
+        self.layers = nn.Sequential(*layers)
+        self.proj = nn.Conv2d(width, width, 1)
+
+    def forward(self, patches: Tensor, grids: Tensor) -> Tensor:
+        """(patches, channels * side * side) to (patches, width), of images behind each other, and in each those patches
+        that become one token; ``grids`` (images, 3) are theirs. Images of one grid are convolved together."""
+        shapes = [tuple(grid) for grid in grids.tolist()]
+        parts = torch.split(patches, [times * rows * columns for times, rows, columns in shapes])
+        found: dict[int, Tensor] = {}
+        for grid in dict.fromkeys(shapes):
+            places = [place for place, shape in enumerate(shapes) if shape == grid]
+            embedded = self._embed(torch.cat([parts[place] for place in places]), *grid[1:])
+            found.update(zip(places, embedded.chunk(len(places)), strict=True))
+        return torch.cat([found[place] for place in range(len(shapes))])
+
+    def _embed(self, patches: Tensor, rows: int, columns: int) -> Tensor:
+        """The same, of images that are of ``rows`` and ``columns``."""
+        side, merged = self._side, self._merged
+        blocks = patches.view(-1, rows // merged, columns // merged, merged, merged, self._channels, side, side)
+        images = blocks.permute(0, 5, 1, 3, 6, 2, 4, 7).reshape(-1, self._channels, rows * side, columns * side)
+        seen: Tensor = self.proj(self.layers(images.contiguous(memory_format=torch.channels_last)))
+        places = seen.reshape(len(images), -1, rows // merged, merged, columns // merged, merged)
+        return places.permute(0, 2, 4, 3, 5, 1).flatten(0, 4)
+
+
+class Qwen3VLConvolutionVisionModel(Qwen3VLVisionModel):  # type: ignore[no-untyped-call]
+    """The tower, whose stem makes what the layers are given."""
+
+    config_class = Qwen3VLConvolutionVisionConfig
+
+    def __init__(self, config: Any, *inputs: Any, **options: Any) -> None:
+        super().__init__(config, *inputs, **options)
+        self.patch_embed: Any = nn.Identity()  # what it is given are embeddings
+        self.stem = Stem(config)
+
+    def forward(self, hidden_states: Tensor, grid_thw: Tensor, **options: Any) -> Any:
+        """See ``Qwen3VLVisionModel``."""
+        return super().forward(self.stem(hidden_states, grid_thw), grid_thw, **options)
+
+
+class Qwen3VLConvolutionForConditionalGeneration(Qwen3VLForConditionalGeneration):  # type: ignore[no-untyped-call]
+    """The whole model."""
+
+    config_class = Qwen3VLConvolutionConfig
+
+
+for each in (Qwen3VLConvolutionVisionConfig, Qwen3VLConvolutionConfig):
+    AutoConfig.register(each.model_type, each)
+AutoModel.register(Qwen3VLConvolutionVisionConfig, Qwen3VLConvolutionVisionModel)
+AutoModelForImageTextToText.register(Qwen3VLConvolutionConfig, Qwen3VLConvolutionForConditionalGeneration)
