@@ -30,7 +30,8 @@ def orthogonal(stack: torch.Tensor) -> torch.Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, Nesterov's step, its orthogonal part; weight decay apart from it."""
+    """Momentum, Nesterov's step, its orthogonal part; weight decay apart from it. A filter of a convolution is a row of a
+    matrix."""
 
     def __init__(self, matrices: Iterable[torch.Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
@@ -40,11 +41,12 @@ class Muon(torch.optim.Optimizer):
         """One update of every matrix that has a gradient; ``closure`` is not supported."""
         for group in self.param_groups:
             owned = [p for p in group["params"] if p.grad is not None]
-            grads = [p.grad for p in owned]
-            speeds = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in owned]
+            grads = [p.grad.flatten(1) for p in owned]
+            speeds = [self.state[p].setdefault("momentum", torch.zeros_like(p)).view(len(p), -1) for p in owned]
             torch._foreach_lerp_(speeds, grads, 1 - group["momentum"])
             steps = torch._foreach_lerp(grads, speeds, group["momentum"])
-            torch._foreach_mul_(owned, 1 - group["lr"] * group["weight_decay"])
+            matrices = [p.view(len(p), -1) for p in owned]
+            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
             shapes: dict[tuple[int, int], list[int]] = {}
             for i, step in enumerate(steps):
                 shapes.setdefault((min(step.shape), max(step.shape)), []).append(i)
@@ -52,4 +54,4 @@ class Muon(torch.optim.Optimizer):
                 wide = [steps[i] if steps[i].shape[0] <= steps[i].shape[1] else steps[i].T for i in members]
                 found = orthogonal(torch.stack(wide)).float()
                 parts = [f if steps[i].shape[0] <= steps[i].shape[1] else f.T for i, f in zip(members, found, strict=True)]
-                torch._foreach_add_([owned[i] for i in members], parts, alpha=-group["lr"] * 0.2 * columns**0.5)
+                torch._foreach_add_([matrices[i] for i in members], parts, alpha=-group["lr"] * 0.2 * columns**0.5)

@@ -277,8 +277,8 @@ def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.opti
     trained = [each for each in model.parameters() if each.requires_grad]
     decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
     others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]
-    muons = [each for each in decaying if config.optimizer == "muon" and each.ndim == 2]
-    rest = [each for each in decaying if config.optimizer != "muon" or each.ndim != 2]
+    muons = [each for each in decaying if config.optimizer == "muon" and each.ndim in (2, 4)]  # 4: a stem's filters
+    rest = [each for each in decaying if config.optimizer != "muon" or each.ndim not in (2, 4)]
     groups = [{"params": rest, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
     adamw = torch.optim.AdamW(groups, lr=config.learning_rate, betas=BETAS, fused=True)
     return [adamw, Muon(muons, config.learning_rate, config.weight_decay)] if muons else [adamw]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from stageb.training.muon import COEFFICIENTS, STEPS, orthogonal
+from stageb.training.muon import COEFFICIENTS, STEPS, Muon, orthogonal
 
 
 def test_a_cpu_iterates_in_float32_which_every_one_multiplies_by_itself() -> None:
@@ -18,3 +18,17 @@ def test_a_cpu_iterates_in_float32_which_every_one_multiplies_by_itself() -> Non
     found = orthogonal(stack)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-4)
+
+
+def test_a_filter_of_a_convolution_is_a_row_of_a_matrix() -> None:
+    """Also behind the first step, with momentum."""
+    generator = torch.Generator().manual_seed(1)
+    filters = torch.nn.Parameter(torch.randn(8, 4, 3, 3, generator=generator))
+    matrix = torch.nn.Parameter(filters.detach().flatten(1).clone())
+    before, optimizers = filters.detach().clone(), [Muon([each], 0.02, weight_decay=0.05) for each in (filters, matrix)]
+    for gradient in torch.randn(2, 8, 4, 3, 3, generator=generator):
+        filters.grad = gradient.contiguous(memory_format=torch.channels_last)  # as a convolution may leave it
+        matrix.grad = gradient.flatten(1)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert torch.equal(filters.flatten(1), matrix) and not torch.equal(filters, before)

@@ -14,6 +14,8 @@ from two_channel import made
 from stageb.__main__ import main
 from stageb.errors import ConfigError
 from stageb.two_channel import channel_a, model, packing, shapes, text
+from stageb.two_channel.config import ScheduleConfig
+from stageb.two_channel.learner import make_optimizers
 from stageb.two_channel.model import Detector
 from stageb.two_channel.model_config import ModelConfig
 from stageb.two_channel.rollout import Writer
@@ -95,9 +97,19 @@ def test_the_engine_and_the_learner_see_the_same(found: Detector) -> None:
         assert taught.tolist() == pytest.approx(chances, abs=1e-3)
 
 
+def test_muon_takes_the_filters(found: Detector) -> None:
+    """Whose steps suit the learning rate of the other layers."""
+    _, muon = make_optimizers(found.model, ScheduleConfig(optimizer="muon"))
+    taken = {id(each) for group in muon.param_groups for each in group["params"]}
+    stem = found.model.model.visual.stem
+    assert {name for name, each in stem.named_parameters() if id(each) in taken} == {
+        name for name, each in stem.named_parameters() if each.ndim == 4
+    }
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_run_from_end_to_end(tmp_path: Path, optimizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    keys = {"model__small__stem": "convolution", "schedule__steps": 3, "schedule__optimizer": optimizer}
+    keys = {"model__small__stem": "convolution", "schedule__learning_rate": 0.003, "schedule__optimizer": optimizer}
     assert main(detectors.arguments(tmp_path, **keys)) == 0
     run = tmp_path / "run"
     told = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
