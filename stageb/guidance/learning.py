@@ -26,7 +26,7 @@ from stageb.guidance.reflection.reflect import Reflection, case_of, merge_equal,
 from stageb.guidance.rules.check import check_proposal
 from stageb.guidance.rules.touch import find_touched
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.splits import FURTHER, SPLIT_SEED, Splits, bundle_size, bundles_at_once, split_seed, weigh_labels
+from stageb.guidance.splits import SPLIT_SEED, Splits, bundle_size, bundles_at_once, oversampling, split_seed, weigh_labels
 from stageb.guidance.state import MissionState
 from stageb.guidance.types import FOLDS, Budget, Guidance, Proposal, Rule, Ticket
 from stageb.seeds import shuffled, stream
@@ -103,7 +103,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
         return mission, (Bundle(number, keys[0], tuple(filter(None, mission.seen.values()))),)
     judge = _judge(mission, tools)
     wanted = config.reflection.evidence_tickets if config.reflection.evidence else 0
-    wanted *= FURTHER if tools.splits.drawn else 1
+    wanted *= oversampling(config) if tools.splits.drawn else 1
     rolled_out = {tools.splits.by_key[key]: case for key, case in mission.seen.items()}
     folds, asked = [], [i for i, case in rolled_out.items() if case is None]
     for each in numbers:

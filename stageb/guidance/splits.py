@@ -8,7 +8,8 @@ Of train, some groups are set apart: edits are raced on them, and reflection nev
 Where the dearer error is of the rarer label, as with one failure in thirty and a missed one at the price of twenty false
 alarms, most tickets would cost a verdict and tell next to nothing. So learning draws groups by what it costs to judge them
 wrong (``draw_by_price``): all of the rare ones, and a sample of the others, each of which speaks for those left out.
-Verdicts for the gate are cheap: it races and tests on ``FURTHER`` times as many of the others as epochs roll out.
+Verdicts for the gate are cheap, and those of rules as code cost nothing: it races and tests on several times as many of the
+others as epochs roll out (``oversampling``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from stageb.seeds import shuffled, stream, uniform
 
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 FURTHER = 4  # times as many of the cheaper label as price alone asks for: false alarms are proven by many small losses
+FURTHER_BY_CODE = 16  # where code judges; with 64 a test ends before it has seen failures enough to prove a narrow rule on
 MOST_DEAR = 0.5  # of the groups drawn by price: beyond it, the price speaks for those of the dearer label alone
 SPLIT_SEED = "split_seed"  # in a rule's metadata: what named the split that it was learnt by
 
@@ -38,7 +40,7 @@ class Splits:
     test: tuple[int, ...]
     raced: tuple[int, ...]  # of train, those on which edits are raced, in an order of their own
     studied: tuple[int, ...]  # of train, the others, by ticket_key: epochs draw from them; where tickets are drawn by price,
-    #   one in ``FURTHER`` of the cheaper label
+    #   one in ``oversampling`` of the cheaper label
     tested: tuple[int, ...]  # the same, in the order in which every test looks at them
     by_key: Mapping[str, int]  # ticket_key -> position, of train
     judged: tuple[int, ...]  # of val, by ticket_key, those that are judged: all, unless tickets are drawn by price
@@ -93,15 +95,15 @@ def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:
 def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:
     """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and a third of ``train`` at
     most; none where there is no gate. Train tickets that are not drawn are neither raced, studied nor tested on."""
-    seed = split_seed(config)
+    seed, times = split_seed(config), oversampling(config)
     order = shuffled(by["train"], stream(seed, "gate", mission))
-    order, drawn = draw_by_price(order, tickets, config.gating, stream(seed, "drawn by price", mission))
-    wanted = min(config.gating.race_size * (FURTHER if drawn else 1), len(order) // 3)
+    order, drawn = draw_by_price(order, tickets, config.gating, stream(seed, "drawn by price", mission), times)
+    wanted = min(config.gating.race_size * (times if drawn else 1), len(order) // 3)
     apart = _apart([tickets[i] for i in order], wanted)
     studied = [i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in apart]
     if drawn:
         key = stream(seed, "studied", mission)
-        studied = [i for i in studied if i not in drawn or uniform(stream(key, tickets[i].group), 0) * FURTHER < 1]
+        studied = [i for i in studied if i not in drawn or uniform(stream(key, tickets[i].group), 0) * times < 1]
     key = stream(seed, "val drawn by price", mission)
     judged, _ = draw_by_price(shuffled(by["val"], key), tickets, config.gating, key, 1) if drawn else (by["val"], {})
     pairs: list[tuple[Split, Sequence[int]]] = [("train", studied), ("val", judged)] if drawn else []
@@ -119,10 +121,15 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
     )
 
 
+def oversampling(config: LoopConfig) -> int:
+    """Where tickets are drawn by price: of the cheaper label the gate sees so many times as many as epochs roll out."""
+    return FURTHER_BY_CODE if config.runner.judge == "both" else FURTHER
+
+
 def bundle_size(splits: Splits, config: LoopConfig) -> int:
     """Tickets to roll out before the next reflection: where they are drawn by price, fewer teach as much."""
     size = config.reflection.batch_size
-    return -(-size // FURTHER) if splits.drawn else size
+    return -(-size // oversampling(config)) if splits.drawn else size
 
 
 def bundles_at_once(config: LoopConfig) -> int:
@@ -144,13 +151,13 @@ def _scale(whole: Sequence[int], some: Sequence[int], tickets: Sequence[Ticket])
 
 
 def draw_by_price(
-    order: Sequence[int], tickets: Sequence[Ticket], gate: GateConfig, key: int, further: int = FURTHER
+    order: Sequence[int], tickets: Sequence[Ticket], gate: GateConfig, key: int, times: int
 ) -> tuple[list[int], dict[int, float]]:
     """Those of ``order`` that learning looks at, whole groups, and with which chance each was drawn next to one of the
     dearer label, where that is below 1. All of them, as they stand, unless the dearer label is the rarer one.
 
     Whether the next group is one of the dearer label is drawn with the share that these have of the price of judging all
-    groups wrong, were the others ``further`` times as dear, ``MOST_DEAR`` at most; it ends where none is left. So groups
+    groups wrong, were the others ``times`` times as dear, ``MOST_DEAR`` at most; it ends where none is left. So groups
     come independently of each other, as the gate's tests have it, and a gain that is weighed by price and divided by the
     chance of being drawn is, but for a factor, the mean over all groups (Horvitz & Thompson, JASA 1952).
     """
@@ -160,7 +167,7 @@ def draw_by_price(
     dear = [group for group in groups if any(tickets[i].label == dearer for i in group)]
     cheap = [group for group in groups if all(tickets[i].label != dearer for i in group)]
     worth = max(prices.values()) * len(dear)
-    share = min(worth / (worth + further * min(prices.values()) * len(cheap)), MOST_DEAR) if dear else 0.0
+    share = min(worth / (worth + times * min(prices.values()) * len(cheap)), MOST_DEAR) if dear else 0.0
     if len(dear) >= share * len(groups):
         return list(order), {}
     sides = {True: iter(dear), False: iter(cheap)}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
-from stageb.guidance.splits import FURTHER, SPLITS, missions_of, split_tickets
+from stageb.guidance.splits import FURTHER, FURTHER_BY_CODE, SPLITS, missions_of, split_tickets
 from stageb.guidance.types import Split, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
@@ -120,6 +120,14 @@ def test_where_rare_failures_are_dear_all_are_drawn_and_as_many_others_as_their_
     assert splits.train == split_tickets(RARE, ALL_TRAIN)["m"].train
     raced = Counter(RARE[i].label for i in splits.raced)
     assert 32 <= raced["fail"] <= 80
+
+
+def test_where_code_judges_the_gate_sees_more_of_the_others_and_epochs_do_not() -> None:
+    by_model = split_tickets(RARE, DEAR)["m"]
+    by_code = split_tickets(RARE, replace(DEAR, runner=replace(DEAR.runner, judge="both")))["m"]
+    drawn = Counter(RARE[i].label for i in (*by_code.raced, *by_code.tested))
+    assert drawn["pass"] / drawn["fail"] == pytest.approx(FURTHER_BY_CODE * 3800 / (20 * 200), rel=0.25)
+    assert len(by_code.studied) == pytest.approx(len(by_model.studied), rel=0.25)
 
 
 def test_what_is_drawn_weighs_as_the_whole_does() -> None:
