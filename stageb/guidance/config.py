@@ -203,6 +203,8 @@ class ReflectionConfig:
     lists: bool = False
     """Whether one line also lists several, any of which may hold, each counted on what those before it leave over. An edit
     that points at it adds a rule for each, tested together."""
+    counted: int = 0
+    """Of these lines, the most telling for the errors of each label: tried as edits as they stand, beside the answers."""
     scales: list[str] | None = None
     """Orders of values, as "low < med, medium < high", beside well-known ones, for lines that rank values; null: no such."""
     max_prompt_tokens: int = 8192
@@ -226,7 +228,7 @@ class ReflectionConfig:
         counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens max_rules max_guidance_tokens"
         for name in [*counts.split(), "max_rule_chars", "max_new_tokens"]:
             require(getattr(self, name) >= 1, f"reflection.{name}", getattr(self, name), "at least 1")
-        for name in ("evidence", "evidence_tickets", "temperature"):
+        for name in ("evidence", "evidence_tickets", "counted", "temperature"):
             require(getattr(self, name) >= 0, f"reflection.{name}", getattr(self, name), "0 or more")
         require(0 < self.top_p <= 1, "reflection.top_p", self.top_p, "above 0, at most 1")
         require(all(map(is_scale, self.scales or ())), "reflection.scales", self.scales, "as 'low < med, medium < high'")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.costs import LABELS
 from stageb.guidance.gate.race import FEWEST, LAPS
 from stageb.guidance.splits import SPLITS, Splits, bundle_size, bundles_at_once
 from stageb.guidance.types import Split
@@ -212,7 +213,8 @@ class Forecast:
 def _gate_cost(config: LoopConfig, train: int) -> int:
     """Verdicts that one bundle can cost at most: tickets that answers name, race, edits joined, two tests; and each train
     ticket under the present guidance."""
-    gate, proposals = config.gating, config.reflection.num_proposals
+    gate, reflection = config.gating, config.reflection
+    proposals = reflection.num_proposals + len(LABELS) * reflection.counted
     if not config.has_gate:
         return 0
     running, cost = proposals, proposals * config.reflection.max_cases

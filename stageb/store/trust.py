@@ -87,7 +87,8 @@ _DATA = {
     ),
     "reflection": (
         "scope batch_size num_proposals max_operations max_cases evidence evidence_tickets arithmetic counts phrases "
-        "lists scales max_prompt_tokens max_rules max_guidance_tokens max_rule_chars temperature top_p max_new_tokens"
+        "lists counted scales max_prompt_tokens max_rules max_guidance_tokens max_rule_chars temperature top_p "
+        "max_new_tokens"
     ),
     "reflection.model": (
         "torch_dtype device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency timeout_s"

@@ -21,7 +21,7 @@ from stageb.guidance.reflection.conditions import PLAIN, Forms
 from stageb.guidance.reflection.edits import apply, named
 from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal
-from stageb.guidance.reflection.reflect import fit_cases, merge_equal, of_kind, requests, why_ineligible
+from stageb.guidance.reflection.reflect import Study, fit_cases, merge_equal, of_kind, requests, why_ineligible
 from stageb.guidance.rules.expression import compile_expression
 from stageb.guidance.rules.parse import RuleCode, parse_rule
 from stageb.guidance.rules.reading import Reading, parse_summaries
@@ -82,7 +82,7 @@ def _shown(
     """What each answer sees, and its request: fewer cases where evidence needs their room."""
     config = replace(SETTINGS, num_proposals=answers)
     while True:
-        shown, asked = fit_cases(cases, guidance, engine.count_tokens, config, ENGLISH, key)
+        shown, asked = fit_cases(Study(cases, guidance, config), engine.count_tokens, ENGLISH, key)
         if not counting.cases:
             return shown, asked
         shown = [_with_evidence(each, counting, guidance) for each in shown]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, islice, pairwise
 from math import inf, lgamma, log
 
@@ -59,6 +59,7 @@ ODDS: Mapping[str, float] = {  # of what rules are about
 }
 LOG_WAYS = tuple(lgamma(count + 1) for count in range(MOST_COUNTED + 1))  # in which so many conditions can be ordered
 FEWEST = 2  # wrong tickets that a clue must hold for
+MET = 3  # wrong tickets that a clue names
 LISTED = 8  # lines of a list, at most
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
 
@@ -71,6 +72,7 @@ class Clue:
     wrong: int  # wrong tickets for which they hold
     right: int  # rightly judged ones
     further: tuple[tuple[Condition, ...], ...] = ()  # of a list: what may hold instead
+    met: tuple[int, ...] = field(default=(), compare=False)  # the first wrong tickets for which they hold, by position
 
     @property
     def lines(self) -> tuple[tuple[Condition, ...], ...]:
@@ -110,11 +112,12 @@ def find_evidence(
         before = [other for other, simple in seen if simple or not plain]
         if len(clues) < most and not any(_alike(mask, other) > SAME or sides.covers(other, mask) for other in before):
             seen.append((mask, plain))
-            clues.append(Clue(joined, *sides.counts(mask)))
+            clues.append(Clue(joined, *sides.counts(mask), met=sides.first(mask)))
     if forms.lists and len(clues) > 1:
         listed, covered = _cover(masks, len(wrong), len(right), pure, forms)
         if len(listed) > 1:  # behind the line that it begins with
-            clues[1:] = [Clue(listed[0], *sides.counts(covered), tuple(listed[1:])), *clues[1 : most - 1]]
+            whole = Clue(listed[0], *sides.counts(covered), tuple(listed[1:]), sides.first(covered))
+            clues[1:] = [whole, *clues[1 : most - 1]]
     return Evidence(len(wrong), len(right), tuple(clues))
 
 
@@ -170,6 +173,11 @@ class _Sides:
         """Wrong and right tickets in a mask."""
         a = (mask & self._wrong).bit_count()
         return a, mask.bit_count() - a
+
+    def first(self, mask: int) -> tuple[int, ...]:
+        """The positions of the first ``MET`` wrong tickets in a mask."""
+        wrong = mask & self._wrong
+        return tuple(islice((at for at in range(wrong.bit_length()) if wrong >> at & 1), MET))
 
     def covers(self, mask: int, other: int) -> bool:
         """Whether a mask holds all wrong tickets of another one, and no more right ones."""

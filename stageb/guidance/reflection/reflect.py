@@ -10,15 +10,16 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from stageb.engines.protocol import Completion, Decode, Request
 from stageb.guidance.config import ReflectionConfig
+from stageb.guidance.costs import LABELS
 from stageb.guidance.prompts import Case, ReflectionInput, Words, ordered_cases, reflection_prompt
 from stageb.guidance.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.reflection.conditions import Forms
+from stageb.guidance.reflection.counted import propose_lines
 from stageb.guidance.reflection.evidence import Evidence, find_evidence
 from stageb.guidance.reflection.proposals import parse_proposal, unfinished
 from stageb.guidance.rules.scales import parse_scales
@@ -64,43 +65,60 @@ class Reflection:
 def reflect(
     judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
 ) -> Dialogue[Reflection]:
-    """``config.num_proposals`` answers to what was judged, parsed; none where it is not eligible. ``key`` names their
-    streams. ``judged`` holds a ticket once.
+    """``config.num_proposals`` answers to what was judged, parsed, and behind them ``config.counted`` lines of each label's
+    errors; none where it is not eligible. ``key`` names their streams. ``judged`` holds a ticket once.
     """
     if why_ineligible(judged):
         return Reflection()
-    shown, asked = fit_cases(judged, guidance, count_tokens, config, words, key)
+    study = Study(judged, guidance, config)
+    shown, asked = fit_cases(study, count_tokens, words, key)
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
-    proposals = tuple(
+    proposals = [
         unfinished(index, answer) or parse_proposal(answer.text, each, guidance, config, words, index)
         for index, (each, answer) in enumerate(zip(shown, answers, strict=True))
-    )
+    ]
+    for label in LABELS if config.counted else ():
+        errors, _ = of_kind(judged, (label, ""), guidance)
+        for propose in propose_lines(errors, study.count((label, "")), label, guidance, config, words):
+            proposals.append(propose(len(proposals)))
     read = sum(count_tokens([request.prompt for request in asked]))
-    return Reflection(tuple(shown), proposals, read + sum(answer.tokens for answer in answers))
+    return Reflection(tuple(shown), tuple(proposals), read + sum(answer.tokens for answer in answers))
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is reflected on, under which guidance, and what is counted of it."""
+
+    judged: Sequence[Case]
+    guidance: Guidance
+    config: ReflectionConfig
+    _known: dict[Kind, Evidence] = field(default_factory=dict, init=False, repr=False)
+
+    def count(self, kind: Kind) -> Evidence:
+        """What sets the errors of a kind apart; counted when it is first asked for."""
+        if kind not in self._known:
+            config = self.config
+            scales = None if config.scales is None else parse_scales(config.scales)
+            forms = Forms(config.arithmetic, config.counts, config.phrases, config.lists, scales)
+            errors, contrast = of_kind(self.judged, kind, self.guidance)
+            won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
+            pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
+            wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
+            self._known[kind] = find_evidence(wrong, right, config.evidence, pure, forms)
+        return self._known[kind]
 
 
 def fit_cases(
-    judged: Sequence[Case], guidance: Guidance, count_tokens: CountTokens, config: ReflectionConfig, words: Words, key: int
+    study: Study, count_tokens: CountTokens, words: Words, key: int
 ) -> tuple[list[ReflectionInput], list[Request]]:
     """What each answer sees, and its request: fewer cases, but one at least, where a prompt exceeds
     ``max_prompt_tokens``."""
-
-    scales = None if config.scales is None else parse_scales(config.scales)
-    forms = Forms(config.arithmetic, config.counts, config.phrases, config.lists, scales)
-
-    @cache
-    def count(kind: Kind) -> Evidence:
-        errors, contrast = of_kind(judged, kind, guidance)
-        won, lost = (max((case.weight for case in cases), default=1.0) for cases in (errors, contrast))
-        pure = lost / (won + lost)  # share of wrong tickets from which on what a rule mends is worth what it breaks
-        wrong, right = ([case.ticket for case in cases] for cases in (errors, contrast))
-        return find_evidence(wrong, right, config.evidence, pure, forms)
-
+    judged, guidance, config = study.judged, study.guidance, study.config
     most = config.max_cases
     while True:
         shown = [choose_cases(judged, guidance, most, stream(key, "cases", index)) for index in range(config.num_proposals)]
-        sights = [ReflectionInput(tuple(cases), count(kind), kind[1]) for kind, cases in shown]
+        sights = [ReflectionInput(tuple(cases), study.count(kind), kind[1]) for kind, cases in shown]
         asked = requests(sights, guidance, config, words, key)
         longest = max(count_tokens([request.prompt for request in asked]))
         if longest <= config.max_prompt_tokens or most == 1:

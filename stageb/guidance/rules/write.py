@@ -6,18 +6,32 @@ from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Expression, Not, Relation, Some
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
 from stageb.guidance.rules.parse import RuleCode
+from stageb.guidance.types import Verdict
+
+
+def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
+    """What stands before a rule's condition, and behind it, in the language and the verdict words of ``words``."""
+    grammar = _grammar(words)
+    return f"{_spell(verdict, words)}{grammar.if_[0]}", grammar.end
 
 
 def write_rule(code: RuleCode, words: Words) -> str:
     """``code`` in the language and the verdict words of ``words``."""
-    grammar = CHINESE if words.both == WORDS["zh"].both else ENGLISH
-    spelled = words.verdicts[code.verdict]
-    verdict = spelled[:1].upper() + spelled[1:]
+    grammar, verdict = _grammar(words), _spell(code.verdict, words)
     if code.condition is None:
         assert code.exception is not None  # it says something
         return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
     exception = f"{grammar.unless[1]}{_write(code.exception, grammar)}" if code.exception else ""
     return f"{verdict}{grammar.if_[0]}{_write(code.condition, grammar)}{exception}{grammar.end}"
+
+
+def _grammar(words: Words) -> Grammar:
+    return CHINESE if words.both == WORDS["zh"].both else ENGLISH
+
+
+def _spell(verdict: Verdict, words: Words) -> str:
+    spelled = words.verdicts[verdict]
+    return spelled[:1].upper() + spelled[1:]
 
 
 def _write(expression: Expression, grammar: Grammar, is_denied: bool = False) -> str:
