@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What one GPU should show of loop two_channel, in one call of some nine minutes on an H200, without opening test:
-# equal bytes at 600 tokens, seconds of a step, and what views that grow to whole images are worth, by val.
+# equal bytes at 600 tokens, seconds of a step, and what stem, pasted cells, noise and larger batches are worth, by val.
 #
 #   lab/bench/two_channel_gpu.sh BCCD OUT [STEPS]
 #
@@ -20,9 +20,9 @@ python -m lab.bench two_channel learn "${config[@]}" --steps 40 --json "$out/lea
 OMP_NUM_THREADS=2 python -m lab.bench arms "${config[@]}" --set "schedule.steps=$steps" --set "evaluation.every=$((steps / 3))" \
     --set "schedule.commit_every=$steps" --at-once 7 --json "$out/arms.json" \
     --arm "shipped" \
-    --arm "parts augmentation.scale_jitter_end=[1.0,3.3]" \
-    --arm "whole augmentation.scale_jitter=[0.8,1.25]" \
-    --arm "gentle augmentation.scale_jitter=[1.0,2.0]" \
-    --arm "box_first answer.box_first=true" \
-    --arm "noise answer.box_first=true answer.object_budget=40 channel_b.max_new_tokens=768" \
-    --arm "batch128 channel_a.samples_per_step=128 packing.global_max_length=32768 schedule.steps=$((steps / 3)) evaluation.every=$((steps / 9))"
+    --arm "name_first answer.box_first=false" \
+    --arm "stem model.small.stem=convolution" \
+    --arm "paste augmentation.copy_paste=4 packing.max_length=1800" \
+    --arm "stem_paste model.small.stem=convolution augmentation.copy_paste=4 packing.max_length=1800" \
+    --arm "noise answer.object_budget=40 channel_b.max_new_tokens=768" \
+    --arm "batch128 channel_a.samples_per_step=128 packing.global_max_length=65536 schedule.steps=$((steps / 3)) evaluation.every=$((steps / 9))"

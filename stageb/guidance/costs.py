@@ -105,7 +105,7 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
         coverage = others["n"] / figures["n"]
         said += f"; {coverage:.0%} need no review, {others['acc']:.1%} of these are right"
     if prices["fail"] != prices["pass"]:
-        said += f". Cost a ticket: {figures['cost']:.3f}, of always {always['verdict']} {always['cost']:.3f}"
+        said += f". Cost a ticket: {figures['cost']:.3f}, and {always['cost']:.3f} if all {always['verdict']}"
     return said
 
 

@@ -33,7 +33,7 @@ def test_figures_are_said_in_words() -> None:
     said = describe_classes(measure_classes(CATCHES, DEAR), DEAR)
     assert said == (
         "25 of 35 failures caught (71%), 60 false alarms among 965 others, 29% of the alarms right; "
-        "always pass would score 96.5%. Cost a ticket: 0.260, of always pass 0.700"
+        "always pass would score 96.5%. Cost a ticket: 0.260, and 0.700 if all pass"
     )
     assert "Cost" not in describe_classes(measure_classes(CATCHES, EQUAL))
     assert describe_classes(measure_classes(NOTHING, EQUAL)) == "no tickets"

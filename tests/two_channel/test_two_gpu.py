@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from stageb.two_channel.types import Detection
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
 GPUS = torch.cuda.device_count()
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as a run has it, and before CUDA is first used
 
 
 @pytest.fixture(scope="module")

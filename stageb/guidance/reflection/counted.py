@@ -1,4 +1,4 @@
-"""Edits that are a counted line as it stands, beside those of the model: ``Fail if LINE.``, or a rule for each line of a list.
+"""Edits that are a counted line as it stands, beside those of the model: ``Fail if LINE.``; of a list, a rule for each line.
 
 A model picks among what was counted, and picks some lines too seldom. Where verdicts cost little, the most telling lines are
 tried as they are.

@@ -83,12 +83,12 @@ def test_errors_cost_what_the_user_says_or_what_the_run_learnt_by(
     assert found["gate"] == {"fp_weight": 20.0, "fn_weight": 1.0}
     assert found["cost"] == 20 * fails["pass"] / 40 > 0
     always = (40 - sum(fails.values())) / 40  # at these prices, always fail
-    assert f". Cost a ticket: {found['cost']:.3f}, of always fail {always:.3f}. NO BETTER THAN ALWAYS FAIL" in said
+    assert f". Cost a ticket: {found['cost']:.3f}, and {always:.3f} if all fail. NO BETTER THAN ALWAYS FAIL" in said
     commit = tmp_path / "out" / "predictions.jsonl.commit.json"
     judged = commit.stat().st_mtime_ns
     said, found = cost(**{"gate.fp_weight": 1.5})
     assert found["cost"] == 1.5 * fails["pass"] / 40
-    assert f"Cost a ticket: {found['cost']:.3f}, of always pass {1.5 * sum(fails.values()) / 40:.3f}\n" in said
+    assert f"Cost a ticket: {found['cost']:.3f}, and {1.5 * sum(fails.values()) / 40:.3f} if all pass\n" in said
     assert commit.stat().st_mtime_ns == judged, "another price judges nothing anew"
     assert "Cost a ticket" not in cost(**{"gate.fp_weight": 1})[0]
     assert main(options("evaluate", {**keys, "gate.fn_weight": 0})) == 2
