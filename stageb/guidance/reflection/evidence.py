@@ -61,7 +61,7 @@ LOG_WAYS = tuple(lgamma(count + 1) for count in range(MOST_COUNTED + 1))  # in w
 FEWEST = 2  # wrong tickets that a clue must hold for
 MET = 3  # wrong tickets that a clue names
 LISTED = 8  # lines of a list, at most
-CAREFUL = 3  # a line of a list wins so many times as often as elsewhere, as the race counts losses: its test sees the whole
+PURE_LISTED = 0.75  # the same of a line of a list, whose test sees the whole alone; at unequal prices, the price says enough
 SAME = 0.8  # share of common tickets above which one of two clues tells enough
 
 
@@ -115,7 +115,7 @@ def find_evidence(
             seen.append((mask, plain))
             clues.append(Clue(joined, *sides.counts(mask), met=sides.first(mask)))
     if forms.lists and len(clues) > 1:
-        listed, covered = _cover(masks, len(wrong), len(right), CAREFUL * pure / (CAREFUL * pure + 1 - pure), forms)
+        listed, covered = _cover(masks, len(wrong), len(right), max(pure, PURE_LISTED) if pure >= PURE else pure, forms)
         if len(listed) > 1:  # behind the line that it begins with
             whole = Clue(listed[0], *sides.counts(covered), tuple(listed[1:]), sides.first(covered))
             clues[1:] = [whole, *clues[1 : most - 1]]
