@@ -7,7 +7,7 @@ tried as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from stageb.guidance.config import ReflectionConfig
@@ -20,13 +20,14 @@ from stageb.guidance.types import Guidance, Proposal, Verdict
 
 def propose_lines(
     errors: Sequence[Case], evidence: Evidence, label: Verdict, guidance: Guidance, config: ReflectionConfig, words: Words
-) -> list[Callable[[int], Proposal]]:
-    """Proposals, but for their number, of the first ``config.counted`` lines of what was counted over ``errors``, tickets
-    with ``label`` that were judged otherwise. Each names wrong tickets that its line holds for."""
+) -> list[Proposal]:
+    """The first ``config.counted`` lines of what was counted over ``errors``, tickets with ``label`` that were judged
+    otherwise, as proposals numbered from 0. Each names wrong tickets that its line holds for."""
     opening, end = begin_rule(label, words)
-
-    def proposer(place: int) -> Callable[[int], Proposal]:
-        cases = tuple(errors[position] for position in evidence.clues[place].met)
+    alone = replace(config, max_operations=1)
+    proposals = []
+    for place, clue in enumerate(evidence.clues[: config.counted]):
+        cases = tuple(errors[position] for position in clue.met)
         operation = {
             "op": "add",
             "text": f"{opening}[{place + 1}]{end}",
@@ -34,7 +35,5 @@ def propose_lines(
             "evidence": [case_name(position) for position in range(len(cases))],
         }
         text = json.dumps({"operations": [operation]}, ensure_ascii=False)
-        alone = replace(config, max_operations=1)
-        return lambda index: parse_proposal(text, ReflectionInput(cases, evidence), guidance, alone, words, index)
-
-    return [proposer(place) for place in range(min(config.counted, len(evidence.clues)))]
+        proposals.append(parse_proposal(text, ReflectionInput(cases, evidence), guidance, alone, words, place))
+    return proposals

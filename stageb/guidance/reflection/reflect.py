@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from stageb.engines.protocol import Completion, Decode, Request
@@ -80,8 +80,8 @@ def reflect(
     ]
     for label in LABELS if config.counted else ():
         errors, _ = of_kind(judged, (label, ""), guidance)
-        for propose in propose_lines(errors, study.count((label, "")), label, guidance, config, words):
-            proposals.append(propose(len(proposals)))
+        lines = propose_lines(errors, study.count((label, "")), label, guidance, config, words)
+        proposals += [replace(each, index=len(proposals) + place) for place, each in enumerate(lines)]
     read = sum(count_tokens([request.prompt for request in asked]))
     return Reflection(tuple(shown), tuple(proposals), read + sum(answer.tokens for answer in answers))
 
