@@ -91,7 +91,7 @@ def rollout_row(
 def drill_row(rng: random.Random, world: World, unseen: bool = False, tickets: int = 12) -> Row | None:
     """A row whose rules are of one kind or two, of the kinds that are learnt last: so a verdict hangs on nothing else. None
     where the world has none of these."""
-    makers = (limits, *[comparisons] * 3, *[conjunctions] * 3, *[phrases] * 2)
+    makers = (limits, *[comparisons] * 3, *[calculations] * 4, *[conjunctions] * 4, *[phrases] * 2)
     kinds = [rules for make in makers if (rules := make(rng, world))]
     if not kinds:
         return None
@@ -130,6 +130,23 @@ def comparisons(rng: random.Random, world: World) -> list[WorldRule]:
             if drawn and drawn not in conditions:
                 conditions.append(drawn)
         rules.append(WorldRule(_verdict(rng, spot), tuple(conditions)))
+    return rules
+
+
+def calculations(rng: random.Random, world: World) -> list[WorldRule]:
+    """One or two rules about the product of two small numbers, now and then their sum or difference: against a limit, or
+    against that of two others."""
+    small = [name for name, scale in world.numbers.items() if scale.high <= 20 and not scale.decimals]
+    rules = []
+    for spot in range(rng.choice((1, 1, 1, 2)) if len(small) > 1 else 0):
+        sign, names = rng.choice("×××××+-"), rng.sample(small, min(4, len(small)))
+        one, kind = f" {sign} ".join(names[:2]), rng.choice(("over", "under"))
+        if len(names) == 4 and rng.random() < 0.7:
+            condition = Condition(kind, one, (f" {sign} ".join(names[2:]),))  # type: ignore[arg-type]
+        else:
+            limit = world.draw(rng).value(one) or "6"
+            condition = Condition(rng.choice(COMPARISONS), one, (limit,))
+        rules.append(WorldRule(_verdict(rng, spot), (condition,)))
     return rules
 
 
@@ -227,7 +244,7 @@ def _search(world: World, condition: Condition, rng: random.Random, forced: dict
     """Values for which a comparison holds or not, numbers often close to the limit or to each other."""
     for _ in range(5):
         tried: dict[str, str] = {}
-        near = condition.values[0] if condition.kind in COMPARISONS else None
+        near = condition.values[0] if condition.kind in COMPARISONS and len(condition.attributes) == 1 else None
         for attribute in condition.attributes:
             if attribute in world.numbers:
                 tried[attribute] = world.number(rng, attribute, near if rng.random() < 0.6 else None)

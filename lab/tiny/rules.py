@@ -40,6 +40,16 @@ class Facts:
     values: Mapping[str, str]  # attribute -> value
     notes: tuple[str, ...]  # words of the free text
 
+    def value(self, name: str) -> str | None:
+        """What an attribute has, or what a calculation with two of them gives (``A × B``); None where one is missing."""
+        if name in self.values or (computed := operands(name)) is None:
+            return self.values.get(name)
+        one, sign, other = computed
+        left, right = self.values.get(one), self.values.get(other)
+        if left is None or right is None:
+            return None
+        return f"{OPERATORS[sign](quantity(left), quantity(right)):.12g}"
+
     @cached_property
     def forms(self) -> frozenset[str]:
         """The words of the notes, each also without every ending that ``mentions`` forgives."""
@@ -80,6 +90,17 @@ BETWEEN: Mapping[str, Callable[[str, str], bool]] = {  # two attributes' values
 }
 
 
+OPERATORS: Mapping[str, Callable[[float, float], float]] = {"×": operator.mul, "+": operator.add, "-": operator.sub}
+_COMPUTED = re.compile(r"(.+) ([×+-]) (.+)")
+
+
+@lru_cache(maxsize=1 << 16)
+def operands(name: str) -> tuple[str, str, str] | None:
+    """The parts of ``A × B``; None where it is the name of an attribute."""
+    found = _COMPUTED.fullmatch(name)
+    return (found[1], found[2], found[3]) if found else None
+
+
 def listed(values: Sequence[str], last: str) -> str:
     """``a, b or c``, where ``last`` is what stands before the last one."""
     return ", ".join(values[:-1]) + last + values[-1] if len(values) > 1 else values[0]
@@ -96,17 +117,18 @@ class Condition:
     @property
     def attributes(self) -> tuple[str, ...]:
         """Whose values it looks at: an empty name stands for the notes."""
-        return (self.attribute, *self.values) if self.kind in BETWEEN else (self.attribute,)
+        sides = (self.attribute, *self.values) if self.kind in BETWEEN else (self.attribute,)
+        return tuple(name for side in sides for name in (operands(side) or (side,))[::2])
 
     def holds(self, facts: Facts) -> bool:
         """Whether it is true of a ticket; a missing attribute makes it false."""
         if self.kind in ("mentions", "silent"):
             return any(facts.mentions(value) for value in self.values) == (self.kind == "mentions")
-        have = facts.values.get(self.attribute)
+        have = facts.value(self.attribute)
         if have is None:
             return False
         if self.kind in BETWEEN:
-            other = facts.values.get(self.values[0])
+            other = facts.value(self.values[0])
             return other is not None and BETWEEN[self.kind](have, other)
         if self.kind in COMPARISONS:
             return COMPARE[self.kind](quantity(have), quantity(self.values[0]))

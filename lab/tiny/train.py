@@ -36,6 +36,7 @@ from stageb.training.muon import Muon
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
+BOARDS = 0.35  # of the rollout rows: attributes that are all alike, for many conjunctions, comparisons and calculations
 DRILLS = 0.7  # of the rollout rows of a world that has what they need
 
 
@@ -119,7 +120,7 @@ class Rows(Dataset[Batch]):
 
     def _rollouts(self, rng: random.Random, difficulty: float) -> Iterator[Row]:
         while True:
-            world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese)
+            world = draw_world(rng, difficulty, self.unseen, self.recipe.chinese, rng.random() < BOARDS)
             drill = drill_row(rng, world, self.unseen) if rng.random() < DRILLS else None
             yield drill or rollout_row(rng, world, difficulty, self.unseen)
 

@@ -129,11 +129,14 @@ class World:
         return " ".join(word + (rng.choice(marks) if rng.random() < 0.15 else "") for word in notes)
 
 
-def draw_world(rng: random.Random, difficulty: float = 1.0, unseen: bool = False, chinese: float = 0.12) -> World:
-    """A world; ``difficulty`` in [0, 1] grows the number of attributes, words and writing styles."""
+def draw_world(
+    rng: random.Random, difficulty: float = 1.0, unseen: bool = False, chinese: float = 0.12, board: bool = False
+) -> World:
+    """A world; ``difficulty`` in [0, 1] grows the number of attributes, words and writing styles. ``board``: one whose
+    attributes are all alike."""
     language = "zh" if rng.random() < chinese else "en"
     zh = language == "zh"
-    style = rng.random()
+    style = rng.uniform(0.22, 0.52) if board else rng.random()
     alike = 0.22 <= style < 0.52
     draw = no_attributes if style < 0.22 else alike_attributes if alike else sundry_attributes
     attributes = draw(rng, difficulty, unseen, zh)
@@ -194,7 +197,7 @@ def alike_attributes(rng: random.Random, difficulty: float, unseen: bool, zh: bo
     few = words.few(rng, unseen, zh)
     few = few if len(few) > 1 else (*few, words.made_up(rng))
     shortened = rng.random() < 0.3  # some have the first of the values only
-    numeric = rng.choice((0.0, 0.0, 0.0, 0.5, 1.0))
+    numeric = rng.choice((0.0, 0.0, 0.0, 0.5, 1.0, 1.0))
     scale = draw_scale(rng, small=rng.random() < 0.6)
     for name in names:
         if rng.random() < numeric:
