@@ -106,7 +106,7 @@ _DATA = {
         "gamma gae_lambda clip epochs value_weight entropy_weight entropy_weight_end learning_rate "
         "learning_rate_end max_grad_norm target_kl"
     ),
-    "evaluation": "every episodes environments samples pictures patience",
+    "evaluation": "every episodes environments samples pictures patience views",
     "task": "name fit_examples validation validation_examples slot blueprint seeds inner",
     "host": "kind width blueprints blend epochs steps_per_epoch batch_size learning_rate slots seed_learning_rate precision",
     "gates": "training_epochs blending_epochs probation_epochs least_contribution embargo_epochs vanishing exploding",

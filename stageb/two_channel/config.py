@@ -268,10 +268,15 @@ class EvaluationConfig:
     """Evaluations without a better F1 on val after which the run ends; 0: never before its last step."""
     pictures: int = 8
     """Test images that are drawn at the end with their boxes, true and predicted."""
+    views: int = 1
+    """Views in which each image is answered, also by `stageb predict`: as it is, and as ``augmentation`` mirrors, upends and
+    turns images that are learnt from. Boxes that half of the views tell of count, fused into one (``fusion.py``). Each view
+    costs as much time as the first."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            require(value >= 0, f"evaluation.{name}", value, "0 or more")
+            least = 1 if name == "views" else 0
+            require(value >= least, f"evaluation.{name}", value, f"{least} or more")
         patient = not self.patience or self.every > 0
         require(patient, "evaluation.patience", self.patience, "0, or evaluation.every above 0")
 
@@ -322,6 +327,9 @@ class TwoChannelConfig:
         noise = self.answer.object_budget
         remedy = "0 where schedule.pattern holds a C: a reward knows no noise"
         require(not noise or "C" not in self.schedule.pattern, "answer.object_budget", noise, remedy)
+        ways = [name for name in ("mirror", "upend", "turn") if getattr(self.augmentation, name)]
+        remedy = f"1 to {2 ** len(ways)}: as many as augmentation.mirror, upend and turn make"
+        require(self.evaluation.views <= 2 ** len(ways), "evaluation.views", self.evaluation.views, remedy)
         every = self.evaluation.every
         remedy = "0, or data.val named: data.test is judged once, at the end"
         require(not every or bool(self.data.val), "evaluation.every", every, remedy)

@@ -13,7 +13,7 @@ from stageb.engines.protocol import Decode
 from stageb.job import world as worlds
 from stageb.job.world import Json, World, decode, encode
 from stageb.store import disk, trust
-from stageb.two_channel import data, metrics, model, picture, predictions
+from stageb.two_channel import data, fusion, metrics, model, picture, predictions
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.matching import match
 from stageb.two_channel.metrics import Detections
@@ -34,6 +34,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     parser.add_argument("--pictures", type=int, default=8, help="images to draw with their boxes (default 8)")
     parser.add_argument("--to", help="PNG file to draw them into (default: RUN/boxes.png)")
     parser.add_argument("--told", help="file to write what was found to, as JSON Lines")
+    parser.add_argument("--views", type=int, help="to answer each image in (default: the run's evaluation.views)")
     parser.add_argument("--last", action="store_true", help="take the last checkpoint, not the one that was best on val")
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the images (default 1)")
@@ -44,6 +45,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(bool(given.data), "--data", given.data, "name the JSON Lines of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
+    config = fusion.with_views(config, given.views)
     samples = data.read([given.data], given.images, config.data.polygons)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     place, steps = find_model(folder, given.last)
@@ -97,8 +99,19 @@ def evaluate_on_ranks(
 def answer_images(
     writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
 ) -> list[Detections]:
-    """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read; ``descs`` are what
-    objects may be called."""
+    """What the model says of each of ``samples``, in as many views as ``evaluation.views`` has; ``descs`` are what objects
+    may be called."""
+    answers = []
+    for view in fusion.views_of(config.augmentation, config.evaluation.views):
+        shown = [fusion.show(sample, view) for sample in samples]
+        answers.append([fusion.restore(each, view) for each in answer_view(writer, shown, spelling, config, descs)])
+    return answers[0] if len(answers) == 1 else [fusion.fuse(each) for each in zip(*answers, strict=True)]
+
+
+def answer_view(
+    writer: Writer, samples: Sequence[Sample], spelling: Spelling, config: TwoChannelConfig, descs: Sequence[str]
+) -> list[Detections]:
+    """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
     chances = writer.chances(samples, [each.ids for each in rollouts])

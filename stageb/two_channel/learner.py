@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -81,8 +80,6 @@ class Learner:
         self._average = [each.detach().clone() for each in self._weights] if config.schedule.average_weights else []
         self._device = self._weights[0].device
         self._head = detector.head(world.fabric.autocast)
-        if self._device.type == "cuda":  # once: filters that come and go would have every other warning told at every step
-            warnings.filterwarnings("ignore", message=".*[Dd]eterministic", category=UserWarning)
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
@@ -104,11 +101,10 @@ class Learner:
         tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
         self.detector.model.train()
         mark = time.perf_counter()
-        with deterministic(self._device):
-            for lines in self._mine(targets, tally):
-                tally.pack_s += time.perf_counter() - mark
-                self._learn(lines, channel, totals, tally)
-                mark = time.perf_counter()
+        for lines in self._mine(targets, tally):
+            tally.pack_s += time.perf_counter() - mark
+            self._learn(lines, channel, totals, tally)
+            mark = time.perf_counter()
         self.detector.model.eval()
         figures = self._finish(tally)
         if self._average:
@@ -188,7 +184,8 @@ class Learner:
         with self.world.fabric.autocast():
             passes = channel_a.passes(self.detector.model, pack, self._head, iterations)
         found = losses(passes, pack.taught, self._head, self.config.losses)
-        self.world.fabric.backward(found.total)
+        with deterministic(self._device):
+            self.world.fabric.backward(found.total)
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
         tally.pack_s += made - begun
         tally.forward_s += time.perf_counter() - made
@@ -244,12 +241,12 @@ class _Tally:
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Within, equal passes on a GPU leave equal bytes: flash attention would else sum the gradients of a text of more than a
-    block in any order. Operations that have no such form are left as they are."""
+    """Within, equal passes back on a GPU leave equal bytes: attention would else sum the gradients of a text of more than a
+    block in any order. Where torch only warned of operations without such a form, attention would keep to that order."""
     if device.type != "cuda":
         yield
         return
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # which nothing here reads
     try:
         yield

@@ -22,7 +22,7 @@ from stageb.job.world import Json, World
 from stageb.runs.counting import ItemProgress
 from stageb.store import disk
 from stageb.store.output import Output, check_file, read_rows, set_aside
-from stageb.two_channel import exports, model
+from stageb.two_channel import exports, fusion, model
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.evaluate import answer_images
 from stageb.two_channel.exports import FORMATS, Selection
@@ -48,6 +48,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(given.threshold is None or 0 <= given.threshold <= 1, "--threshold", given.threshold, "from 0 to 1")
     for each in given.formats:
         require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
+    config = fusion.with_views(config, given.views)
     place, steps = find_model(folder, given.last)
     learnt = find_learnt(folder)
     selection = Selection(
@@ -95,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
         "--image-url", default=LOCAL_FILES, metavar="URL", help=f"of pictures, for Label Studio (default {LOCAL_FILES})"
     )
     made.add_argument("--skip-broken", action="store_true", help="leave pictures out that cannot be used")
+    made.add_argument("--views", type=int, help="to answer each picture in (default: the run's evaluation.views)")
     made.add_argument("--last", action="store_true", help="take the last checkpoint, not the one that was best on val")
     made.add_argument("--batch", type=int, default=16, help="pictures that are answered together (default 16)")
     made.add_argument("--fresh", action="store_true", help="begin anew; what an earlier call left is set aside")
@@ -129,6 +131,7 @@ class Answering:
             "prompt": self._words,
             "image_pixels": self._config.model.image_pixels,
             "max_new_tokens": self._config.channel_b.max_new_tokens,
+            "views": self._config.evaluation.views,
         }
 
     def answer(self, group: Sequence[Picture]) -> Json:

@@ -141,7 +141,7 @@ def test_the_shipped_model_follows_rules_it_has_never_seen(shipped, rule, summar
 def test_verdicts_on_unseen_words_stay_accurate(shipped):
     """A small draw of what ``lab.tiny.evaluate`` measures, without brackets, which the checkpoint has never learnt."""
     rng = random.Random(5)
-    rows = (plain_row(rng, 10, 0.0) for _ in range(60))
+    rows = (plain_row(rng, 10, 0.0) for _ in range(90))
     known = [row for row in rows if not any(bracket in user for user, _ in row.segments for bracket in ")]")]
     assert len(known) >= 20
     assert verdict_accuracy(shipped, known[:25]) >= 0.8
