@@ -55,15 +55,34 @@ def test_every_direct_dependency_has_a_tested_version() -> None:
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in pins.values())
 
 
-def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+OFFLINE = ["--no-deps", "--no-build-isolation", "--no-index"]
+
+
+def copy_source(folder: Path) -> Path:
+    """What the package is built from, copied to ``folder``."""
     for name in ("lab", "stageb"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    offline = ["--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "wheel", *offline, "--wheel-dir", str(tmp_path), str(source)], check=True)
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def test_a_script_beside_the_checkout_imports_the_package(tmp_path: Path) -> None:
+    """Although the folder there has its name."""
+    checkout, site = copy_source(tmp_path / "stageb"), tmp_path / "site"
+    subprocess.run([*PIP, "install", *OFFLINE, "--target", str(site), "--editable", str(checkout)], check=True)
+    script = tmp_path / "script.py"
+    script.write_text(f"import site\nsite.addsitedir({str(site)!r})\nimport stageb\nprint(stageb.__file__)\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    alone = [sys.executable, "-S", str(script)]  # without the package that runs this test
+    done = subprocess.run(alone, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == str(checkout / "stageb" / "__init__.py")
+
+
+def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(tmp_path: Path) -> None:
+    source = copy_source(tmp_path / "source")
+    subprocess.run([*PIP, "wheel", *OFFLINE, "--wheel-dir", str(tmp_path), str(source)], check=True)
     [wheel] = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
     files = [path.relative_to(source).as_posix() for path in (source / "stageb").rglob("*") if path.is_file()]
@@ -72,7 +91,7 @@ def test_the_wheel_holds_the_whole_package_and_nothing_else_and_runs(tmp_path: P
     assert {f"stageb/{path.relative_to(ROOT)}" for path in ROOT.glob("configs/*/*.yaml")} <= held
 
     site = tmp_path / "site"
-    subprocess.run([*pip, "install", *offline, "--target", str(site), str(wheel)], check=True)
+    subprocess.run([*PIP, "install", *OFFLINE, "--target", str(site), str(wheel)], check=True)
     environment = {**os.environ, "PYTHONPATH": str(site)}
     where = "import stageb; print(stageb.__file__)"
     done = subprocess.run(

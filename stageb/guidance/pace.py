@@ -29,13 +29,20 @@ class Pace:
         self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
         self._tickets[kind] = self._tickets.get(kind, 0) + tickets
 
-    def left(self, now: float, to_come: Mapping[str, int]) -> float | None:
-        """Seconds left for the tickets ``to_come``, by kind; None while that is not known, or still jumps. To be asked once
-        a round."""
+    def estimate(self, to_come: Mapping[str, int]) -> float | None:
+        """Seconds for the tickets ``to_come``, by kind, as far as is known now; None where one of the kinds is not."""
         awaited = [kind for kind, tickets in to_come.items() if tickets]
         if any(self._tickets.get(kind, 0) < max(1, self.fewest.get(kind, 1)) for kind in awaited):
             return None
-        self._ends.append(now + sum(to_come[kind] * self._seconds[kind] / self._tickets[kind] for kind in awaited))
+        return sum(to_come[kind] * self._seconds[kind] / self._tickets[kind] for kind in awaited)
+
+    def left(self, now: float, to_come: Mapping[str, int]) -> float | None:
+        """Seconds left for the tickets ``to_come``, by kind; None while that is not known, or still jumps. To be asked once
+        a round."""
+        estimate = self.estimate(to_come)
+        if estimate is None:
+            return None
+        self._ends.append(now + estimate)
         mean = sum(self._ends) / len(self._ends)
         if len(self._ends) < AGREEING or max(self._ends) - min(self._ends) > max(LITTLE, SPREAD * (mean - now)):
             return None

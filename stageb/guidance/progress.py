@@ -26,7 +26,7 @@ from stageb.guidance.outcomes import describe_reflection, name_reflection
 from stageb.guidance.pace import Pace, describe_left, describe_time
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Round, Schedule
+from stageb.guidance.schedule import JUDGED, LEARNT, NOWHERE, Place, Round, Schedule
 from stageb.guidance.splits import SPLITS, describe_labels
 from stageb.guidance.state import State, Tally
 from stageb.guidance.types import Guidance
@@ -80,7 +80,8 @@ class Progress:
         self._began = self._last = self._said = time.monotonic()
         self._pace = Pace({LEARNT: min(map(schedule.bundle_size, schedule.missions), default=1)})
         self._tickets = self._rolled_out = 0  # tickets, and rounds
-        self._resumed = state.done != NOWHERE
+        self._resumed = self._told_all = state.done != NOWHERE
+        self._at: Place = state.done
         self._rounds_done = self._rounds_before = schedule.count(state.done)
         self._rounds = schedule.count()
         self._edits = edits
@@ -147,12 +148,16 @@ class Progress:
         """Lines on what is ahead, at most."""
         config = self._config
         cost = self._schedule.forecast()
-        lines = [f"At most {cost.rollouts:,} rollouts and {cost.reflections:,} reflections on {cost.bundles:,} bundles"]
+        lines = [
+            "The model judges tickets, proposes rules from its errors and tests them on other tickets. At most "
+            f"{cost.rollouts:,} answers on tickets (rollouts), {cost.reflections:,} that propose rules (reflections, on "
+            f"{cost.bundles:,} bundles of tickets)"
+        ]
         if config.gating.choose:
             lines[0] += f"; {config.gating.choose} decides what is accepted: nothing is promised of it"
         elif cost.judged:
-            lines[0] += f"; for the gate at most {cost.judged:,} verdicts, each ticket judged {JUDGED_BY[judges_by]}"
-            lines[0] += "; what every accepted edit calls for comes on top"
+            lines[0] += f" and {cost.judged:,} verdicts that test these (for the gate), each ticket judged "
+            lines[0] += f"{JUDGED_BY[judges_by]}; what every accepted rule calls for comes on top"
             lines += warn_of_few(inputs, config)
         return lines
 
@@ -182,7 +187,9 @@ class Progress:
         if self._rolled_out == WARM and not self._resumed and self._schedule.epochs:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
             self._says(
-                "info", f"As fast as this one, all other rounds take {rest} at most; reflections and their tests on top"
+                "info",
+                f"As fast as this one, judging takes {rest} more at most; reflections and their tests come on top, "
+                "and are not timed yet",
             )
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
@@ -210,6 +217,16 @@ class Progress:
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
         self._says("info", "\n".join(lines))
+        if parsed.proposals and not self._told_all:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        """How long the run takes, once a reflection has been timed, which most of its time goes into."""
+        seconds = self._pace.estimate(self._schedule.to_come(self._at))
+        if seconds is not None:
+            self._told_all = True
+            left = describe_time(seconds)
+            self._says("info", f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
 
     def _says(self, level: Level, text: str) -> None:
         if LEVELS.index(level) >= LEVELS.index(self._config.log_level):
@@ -224,6 +241,7 @@ class Progress:
     def _one_more(self, batch: Round, figures: str) -> str:
         """A round is over. What is said of the time left."""
         self._rounds_done += 1
+        self._at = batch.place
         left = describe_left(self._pace.left(self._last, self._schedule.to_come(batch.place)))
         left = f", {left}" if left and self._rounds_done < self._rounds else ""
         place = self._place(batch)

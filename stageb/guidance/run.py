@@ -67,6 +67,7 @@ class Run(run.Run):
         self._committed = State({})  # as of the last commit
         self._tools: dict[str, Tools] = {}  # made when a mission first needs its own
         self._first: list[Candidate] = []  # answers, until they are enough to tell whether they can be read
+        self._bundles = 0  # reflected on since the last commit
         self._began = self._since = time.monotonic()
 
     # Beginning and end
@@ -187,7 +188,7 @@ class Run(run.Run):
         self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:
             self._write_metrics(batch, step, mission.tally)
-        self._move(mission, batch.place, self.state.spent.on(records, self._samples))
+        self._move(mission, batch.place, self.state.spent.on(records, self._samples), batch)
 
     def record_distilled(self, batch: Round, records: Sequence[Record], mission: MissionState) -> None:
         """Write down the right answers of a round as training data, as many as are wanted, and commit."""
@@ -195,7 +196,7 @@ class Run(run.Run):
         right = [record for record in records if record.selection.label_match][: mission.distilled - before]
         artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
         self.progress.show_skipped(batch, f"{mission.distilled} right answers")
-        self._move(mission, batch.place, self.state.spent.on(records, 1))
+        self._move(mission, batch.place, self.state.spent.on(records, 1), batch)
 
     def record_epoch(self, epoch: int, mission: MissionState) -> None:
         """Commit the end of a mission's epoch."""
@@ -215,6 +216,7 @@ class Run(run.Run):
         """Write down and show what a bundle has taught; ``mission`` is where that leaves the mission. It counts with the
         next commit: of bundles that were drawn at once, all or none."""
         name = mission.guidance.mission
+        self._bundles += bool(reflection.proposals)
         artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
         tokens = bundle.tokens + reflection.tokens
         spent = self.state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
@@ -255,12 +257,13 @@ class Run(run.Run):
         named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
         self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
 
-    def _move(self, mission: MissionState, done: Place, spent: Spent | None = None) -> None:
-        """Commit that all up to ``done`` is over, and where that leaves a mission."""
-        self._commit(replace(self.state.with_mission(mission), spent=spent or self.state.spent, done=done))
+    def _move(self, mission: MissionState, done: Place, spent: Spent | None = None, batch: Round | None = None) -> None:
+        """Commit that all up to ``done`` is over, a round perhaps, and where that leaves a mission."""
+        self._commit(replace(self.state.with_mission(mission), spent=spent or self.state.spent, done=done), batch)
 
-    def _commit(self, state: State) -> None:
-        """Make ``state`` the one to go on from: its head, and of the missions those that changed."""
+    def _commit(self, state: State, batch: Round | None = None) -> None:
+        """Make ``state`` the one to go on from: its head, and of the missions those that changed. What its time went into is
+        noted: the tickets of a round, or bundles that the model reflected on, and the tests of what that proposed."""
         before = self._committed
         changed = {
             name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.missions.get(name)
@@ -270,8 +273,10 @@ class Run(run.Run):
         self._committed = self.state
         self._set_resume()
         now = time.monotonic()
-        self.journal.note("timings.jsonl", [{"commit": self.journal.number, "seconds": round(now - self._since, 3)}])
-        self._since = now
+        row = {"commit": self.journal.number, "seconds": round(now - self._since, 3)}
+        row |= {"tickets": len(batch.tickets) if batch else 0, "bundles": self._bundles}
+        self.journal.note("timings.jsonl", [row])
+        self._since, self._bundles = now, 0
 
     def _check_budget(self, state: State) -> State:
         """The state, which ends learning where a budget is reached."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -52,6 +53,11 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
 def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shell) -> None:
+    own = [checkout / name for name in sorted(files_of_a_reader())]
+    for path in own:
+        path.write_text("the reader's own")
+    ended_in = shell.folder / "ended-in"
+    ended_in.write_text(str(checkout))
     offline = {"HF_HUB_OFFLINE": "1", "http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
     environment = (
         clean_environment()
@@ -61,13 +67,14 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "no_proxy": "127.0.0.1,localhost",
+            "ENDED_IN": str(ended_in),
         }
     )
     for block in blocks(page):
         if block.info == "sh":
             done = subprocess.run(
-                ["bash", "-eu", "-c", block.text],
-                cwd=checkout,
+                ["bash", "-eu", "-c", f'{block.text}\npwd > "$ENDED_IN"'],
+                cwd=ended_in.read_text().strip(),  # as in one terminal
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -77,6 +84,7 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
                 check=False,
             )
             assert done.returncode == 0, f"{block} ended with {done.returncode}:\n{block.text}\n{done.stdout[-4000:]}"
+            assert [path.name for path in own if path.read_text() != "the reader's own"] == [], f"{block} writes over these"
 
 
 def test_the_readmes_table_is_read_as_its_commands_say(checkout: Path) -> None:
@@ -111,6 +119,14 @@ def test_one_that_does_not_exist_is_found(line: str) -> None:
     with pytest.raises((AssertionError, StagebError)):
         for words in commands(line):
             assert_exists(words)
+
+
+def files_of_a_reader() -> set[str]:
+    """What the README tells a reader to bring and to make, which a guide must leave alone."""
+    told = (block.text for block in blocks(ROOT / "README.md") if block.info == "console")
+    found = {name for text in told for name in re.findall(r"[\w-]+\.(?:csv|jsonl?|yaml)\b", text)}
+    assert {"my.csv", "mine.yaml", "new.csv", "shared.json"} <= found
+    return found
 
 
 def assert_all_exist(block: Block) -> None:

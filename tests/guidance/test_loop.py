@@ -116,13 +116,26 @@ def by_epoch(metrics: list[dict[str, Any]], split: str) -> list[float]:
 # What a run brings
 
 
-def test_after_the_second_round_a_run_says_how_long_all_rounds_take(plain: Fit, fit: Fit) -> None:
-    said = "As fast as this one, all other rounds take less than a minute at most; reflections and their tests on top"
+def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(plain: Fit, fit: Fit) -> None:
+    judging = "As fast as this one, judging takes less than a minute more at most; reflections and their tests come on top"
+    whole = "At this pace, less than a minute to go, reflections and tests included; less where learning ends early"
     lines = plain.err.splitlines()
-    at = lines.index(said)
+    (at,) = (number for number, line in enumerate(lines) if line.startswith(judging))
     assert ": round 2/" in lines[at - 1]
+    first = next(number for number, line in enumerate(lines) if line.startswith("valves, reflection 1:"))
+    assert lines.count(whole) == 1
+    assert lines.index(whole) == next(number for number in range(first + 1, len(lines)) if lines[number][0] != " ")
     assert fit(jump_reflection="true") == 0
-    assert said not in fit.err
+    assert judging not in fit.err
+    assert whole not in fit.err
+
+
+def test_what_a_commit_took_is_noted_with_the_tickets_that_it_went_into(plain: Fit) -> None:
+    timings = [json.loads(line) for line in (plain.run / "timings.jsonl").read_text().splitlines()]
+    assert sum(row["tickets"] for row in timings) == len(plain.rows("selections"))
+    assert sum(row["bundles"] for row in timings) == sum(bool(row["proposals"]) for row in plain.rows("reflection"))
+    assert not [row for row in timings if row["tickets"] and row["bundles"]]
+    assert len(timings) == json.loads((plain.run / "commit.json").read_text())["number"]
 
 
 def test_it_learns_the_hidden_rule(plain: Fit) -> None:

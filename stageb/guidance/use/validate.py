@@ -7,15 +7,14 @@ all of them is told at once.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
-from stageb.engines.config import HOW_ASKED, ModelConfig
+from stageb.engines.config import ModelConfig
 from stageb.engines.outline import Outline, check_name, outline
 from stageb.engines.protocol import Prompt
 from stageb.errors import BadInputError, BadLine, StagebError
@@ -25,12 +24,13 @@ from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.follower import with_follower
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import Inputs, read_inputs
+from stageb.guidance.pace import describe_time
 from stageb.guidance.prompts import rollout_prompt, words_of
-from stageb.guidance.schedule import Schedule
+from stageb.guidance.schedule import NOWHERE, Schedule
 from stageb.guidance.splits import SPLITS
-from stageb.runs.folder import RunFolder
-from stageb.store.commits import COMMIT, flatten
+from stageb.guidance.use.rate import Rate, find_rate
 
+USES = {"train": "tickets to learn from (train)", "val": "to choose by (val)", "test": "for the final table (test)"}
 AT_ONCE = 1024  # prompts whose tokens are counted at once
 
 Found = TypeVar("Found")
@@ -55,15 +55,6 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """How fast an earlier run with the same model and sampler was, reflections and all."""
-
-    run: str  # its folder
-    verdicts_per_s: float  # rollouts and verdicts for the gate
-    machine: str  # that it ran on
-
-
-@dataclass(frozen=True)
 class Validation:
     """What a fit would read, and cost at most."""
 
@@ -81,9 +72,10 @@ class Validation:
 
     @property
     def seconds(self) -> float | None:
-        """At most, at the rate of the earlier run."""
-        judged = self.rollouts + self.verdicts if self.budget is None else self.budget + self.measuring
-        return None if self.rate is None else judged / self.rate.verdicts_per_s
+        """At the rate of the earlier run, unless something but the budget of rollouts ends learning early."""
+        if self.rate is None or self.budget is None or not self.rate.verdicts_per_s:
+            return self.rate and self.rate.seconds
+        return min(self.rate.seconds, (self.budget + self.measuring) / self.rate.verdicts_per_s)
 
 
 def validate(**keys: Any) -> Validation:
@@ -131,23 +123,29 @@ def _look_at_models(config: LoopConfig, look: Callable[[ModelConfig], Found]) ->
 def describe(found: Validation) -> list[str]:
     """What the command prints."""
     lines = [
-        f"{mission}: {', '.join(f'{count:,} {split}' for split, count in splits.items())} tickets; labelled fail: "
-        f"{', '.join(f'{count:,} {split}' for split, count in found.fails[mission].items())}"
+        f"{mission}: {', '.join(f'{count:,} {USES[split]}' for split, count in splits.items())}; of these labelled fail: "
+        f"{', '.join(f'{count:,}' for count in found.fails[mission].values())}"
         for mission, splits in found.tickets.items()
     ]
     if found.prompts:
         each = found.prompts
-        lines.append(f"Prompts: {each.shortest:,} to {each.longest:,} tokens, half of them up to {each.median:,}")
+        lines.append(
+            f"The model reads {each.shortest:,} to {each.longest:,} tokens (pieces of words) to judge a ticket, half of the "
+            f"time up to {each.median:,}"
+        )
     memory = found.memory
     if memory.weights is not None:
-        caches = f", caches up to {_format_bytes(memory.caches)}" if memory.caches is not None else ""
+        held = _format_bytes(memory.weights + (memory.caches or 0))
+        caches = f", its caches up to {_format_bytes(memory.caches)}" if memory.caches is not None else ""
         lines.append(
-            f"Memory of a rank: weights {_format_bytes(memory.weights)}{caches}, and what a step of the model takes"
+            f"Memory: {held} for each process (rank), and what a step of the model takes; its weights are "
+            f"{_format_bytes(memory.weights)}{caches}"
         )
     if found.budget is None:
         lines.append(
-            f"At most {found.rollouts:,} rollouts, {found.verdicts:,} verdicts for the gate and {found.reflections:,} "
-            "reflections; what accepted edits call for comes on top"
+            f"The model judges tickets, proposes rules from its errors and tests them on other tickets. At most "
+            f"{found.rollouts:,} answers on tickets (rollouts), {found.reflections:,} that propose rules (reflections) and "
+            f"{found.verdicts:,} verdicts that test these (for the gate); what accepted rules call for comes on top"
         )
     else:
         lines.append(
@@ -155,13 +153,14 @@ def describe(found: Validation) -> list[str]:
             f"plus {found.measuring:,} to measure val and test; what the last step goes beyond the budget comes on top"
         )
     if found.rate and found.seconds is not None:
-        hours = found.seconds / 3600
-        rate = f"{found.rate.verdicts_per_s:,.1f} of them a second, as {found.rate.run} made on {found.rate.machine}"
-        lines.append(f"At {rate}: {hours:,.1f} hours at most")
+        lines.append(
+            f"Time: {describe_time(found.seconds)} at the pace of {found.rate.run} on {found.rate.machine}, reflections and "
+            "all; less where learning ends early, more where more rules are accepted"
+        )
     else:
         lines.append(
-            "How long that takes is not known: no run of this model and sampler lies in output.root; fit says after its "
-            "second round how long all rounds take"
+            "Time: not known, since no run that judges and learns in this way lies in output.root; fit says so after its "
+            "first reflection, which is what takes most of it"
         )
     return [*lines, *(f"Note: {notice}" for notice in found.notices), "Nothing was started, and nothing written."]
 
@@ -181,6 +180,8 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
         most = config.model.image_pixels
         notices.append(f"prompts are measured without their images: a token for some 1,024 pixels, {most:,} each at most")
     notices += map(str, repeats(inputs.tickets))
+    if config.runner.judge == "both":
+        notices.append("code applies the rules and gives most of these answers and verdicts, at no cost")
     notices += list_cautions(inputs, config)
     if inputs.set_aside:
         notices.append(f"{len(inputs.set_aside):,} unusable ticket lines would be set aside")
@@ -210,7 +211,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
         rollouts=cost.rollouts,
         reflections=cost.reflections,
         verdicts=cost.judged,
-        rate=_find_rate(config),
+        rate=find_rate(config, sum(schedule.to_come(NOWHERE).values()), cost.bundles),
         budget=budget,
         measuring=0 if budget is None else measuring,
         notices=notices,
@@ -279,27 +280,6 @@ def _estimate_caches(config: LoopConfig, inputs: Inputs, model: Outline, lengths
         longest = sorted(fitting, reverse=True)[:size]
         most = max(most, shared + sum(max(0, length - shared) + answers for length in longest))
     return most * model.cache_bytes
-
-
-def _find_rate(config: LoopConfig) -> Rate | None:
-    """How fast the latest run in ``output.root`` was that had this model and this sampler."""
-    wanted = _pick_model_keys(flatten(asdict(config)))
-    folders = [path.parent for path in Path(config.output.root).glob(f"*/{COMMIT}")]
-    for folder in sorted(folders, key=lambda folder: (folder / COMMIT).stat().st_mtime, reverse=True):
-        run = RunFolder(folder)
-        try:
-            if _pick_model_keys(run.commit["config"]) == wanted:
-                spent, facts = run.commit["state"]["spent"], run.read_machine()
-                seconds = sum(row["seconds"] for row in run.read_notes("timings.jsonl"))
-                machine = f"{facts['world_size']} x {facts['device_name']}"
-                return Rate(str(folder), (spent["rollouts"] + spent["judged"]) / seconds, machine)
-        except (StagebError, OSError, ValueError, TypeError, KeyError, ArithmeticError):
-            continue  # no run of this loop, or not whole: it tells nothing
-    return None
-
-
-def _pick_model_keys(flat: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in flat.items() if key.startswith(("model.", "sampler.")) and key not in HOW_ASKED}
 
 
 def _format_bytes(size: int) -> str:

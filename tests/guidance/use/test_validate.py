@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from programs import small
 
 import stageb
 from stageb.__main__ import main
-from stageb.store.journal import COMMIT
+from stageb.cli.parsing import parse
+from stageb.guidance.use import validate
+from stageb.store.commits import COMMIT, flatten
 
 
 def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
@@ -34,7 +38,8 @@ def test_a_sound_config_is_told_its_cost_and_nothing_is_written(
         reflection={"batch_size": 18, "num_proposals": 4},
         fabric={"accelerator": "cpu"},
     )
-    assert f"At most {found.rollouts:,} rollouts, {found.verdicts:,} verdicts for the gate" in said
+    assert f"At most {found.rollouts:,} answers on tickets (rollouts), {found.reflections:,} that propose" in said
+    assert f" and {found.verdicts:,} verdicts that test these (for the gate); what" in said
     assert {mission: sum(splits.values()) for mission, splits in found.tickets.items()} == {"valves": 160, "pumps": 160}
     assert found.prompts is not None
     assert 0 < found.prompts.set_aside < 320
@@ -63,37 +68,83 @@ def test_a_budget_caps_what_a_run_may_cost(tmp_path: Path, capsys: pytest.Captur
     assert audit.budget is None
 
 
-def test_an_earlier_run_says_how_long_it_may_take(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = small.arguments(
-        small.write(tmp_path / "in.jsonl", "valves"), tmp_path / "out", keys={"model.engine": "scripted"}
-    )
-    run = tmp_path / "out" / "earlier"
-    run.mkdir(parents=True)
-    model = stageb.validate(tickets=[tmp_path / "in.jsonl"], model={"engine": "scripted"}).rate
-    assert model is None
-    from dataclasses import asdict
+class Earlier:
+    """Makes runs in ``output.root`` that ended with these timings: rows of tickets, bundles and seconds."""
 
-    from stageb.cli.parsing import parse
-    from stageb.store.commits import flatten
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "out"
+        self.path = small.write(folder / "in.jsonl", "valves")
+        self.keys = {"model.engine": "scripted", "runner.judge": "both"}
 
-    config = flatten(asdict(parse(arguments[1:]).config))
-    state = {"spent": {"rollouts": 900, "judged": 100, "reflections": 5, "tokens": 1}}
-    (run / COMMIT).write_text(json.dumps({"number": 1, "state": state, "config": config, "lengths": {}, "versions": {}}))
-    (run / "run.json").write_text('{"world_size": 2, "device_name": "cpu"}')
-    (run / "timings.jsonl").write_text('{"commit": 1, "seconds": 40}\n{"commit": 2, "seconds": 10}\n')
-    assert main(["validate", *arguments[1:]]) == 0
-    assert f"At 20.0 of them a second, as {run} made on 2 x cpu: " in capsys.readouterr().out
-    for name in ("a", "z"):  # of runs that tell, it is the latest that counts
-        other = shutil.copytree(run, tmp_path / "out" / name)
-        (other / "timings.jsonl").write_text('{"commit": 1, "seconds": 100}\n')
-        os.utime(other / COMMIT, (1e9, 1e9))
-    assert main(["validate", *arguments[1:]]) == 0
-    assert f"At 20.0 of them a second, as {run} made" in capsys.readouterr().out
-    os.utime(tmp_path / "out" / "a" / COMMIT, (3e9, 3e9))
-    assert main(["validate", *arguments[1:]]) == 0
-    assert f"At 10.0 of them a second, as {tmp_path / 'out' / 'a'} made" in capsys.readouterr().out
-    assert main(["validate", *arguments[1:], "--sampler.samples_per_decode=3"]) == 0
-    assert "is not known" in capsys.readouterr().out
+    def arguments(self, *options: str) -> list[str]:
+        return ["validate", *small.arguments(self.path, self.root, keys=self.keys)[1:], *options]
+
+    def make(self, name: str, timings: Sequence[tuple[int, int, float]], verdicts: int = 0) -> Path:
+        run = self.root / name
+        run.mkdir(parents=True)
+        config = flatten(asdict(parse(self.arguments()[1:]).config))
+        state = {"spent": {"rollouts": verdicts, "judged": 0, "reflections": 5, "tokens": 1}}
+        commit = {"number": 1, "state": state, "config": config, "lengths": {}, "versions": {}}
+        (run / COMMIT).write_text(json.dumps(commit))
+        (run / "run.json").write_text('{"world_size": 2, "device_name": "cpu"}')
+        rows = [{"tickets": tickets, "bundles": bundles, "seconds": s} for tickets, bundles, s in timings]
+        (run / "timings.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        return run
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Earlier:
+    return Earlier(tmp_path)
+
+
+def test_an_earlier_run_in_which_code_judged_says_what_reflections_take(
+    earlier: Earlier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Verdicts tell nothing there: this one asked the model for 7 in a minute, and thousands are forecast for the next."""
+    run = earlier.make("german", [(64, 0, 0.1), (0, 1, 20.0), (64, 0, 0.1), (0, 2, 40.0), (0, 0, 0.0)], verdicts=7)
+    assert main(earlier.arguments()) == 0
+    said = capsys.readouterr().out
+    bundles = count_bundles(said)
+    assert f"Time: about {bundles * 20 // 60} min at the pace of {run} on 2 x cpu, reflections and all; less where" in said
+    assert "code applies the rules and gives most of these answers and verdicts" in said
+
+
+def count_bundles(said: str) -> int:
+    """Bundles of a run that was told how many answers propose rules at most: four for each."""
+    (found,) = re.findall(r"([\d,]+) that propose rules", said)
+    return int(found) // 4
+
+
+def test_of_earlier_runs_the_latest_counts_that_timed_all_that_is_to_come(
+    earlier: Earlier, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*options: str) -> str:
+        assert main(earlier.arguments(*options)) == 0
+        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Time: "))
+
+    assert told().startswith("Time: not known")
+    whole = earlier.make("whole", [(100, 0, 1.0), (0, 4, 64.0)])
+    assert f"at the pace of {whole} on" in told()
+    cut = earlier.make("cut", [(100, 0, 1.0), (0, 0, 64.0)])  # before its first reflection
+    os.utime(cut / COMMIT, (3e9, 3e9))
+    assert f"at the pace of {whole} on" in told()
+    assert f"at the pace of {cut} on" in told("--jump_reflection=true")  # which reflects on nothing
+    slow = earlier.make("slow", [(100, 0, 100.0), (0, 4, 640.0)])
+    os.utime(slow / COMMIT, (1e9, 1e9))
+    assert f"at the pace of {whole} on" in told()
+    os.utime(slow / COMMIT, (4e9, 4e9))
+    assert f"at the pace of {slow} on" in told()
+    for other in ("--sampler.samples_per_decode=3", "--reflection.num_proposals=64", "--runner.judge=model"):
+        assert told(other).startswith("Time: not known")
+
+
+def test_a_budget_of_rollouts_shortens_what_an_earlier_run_took(earlier: Earlier) -> None:
+    earlier.make("whole", [(100, 0, 100.0), (0, 4, 640.0)], verdicts=7400)
+    found = validate.check_inputs(parse(earlier.arguments("--budget.rollouts=100")[1:]).config)
+    assert found.seconds == (100 + found.measuring) / 10.0
+    whole = validate.check_inputs(parse(earlier.arguments()[1:]).config)
+    assert whole.rate is not None
+    assert whole.seconds == whole.rate.seconds > found.seconds
 
 
 def test_faults_of_all_files_and_of_the_model_come_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
