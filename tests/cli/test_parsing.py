@@ -18,7 +18,8 @@ from stageb import __version__
 from stageb.__main__ import main
 from stageb.cli import parsing, registry
 from stageb.errors import EngineError
-from stageb.guidance.config import BudgetConfig, ColumnsConfig, GateConfig, LoopConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import BudgetConfig, GateConfig, LoopConfig
 
 TICKETS = ["--tickets", "[my.jsonl]"]
 

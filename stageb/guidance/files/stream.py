@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.tickets import Entry, read_entries
 from stageb.untrusted.json_lines import FaultError
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.files.decimals import Decimals
 from stageb.untrusted.json_lines import FaultError, short
 
-SUFFIXES = (".csv", ".tsv")
 SAY_WORDS = "--columns passes=WORD,fails=WORD"
 _IMAGE = re.compile(r"image_[1-9][0-9]{0,8}")
 
@@ -40,10 +40,10 @@ class TableRow:
 
 
 class Table:
-    """One file: ``cells`` gives its rows, ``row`` what one of them says.
+    """One file: ``rows`` gives its rows, ``read_row`` what one of them says.
 
-    Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and from ``cells`` where the
-    file is no table from some line on.
+    Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and from ``rows`` where the
+    file is no table from some line on, or, behind the last row, where a column's numbers may be others.
     """
 
     def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str, labelled: bool) -> None:
@@ -54,14 +54,23 @@ class Table:
         first = next(texts, "")
         parted_by = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first and "," not in first else ","
         self._reader = csv.reader(chain([first] if first else [], texts), delimiter=parted_by, strict=True)
-        header = next(self.rows(), None)
+        header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
         self._header = [name.strip() for name in header.cells]
         self._whole = self._find_named_columns(header.line)  # by what they say of a ticket
         self._seen = self._find_text_columns(header.line)  # by their names
+        self._decimals = Decimals(columns.decimal, self._seen)
 
     def rows(self) -> Iterator[TableRow]:
+        """The rows below the header that are not blank."""
+        for row in self._rows():
+            if len(row.cells) == len(self._header):
+                self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
+            yield row
+        self._decimals.check()
+
+    def _rows(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
         while True:
             try:
@@ -152,12 +161,13 @@ class Table:
     def _make_summaries(self, cells: Sequence[str]) -> dict[str, str]:
         """Summaries by image: columns called image_1, image_2, ... are one each; the others stand together as ``name: text;
         ...`` under the first number that is free. Raises ``FaultError``."""
-        texts = {name: cells[place].strip() for name, place in self._seen.items() if cells[place].strip()}
+        said = {name: cells[place].strip() for name, place in self._seen.items()}
+        texts = {name: self._decimals.read(text) for name, text in said.items() if text}
         images = {name: text for name, text in texts.items() if _IMAGE.fullmatch(name)}
-        said = "; ".join(f"{name}: {' '.join(text.split())}" for name, text in texts.items() if name not in images)
-        if said:
+        fields = "; ".join(f"{name}: {' '.join(text.split())}" for name, text in texts.items() if name not in images)
+        if fields:
             free = next(n for n in range(1, len(self._seen) + 2) if f"image_{n}" not in self._seen)
-            images[f"image_{free}"] = said
+            images[f"image_{free}"] = fields
         if not images:
             remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
             raise FaultError("no text: every cell for it is empty", remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError, ConfigError
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.tickets import read_entries, read_tickets
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
 from stageb.untrusted.json_lines import FaultError
@@ -158,3 +160,53 @@ def test_a_table_to_predict_may_lack_the_column_that_was_named_for_labels(tmp_pa
     assert [entry.ticket(False).label for entry in read_entries(path, columns, labelled=False)] == [UNKNOWN]
     with pytest.raises(FaultError, match='no column "Checked"'):
         list(read_entries(path, columns))
+
+
+NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
+
+
+@pytest.mark.parametrize(
+    ("cells", "line", "what"),
+    [
+        (["0,1136", "2"], 2, '"0,1136" has a decimal comma'),
+        (["", "7", "-26,5 mm", "310K"], 4, '"-26,5 mm" has a decimal comma'),
+        (["1,234"], 2, '"1,234" is 1.234 if the comma stands before decimals, 1234 if between thousands'),
+        (["1.5", "1,234,567"], 3, '"1,234,567" has a comma between thousands'),
+        (["1,234.5"], 2, '"1,234.5" has a comma between thousands'),
+    ],
+)
+def test_a_column_of_numbers_with_commas_is_refused(tmp_path: Path, cells: list[str], line: int, what: str) -> None:
+    rows = "".join(f"pass;new;{cell}\n" for cell in cells)
+    path = write(tmp_path, f"label;seal;mean\n{rows}")
+    ((found, said, remedy),) = faults(path, NUMBERS)
+    assert (found, said) == (line, f'column "mean": {what}')
+    assert what.endswith("has a comma between thousands") or 'columns.decimal: ","' in remedy
+    with pytest.raises(BadInputError):
+        read_tickets([path], "skip", NUMBERS)
+
+
+@pytest.mark.parametrize("cells", [["3,5", "none"], ["a,b"], ["01.02.2024", "3"], ["3, 5"], ["1.5", "2"]])
+def test_commas_in_columns_of_more_than_numbers_are_left_alone(tmp_path: Path, cells: list[str]) -> None:
+    rows = "".join(f"pass;{cell}\n" for cell in cells)
+    tickets, _ = read_tickets([write(tmp_path, f"label;mean\n{rows}")], "error", NUMBERS)
+    assert [each.per_image[0][1] for each in tickets] == [f"mean: {cell}" for cell in cells]
+
+
+def test_a_decimal_comma_is_read_as_a_point_where_the_config_says_so(tmp_path: Path) -> None:
+    columns = replace(NUMBERS, decimal=",")
+    path = write(tmp_path, "label;mean;note\npass;0,1136;a, b\nfail;-26,5 mm;3,5\npass;7;worn\n")
+    tickets, _ = read_tickets([path], "error", columns)
+    said = ["mean: 0.1136; note: a, b", "mean: -26.5 mm; note: 3.5", "mean: 7; note: worn"]
+    assert [each.per_image[0][1] for each in tickets] == said
+    ((line, what, remedy),) = faults(write(tmp_path, "label;mean\npass;0,5\npass;1.234\n"), columns)
+    assert (line, what) == (
+        3,
+        'column "mean": "1.234" is 1.234 if the point stands before decimals, 1234 if between thousands',
+    )
+    assert remedy.startswith("export the table with a decimal comma")
+
+
+def test_a_decimal_comma_is_of_tables_alone() -> None:
+    with pytest.raises(ConfigError, match=r"columns\.decimal: ',': leave it out"):
+        LoopConfig(tickets=["a.jsonl"], columns=ColumnsConfig(decimal=","))
+    assert LoopConfig(tickets=["a.jsonl", "b.CSV"], columns=ColumnsConfig(decimal=","))
