@@ -1,8 +1,8 @@
 """A ticket as its words show it: ``name: value`` pairs, and words.
 
 Nothing is known of what tickets hold, so nothing is assumed but punctuation: a piece between semicolons, line ends or commas
-(not those within a number) that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; all else is free text,
-in words or, where a script writes no spaces, in short runs of characters.
+(not those within a number) that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; everything else is
+free text, in words or, where a script writes no spaces, in short runs of characters.
 """
 
 from __future__ import annotations
