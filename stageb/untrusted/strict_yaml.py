@@ -2,7 +2,7 @@
 
 YAML 1.1, but that dates are texts, as are numbers in base 60 (``20:1``, a ratio to people, is not 1201), and that ``1e-3``,
 which it takes for a text, is a number. Tags, which name Python objects or values that a scalar is not, keys that are no
-texts or stand twice, anchors that hold themselves or grow without end, and nesting that exhausts a parser have no place here.
+texts or stand twice, anchors that hold themselves or grow without end, and nesting that exhausts a parser are refused.
 """
 
 from __future__ import annotations
