@@ -152,7 +152,7 @@ def _make_ticket(row: dict[str, Any], labelled: bool) -> Ticket:
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if label not in ("pass", "fail") and (labelled or label is not None):
-        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or say what it means: {SAY_WORDS}')
+        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {SAY_WORDS}')
     return Ticket(
         mission=_check_name(row, "mission"),
         group_id=_check_name(row, "group_id"),

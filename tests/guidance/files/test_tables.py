@@ -79,8 +79,8 @@ def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None
     assert faults(path, ColumnsConfig()) == [(2, "an empty label", "write the right verdict, or leave the row out")]
     assert [entry.ticket(False).label for entry in read_entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
     without = write(tmp_path, "mission,group_id,seal\nm,1,new\n", "without.csv")
-    assert faults(without, ColumnsConfig())[0][1] == "no label"
-    assert [entry.ticket(False).key for entry in read_entries(without, ColumnsConfig())] == ["1"]
+    assert faults(without, ColumnsConfig())[0][1].startswith('no column "label" (columns.label)')
+    assert [entry.ticket(False).key for entry in read_entries(without, ColumnsConfig(), labelled=False)] == ["1"]
 
 
 def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
@@ -94,7 +94,10 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         (7, f"ticket '1::pass' of mission 'a' stands at {tmp_path / 't.csv'}:2 already"),
         (8, "an empty label"),
     ]
-    assert told[1][2] == "write one of OK, i.O., NG, or say what it means: --columns passes=WORD,fails=WORD"
+    assert told[1][2] == (
+        "write one of OK, i.O., NG, or correct columns.passes and columns.fails in the config: "
+        "--columns passes=WORD,fails=WORD"
+    )
     tickets, bad = read_tickets([str(tmp_path / "t.csv")], "skip", OWN)
     assert len(tickets) == 1
     assert bad[-1].raw == '6,a,"x\ny",'
@@ -106,7 +109,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         ("", 0, "empty"),
         ("\n\n", 0, "empty"),
         ("ID,Station,Result,Part\n", 0, "no rows below the header"),
-        ("ID,Part\n1,a\n", 1, 'no column "Station", "Result"; there are ID, Part'),
+        ("ID,Part\n1,a\n", 1, 'no column "Station" (columns.mission), "Result" (columns.label); there are ID, Part'),
         ("ID,Station,Result\n1,a,OK\n", 1, "no column for the text; there are ID, Station, Result"),
         ("ID,Station,Result,Part,Part\n", 1, 'two columns "Part"'),
         ('ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,"never\nclosed\n', 3, "no row of a table begins here"),
@@ -121,6 +124,27 @@ def test_what_is_no_table_stops_whatever_is_skipped(tmp_path: Path, content: str
     assert (found, said[: len(what)]) == (line, what)
     with pytest.raises(BadInputError):
         read_tickets([path], "skip", OWN)
+
+
+def test_all_columns_that_are_missing_are_told_at_once_with_the_keys_that_name_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "part,state\nseal,worn\n")
+    ((_, what, remedy),) = faults(path, ColumnsConfig(texts=["part", "State"]))
+    assert what == (
+        'no column "mission" (columns.mission), "group_id" (columns.group_id), "label" (columns.label), '
+        '"State" (columns.texts), did you mean "state"?; there are part, state'
+    )
+    assert [key in remedy for key in ("mission_name=TEXT", "group_id=null", "label=NAME", "texts=NAME")] == [True] * 4
+
+
+def test_of_many_columns_the_nearest_the_first_and_the_last_are_named(tmp_path: Path) -> None:
+    names = [f"mean value of measurement {n}" for n in range(30)]
+    path = write(tmp_path, f"id,{','.join(names)},diagnosis\n")
+    ((_, what, _),) = faults(path, ColumnsConfig(mission_name="m", group_id="id", label="Diagnose"))
+    assert what.startswith('no column "Diagnose" (columns.label), did you mean "diagnosis"?; there are id, mean value')
+    assert what.endswith(
+        "24 more, mean value of measurement 27, mean value of measurement 28, mean value of measurement 29, diagnosis"
+    )
+    assert len(what) < 400
 
 
 def test_a_word_cannot_mean_both() -> None:
