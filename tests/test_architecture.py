@@ -143,6 +143,7 @@ LIGHT = {
     "stageb/growth/config",
     "stageb/growth/types",
     "stageb/guidance/__init__",
+    "stageb/guidance/columns",
     "stageb/guidance/config",
     "stageb/guidance/prompts",
     "stageb/guidance/reflection/__init__",

@@ -35,6 +35,7 @@ from stageb.untrusted.strict_yaml import BrokenYamlError, KeyPath, YamlError
 
 WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null", Any: "a value"}
 PAIRS = re.compile(r"\w+=[^,]*(,\w+=[^,]*)*")
+RATIO = re.compile(r"(\d+(?:\.\d+)?) ?: ?1(?:\.0*)?")
 SERVES_BOTH = "keep a file of columns alone, which serves both commands, and give fit the rest in a second --config"
 LOOP = "loop"  # the key that chose the dataclass; what it says is known already
 
@@ -206,7 +207,9 @@ class Draft:
             # YAML takes yes, no, on and off for true and false.
             is_word = isinstance(value, bool) and str in choices(annotation)
             quoted = f"; put yes, no, on and off in quotes: '{'yes' if value else 'no'}'" if is_word else ""
-            raise self._wrong(path, given, f"expected {in_words(annotation)}{quoted}") from None
+            ratio = RATIO.fullmatch(value) if isinstance(value, str) and {int, float} & {*choices(annotation)} else None
+            whole = f"; write {ratio[1]}" if ratio else ""
+            raise self._wrong(path, given, f"expected {in_words(annotation)}{quoted}{whole}") from None
 
     def _checked(self, value: Any, path: KeyPath) -> Any:
         """``value``, if a file name and the JSON and YAML of a run's files can hold it."""

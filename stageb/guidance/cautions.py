@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from math import ceil
 
 from stageb.guidance.config import LoopConfig
@@ -24,6 +25,8 @@ FEWEST = 5  # tickets of the rarer label from which on one field that tells the 
 REPEATS = 4  # tickets, in the mean, for each value of such a field: what is different everywhere tells nothing of others
 EMPTY = 0.05  # share of tickets that have a field, below which it is nearly always empty
 FORMS = 0.9  # share of tickets without free text from which on these are forms, and a missing field is an empty one
+NUMBERS = 0.9  # share of a field's values that are numbers, from which on the others look like mistakes
+FEWEST_NUMBERS = 20  # of such a field
 SHOWN = 5  # names of fields, at most
 
 
@@ -31,7 +34,9 @@ def list_cautions(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
     """What there is to say of each mission's tickets."""
     for mission in inputs.splits:
         own = [ticket for ticket in inputs.tickets if ticket.mission == mission]
-        yield from (f"{mission}: {line}" for line in (*warn_of_labels(own, config), *warn_of_fields(own)))
+        yield from (
+            f"{mission}: {line}" for line in (*warn_of_labels(own, config), *warn_of_fields(own), *warn_of_numbers(own))
+        )
     yield from warn_of_few(inputs, config)
 
 
@@ -74,6 +79,29 @@ def warn_of_fields(tickets: Sequence[Ticket]) -> Iterator[str]:
             yield f"nearly always empty: {', '.join(map(repr, empty[:SHOWN]))}{more}; a rule on them speaks of few tickets"
 
 
+def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
+    """Fields of numbers in which a few values are none."""
+    others: dict[str, list[tuple[Ticket, str]]] = {}
+    count: Counter[str] = Counter()
+    for ticket in tickets:
+        for name, value in reading(ticket).pairs.items():
+            count[name] += 1
+            if parse_number(value) is None:
+                others.setdefault(name, []).append((ticket, value))
+    found = {
+        name: own for name, own in others.items() if count[name] - len(own) >= max(FEWEST_NUMBERS, NUMBERS * count[name])
+    }
+    for name, own in islice(found.items(), SHOWN):
+        ticket, value = own[0]
+        are = "is" if len(own) == 1 else "are"
+        yield (
+            f"{name!r}: {len(own):,} of {count[name]:,} values {are} no number, such as {value!r}{_place(ticket)}: a rule "
+            "with a limit cannot decide such tickets; correct these values, or leave them out"
+        )
+    if len(found) > SHOWN:
+        yield f"{len(found) - SHOWN} more fields of numbers have values that are none"
+
+
 def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
     """For each mission that has too few tickets for a likely proof, how many there are, and how many it would take."""
     if not config.has_gate or config.gating.choose or config.jump_reflection:
@@ -98,6 +126,10 @@ def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:
                 f"{name}: {len(splits.train):,} train tickets leave {pool:,} {what} to test an edit on, and it would have "
                 f"to win more than {min(needed, 1):.0%} of them{more}. Give more tickets"
             )
+
+
+def _place(ticket: Ticket) -> str:
+    return f" ({ticket.place})" if ticket.place else ""
 
 
 def _tells_label(column: Mapping[int, str], tickets: Sequence[Ticket]) -> bool:

@@ -10,36 +10,12 @@ from typing import Literal
 
 from stageb.config import FabricConfig, Level, LoggerConfig, OutputConfig, require
 from stageb.engines.config import ModelConfig
+from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.rules.scales import is_scale
 from stageb.guidance.texts import verdict_words_fault
 
 Language = Literal["en", "zh"]
 UseImages = bool | Literal["instead"]
-
-
-@dataclass(frozen=True)
-class ColumnsConfig:
-    """What the columns of ticket files in CSV say. ``--columns mission=Station,label=Result`` for short."""
-
-    mission: str = "mission"
-    """The column that names the mission."""
-    mission_name: str | None = None
-    """The mission of all rows, where no column names it."""
-    group_id: str | None = "group_id"
-    """The column that names what was inspected; null: every row is a group of its own, called after its line."""
-    label: str = "label"
-    """The column that holds the right verdict."""
-    passes: list[str] = field(default_factory=lambda: ["pass"])
-    """Words of that column that mean pass, in any case; of labels in JSON Lines, too."""
-    fails: list[str] = field(default_factory=lambda: ["fail"])
-    """Words of that column that mean fail."""
-    texts: list[str] = field(default_factory=list)
-    """The columns that say what is seen, read as "column: text; ..."; those called image_1, image_2, ... are a summary each.
-    Empty: all other columns."""
-
-    def __post_init__(self) -> None:
-        both = {word.casefold() for word in self.passes} & {word.casefold() for word in self.fails}
-        require(not both, "columns.fails", self.fails, f"no word that means pass as well: {', '.join(sorted(both))}")
 
 
 @dataclass(frozen=True)
@@ -396,3 +372,4 @@ class LoopConfig:
         shown = self.sampler.use_images
         require(not (shown and self.distill.size), "distill.size", self.distill.size, "0 with images: chats hold text alone")
         require(bool(self.tickets), "tickets", self.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+        self.columns.check_files(self.tickets)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from stageb.config import Level
 from stageb.guidance.attempts import list_attempts
-from stageb.guidance.cautions import warn_of_few, warn_of_labels
+from stageb.guidance.cautions import warn_of_few, warn_of_labels, warn_of_numbers
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.reflection_file import parse_row
 from stageb.guidance.gate.budget import budget_per_mission
@@ -126,7 +126,8 @@ class Progress:
                 if (own := self._config.reflection.scales) is not None:
                     vocabulary = Vocabulary.of((inputs.tickets[i] for i in splits.train), parse_scales(own))
                     self._says("info", f"{name}: values that have a rank: {vocabulary.describe_scales() or 'none'}")
-                for line in warn_of_labels([inputs.tickets[i] for split in SPLITS for i in splits.of(split)], self._config):
+                own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
+                for line in (*warn_of_labels(own_tickets, self._config), *warn_of_numbers(own_tickets)):
                     self._says("warning", f"{name}: {line}")
             for line in warnings:
                 self._says("warning", line)

@@ -1,8 +1,8 @@
 """YAML as plain data: what config files and options may hold, checked before anything else reads them.
 
-YAML 1.1, but that a date is a text, and ``1e-3``, which it takes for a text, a number. Tags, which name Python objects or
-values that a scalar is not, keys that are no texts or stand twice, anchors that hold themselves or grow without end, and
-nesting that exhausts a parser have no place in a config.
+YAML 1.1, but that dates are texts, as are numbers in base 60 (``20:1``, a ratio to people, is not 1201), and that ``1e-3``,
+which it takes for a text, is a number. Tags, which name Python objects or values that a scalar is not, keys that are no
+texts or stand twice, anchors that hold themselves or grow without end, and nesting that exhausts a parser are refused.
 """
 
 from __future__ import annotations
@@ -124,6 +124,8 @@ class _Reader:
         if node.tag in (MERGE, VALUE):
             raise YamlError(line, f"the tag {node.tag}", "write the value without it")
         if node.tag == WHOLE_NUMBER and len(node.value) > MAX_DIGITS:
+            return node.value
+        if node.tag in (WHOLE_NUMBER, NUMBER) and ":" in node.value:  # in base 60, which nobody means
             return node.value
         try:
             return Loader.yaml_constructors[node.tag](self._scalars, node)

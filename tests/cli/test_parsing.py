@@ -18,7 +18,8 @@ from stageb import __version__
 from stageb.__main__ import main
 from stageb.cli import parsing, registry
 from stageb.errors import EngineError
-from stageb.guidance.config import BudgetConfig, ColumnsConfig, GateConfig, LoopConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import BudgetConfig, GateConfig, LoopConfig
 
 TICKETS = ["--tickets", "[my.jsonl]"]
 
@@ -273,6 +274,9 @@ def test_all_faults_of_a_config_are_told_at_once(fit: Fit, tmp_path: Path, capsy
         (["--runner.tickets_per_epoch", "x"], "runner.tickets_per_epoch", "x", "a whole number, or null"),
         (["--gate", "off"], "gate", "", "or none"),
         (["--gate.pool_size", "x"], "gate.pool_size", "x", "a whole number"),
+        (["--gate.fp_weight", "20:1"], "gate.fp_weight", "'20:1'", "expected a number; write 20"),
+        (["--gate", "fp_weight=2.5:1"], "gate.fp_weight", "'2.5:1'", "expected a number; write 2.5"),
+        (["--budget.rollouts", "1:30"], "budget.rollouts", "'1:30'", "a whole number, or null"),
         (["--gate.judge_by", "vote"], "gate.judge_by", "vote", "auto or probability or answer"),
         (["--budget.rollouts", "many"], "budget.rollouts", "many", "a whole number, or null"),
         (["--sampler.grid", "[{top_k: x}]"], "sampler.grid.top_k", "x", "a whole number"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stageb.guidance.cautions import list_cautions, warn_of_fields, warn_of_labels
+from stageb.guidance.cautions import list_cautions, warn_of_fields, warn_of_labels, warn_of_numbers
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.inputs import read_inputs
 from stageb.guidance.types import Ticket, Verdict
@@ -64,6 +64,23 @@ def test_fields_that_are_nearly_always_empty_are_named_in_forms_alone() -> None:
     (line,) = warn_of_fields(made(100, lambda n: n % 2 == 0, says))
     assert line.startswith("nearly always empty: 'remark'")
     assert not list(warn_of_fields(made(100, lambda n: n % 2 == 0, lambda n: f"worn on one side. {says(n)}")))
+
+
+def test_broken_values_among_numbers_are_named_with_their_place() -> None:
+    def says(n: int) -> str:
+        return f"perimeter: {'#REF!' if n in (7, 30) else n / 8}; size: {'n/a' if n == 3 else f'{n} mm'}; code: A{n}"
+
+    tickets = [replace(t, place=f"my.csv:{n + 2}") for n, t in enumerate(made(80, lambda n: n % 4 == 0, says))]
+    found = list(warn_of_numbers(tickets))
+    assert [line.split(":")[0] for line in found] == ["'size'", "'perimeter'"]
+    assert "1 of 80 values is no number, such as 'n/a' (my.csv:5)" in found[0]
+    assert "2 of 80 values are no number, such as '#REF!' (my.csv:9)" in found[1]
+
+
+@pytest.mark.parametrize("says", [lambda n: f"size: {n if n % 5 else 'none'}", lambda n: f"size: {n if n else 'x'} {n}"])
+def test_values_that_are_often_no_number_are_left_alone(says: Callable[[int], str]) -> None:
+    assert not list(warn_of_numbers(made(80, lambda n: n % 4 == 0, says)))
+    assert not list(warn_of_numbers(made(20, lambda n: n % 4 == 0, lambda n: f"size: {n or 'none'}")))
 
 
 def test_too_few_tickets_are_told_with_how_many_a_proof_takes(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from PIL import Image
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.config import ColumnsConfig, GateConfig, LoopConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.gate.pool import TOLD, Pool, whole_groups
 from stageb.guidance.groups import join_equal, normalized, repeats

@@ -13,7 +13,7 @@ from stageb.untrusted import strict_yaml
 from stageb.untrusted.strict_yaml import YamlError
 
 TEXTS = st.sampled_from(
-    ["1e-3", "2E8", "1.5e3", "2020-01-01", "null", "yes", "0x_", "._", "<<", "=", "'", "a: b", "# a", ""]
+    ["1e-3", "2E8", "1.5e3", "2020-01-01", "20:1", "1:30.5", "null", "yes", "0x_", "._", "<<", "=", "'", "a: b", "# a", ""]
 )
 
 
@@ -43,9 +43,13 @@ def test_numbers_are_read_as_they_are_written(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1e-3", 0.001), ("1E3", 1000.0), ("'1e-3'", "1e-3"), ("2020-01-01", "2020-01-01")]
+    ("text", "value"),
+    [
+        *[("1e-3", 0.001), ("1E3", 1000.0), ("'1e-3'", "1e-3"), ("2020-01-01", "2020-01-01")],
+        *[("20:1", "20:1"), ("1:30.5", "1:30.5"), ("[1:30:00, 2]", ["1:30:00", 2])],
+    ],
 )
-def test_powers_of_ten_are_numbers_and_dates_are_texts(text: str, value: Any) -> None:
+def test_powers_of_ten_are_numbers_and_dates_and_ratios_are_texts(text: str, value: Any) -> None:
     assert read(text) == value
 
 

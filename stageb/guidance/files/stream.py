@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from stageb.errors import BadInputError, BadLine, InputError
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.tickets import Entry, read_entries
 from stageb.untrusted.json_lines import FaultError
 
@@ -33,7 +33,7 @@ class TicketStream(Generic[Item]):
     columns: ColumnsConfig = _BY_COLUMN_NAMES
     """Where a table's cells belong."""
     labelled: bool = True
-    """Whether a table needs the column that was named for labels."""
+    """Whether a table needs a column of labels."""
 
     def digest(self) -> str:
         """A short name for the bytes of the files. Raises ``BadInputError`` where one cannot be read."""

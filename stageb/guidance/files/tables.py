@@ -7,17 +7,25 @@ the decimal point), or by tabs in a ``.tsv``. Texts in quotes may hold any of th
 from __future__ import annotations
 
 import csv
+import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.files.decimals import Decimals
 from stageb.untrusted.json_lines import FaultError, short
 
-SUFFIXES = (".csv", ".tsv")
-SAY_WORDS = "--columns passes=WORD,fails=WORD"
+SHOWN = 4  # names of columns at either end
+SAY_WORDS = "columns.passes and columns.fails in the config: --columns passes=WORD,fails=WORD"
+_WAYS = {  # what a key may say
+    "mission": "mission=NAME, or mission_name=TEXT where all rows are of one mission",
+    "group_id": "group_id=NAME, or group_id=null where every row is a group of its own",
+    "label": "label=NAME",
+    "texts": "texts=NAME,texts=OTHER, those that say what is seen",
+}
 _IMAGE = re.compile(r"image_[1-9][0-9]{0,8}")
 
 
@@ -40,28 +48,36 @@ class TableRow:
 
 
 class Table:
-    """One file: ``cells`` gives its rows, ``row`` what one of them says.
+    """One file: ``rows`` gives its rows, ``read_row`` what one of them says.
 
-    Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and from ``cells`` where the
-    file is no table from some line on.
+    Raises ``FaultError`` as it is made, where the header does not name what a ticket needs, and from ``rows`` where the
+    file is no table from some line on, or, behind the last row, where a column's numbers may be others.
     """
 
     def __init__(self, lines: Iterator[tuple[int, bytes]], columns: ColumnsConfig, path: str, labelled: bool) -> None:
-        """``labelled``: whether the column that was named for labels has to be there."""
+        """``labelled``: whether the column of labels has to be there."""
         self._columns, self._labelled = columns, labelled
         self._taken: list[tuple[int, bytes]] = []  # lines of the row that is being read
         texts = self._decode(lines)
         first = next(texts, "")
         parted_by = "\t" if path.lower().endswith(".tsv") else ";" if ";" in first and "," not in first else ","
         self._reader = csv.reader(chain([first] if first else [], texts), delimiter=parted_by, strict=True)
-        header = next(self.rows(), None)
+        header = next(self._rows(), None)
         if header is None:
             raise FaultError("empty", "leave it out, or write a header and a ticket per row")
         self._header = [name.strip() for name in header.cells]
-        self._whole = self._find_named_columns(header.line)  # by what they say of a ticket
-        self._seen = self._find_text_columns(header.line)  # by their names
+        self._whole, self._seen = self._find_columns(header.line)  # by what they say of a ticket, and by their names
+        self._decimals = Decimals(columns.decimal, self._seen)
 
     def rows(self) -> Iterator[TableRow]:
+        """The rows below the header that are not blank."""
+        for row in self._rows():
+            if len(row.cells) == len(self._header):
+                self._decimals.watch(row.line, {name: row.cells[place] for name, place in self._seen.items()})
+            yield row
+        self._decimals.check()
+
+    def _rows(self) -> Iterator[TableRow]:
         """The rows from where the last one was read that are not blank."""
         while True:
             try:
@@ -103,41 +119,39 @@ class Table:
                 what = f"not UTF-8 at byte {error.start} of the line"
                 raise FaultError(what, "save the file as UTF-8 (in a spreadsheet: CSV UTF-8)", number) from None
 
-    def _find_named_columns(self, line: int) -> dict[str, int]:
-        """Where mission, group_id and label stand. A label need not, unless it is needed and its column was named."""
+    def _find_columns(self, line: int) -> tuple[dict[str, int], dict[str, int]]:
+        """Where mission, group_id and label stand; and where the texts do, by their columns' names: those that the config
+        names, or all that say nothing else. A label need not be there, unless it is needed. Raises ``FaultError``."""
         columns, header = self._columns, self._header
         twice = sorted({name for name in header if name and header.count(name) > 1})
         if twice:
             raise FaultError(f"two columns {short(twice[0])}", "give every column a name of its own", line)
         wanted = {"mission": columns.mission if columns.mission_name is None else None, "group_id": columns.group_id}
-        if columns.label in header or (self._labelled and columns.label != ColumnsConfig.label):
+        if columns.label in header or self._labelled:
             wanted["label"] = columns.label
-        found = {name: column for name, column in wanted.items() if column is not None}
-        ways = {
-            "mission": "--columns mission=NAME, or mission_name=TEXT where all rows are of one mission",
-            "group_id": "--columns group_id=NAME, or group_id=null where every row is a group of its own",
-            "label": "--columns label=NAME",
-        }
-        missing = {name: column for name, column in found.items() if column not in header}
-        if missing:
-            what = f"no column {', '.join(map(short, missing.values()))}; there are {self._columns_there}"
-            raise FaultError(what, f"name it: {'; '.join(ways[name] for name in missing)}", line)
-        return {name: header.index(column) for name, column in found.items()}
+        found = {key: name for key, name in wanted.items() if name is not None}
+        texts = columns.texts or [name for name in header if name and name not in found.values()]
+        named = [*found.items(), *(("texts", name) for name in texts)]
+        missing = [(key, name) for key, name in named if name not in header]
+        if missing or not texts:
+            what = ", ".join(f"{short(name)} (columns.{key}){self._hint(name)}" for key, name in missing) or "for the text"
+            keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
+            remedy = f"name it in the config's columns, or by --columns: {'; '.join(_WAYS[key] for key in keys)}"
+            raise FaultError(f"no column {what}; there are {self._describe_header()}", remedy, line)
+        return {key: header.index(name) for key, name in found.items()}, {name: header.index(name) for name in texts}
 
-    def _find_text_columns(self, line: int) -> dict[str, int]:
-        """Where the texts stand: those that the config names, or all that say nothing else."""
-        others = [name for place, name in enumerate(self._header) if name and place not in self._whole.values()]
-        names = self._columns.texts or others
-        missing = [name for name in names if name not in self._header]
-        if missing or not names:
-            what = f"no column {', '.join(map(short, missing))}" if missing else "no column for the text"
-            what += f"; there are {self._columns_there}"
-            raise FaultError(what, "name the columns that say what is seen: --columns texts=NAME,texts=OTHER", line)
-        return {name: self._header.index(name) for name in names}
+    def _hint(self, wrong: str) -> str:
+        """The column that is most like one that is not there, if any is."""
+        names = {name.casefold(): name for name in self._header if name}
+        near = difflib.get_close_matches(wrong.casefold(), names, n=1, cutoff=0.6)
+        return f", did you mean {short(names[near[0]])}?" if near else ""
 
-    @property
-    def _columns_there(self) -> str:
-        return ", ".join(filter(None, self._header))
+    def _describe_header(self) -> str:
+        """The names of the columns; of many, the first and the last, among which people look for a label."""
+        names = [name for name in self._header if name]
+        if len(names) > 2 * SHOWN + 1:
+            names = [*names[:SHOWN], f"{len(names) - 2 * SHOWN} more", *names[-SHOWN:]]
+        return ", ".join(names)
 
     def _parse_verdict(self, word: str) -> str | None:
         """The label that a cell stands for; None of an empty one. Raises ``FaultError``."""
@@ -146,18 +160,19 @@ class Table:
         if not word:
             return None
         known = ", ".join([*self._columns.passes, *self._columns.fails])
-        remedy = f"write one of {known}, or say what it means: {SAY_WORDS}"
+        remedy = f"write one of {known}, or correct {SAY_WORDS}"
         raise FaultError(f"label {short(word)}", remedy)
 
     def _make_summaries(self, cells: Sequence[str]) -> dict[str, str]:
         """Summaries by image: columns called image_1, image_2, ... are one each; the others stand together as ``name: text;
         ...`` under the first number that is free. Raises ``FaultError``."""
-        texts = {name: cells[place].strip() for name, place in self._seen.items() if cells[place].strip()}
+        said = {name: cells[place].strip() for name, place in self._seen.items()}
+        texts = {name: self._decimals.read(text) for name, text in said.items() if text}
         images = {name: text for name, text in texts.items() if _IMAGE.fullmatch(name)}
-        said = "; ".join(f"{name}: {' '.join(text.split())}" for name, text in texts.items() if name not in images)
-        if said:
+        fields = "; ".join(f"{name}: {' '.join(text.split())}" for name, text in texts.items() if name not in images)
+        if fields:
             free = next(n for n in range(1, len(self._seen) + 2) if f"image_{n}" not in self._seen)
-            images[f"image_{free}"] = said
+            images[f"image_{free}"] = fields
         if not images:
             remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
             raise FaultError("no text: every cell for it is empty", remedy)

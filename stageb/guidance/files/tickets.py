@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.config import ColumnsConfig, UseImages
+from stageb.guidance.columns import ColumnsConfig, is_table
+from stageb.guidance.config import UseImages
 from stageb.guidance.files.images import attach_images
 from stageb.guidance.files.numbers import parse_number
-from stageb.guidance.files.tables import SAY_WORDS, SUFFIXES, Table, TableRow, find_verdict
+from stageb.guidance.files.tables import SAY_WORDS, Table, TableRow, find_verdict
 from stageb.guidance.groups import join_equal
 from stageb.guidance.types import UNKNOWN, Ticket
 from stageb.untrusted.clean_text import text_fault
@@ -90,7 +91,7 @@ def read_tickets(
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
-    if not path.lower().endswith(SUFFIXES):
+    if not is_table(path):
         for number, raw in filled_lines(path, KIND):
             yield Entry(number, raw, partial(_parse_json, raw, columns))
         return
@@ -151,7 +152,7 @@ def _make_ticket(row: dict[str, Any], labelled: bool) -> Ticket:
             raise FaultError(f"no {name}", f"give every ticket {', '.join(needed)}")
     label = row.get("label")
     if label not in ("pass", "fail") and (labelled or label is not None):
-        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or say what it means: {SAY_WORDS}')
+        raise FaultError(f"label {short(label)}", f'write "pass" or "fail", or set {SAY_WORDS}')
     return Ticket(
         mission=_check_name(row, "mission"),
         group_id=_check_name(row, "group_id"),

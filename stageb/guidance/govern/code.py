@@ -8,7 +8,7 @@ from typing import Any
 
 from stageb.cli.draft import Draft
 from stageb.errors import InputError, shown
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.prompts import Words
 from stageb.guidance.rules import export
 from stageb.guidance.rules.export import CodedMission

@@ -226,7 +226,7 @@ Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
 The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
 none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
 speaks of the ticket. Values are compared in any case; letters beyond ASCII as they stand, in small letters, in capitals, or
-with a capital at the beginning. A number is what a value begins with."""
+with a capital at the beginning. A value is a number if nothing follows its digits but a unit that has none (or m2, m3)."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
@@ -329,12 +329,18 @@ def _write_text(field: str) -> str:
 
 
 def _write_number(field: str) -> str:
-    """The number that a column's text begins with; NULL where it begins with none, or may be one in powers of ten."""
+    """What ``parse_number`` makes of a column's text."""
     text = _write_text(field)
+    rest = f"LTRIM({text}, '-.0123456789')"  # a unit, if no digit is left but those of m2 and m3
+    number = f"RTRIM(SUBSTR({text}, 1, LENGTH({text}) - LENGTH({rest})), '-.')"
+    unit = f"REPLACE(REPLACE({rest}, 'm2', ' '), 'm3', ' ')"
+    without = unit
+    for figure in "0123456789":
+        without = f"REPLACE({without}, '{figure}', '')"
     digit = "BETWEEN '0' AND '9'"
     begins = f"(SUBSTR({text}, 1, 1) {digit} OR (SUBSTR({text}, 1, 1) = '-' AND SUBSTR({text}, 2, 1) {digit}))"
-    plain = f"LOWER(SUBSTR(LTRIM({text}, '-.0123456789'), 1, 1)) <> 'e'"
-    return f"CASE WHEN {begins} AND {plain} THEN CAST({text} AS DOUBLE PRECISION) END"
+    is_one = f"{number} NOT LIKE '%.%.%' AND SUBSTR({number}, 2) NOT LIKE '%-%' AND {without} = {unit}"
+    return f"CASE WHEN {begins} AND {is_one} THEN CAST({number} AS DOUBLE PRECISION) END"
 
 
 def _quote(text: str) -> str:

@@ -36,7 +36,7 @@ from stageb.guidance.types import Verdict
 LONGEST = 2000  # characters of a rule that is read
 PIECES = 24  # between "and" and "or", at most
 _OPERATOR = re.compile(rf" ([{re.escape(''.join(OPERATORS))}]) ")
-_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ?(\S+))?")  # with its unit; as ``reading.parse_number`` reads one
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ?(\S+))?")  # with its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +257,9 @@ class _Reader:
                 return self._rank(field, relation == "above", is_denied, value)
             if field not in known.numeric:
                 return OutOfReach(f"{field!r} is no number in any ticket", "field", field)
-            if other is None and fold_value(value) not in known.values[field]:
-                number = _NUMBER.fullmatch(value)
+            is_number = parse_number(value) is not None
+            if other is None and not (is_number and fold_value(value) in known.values[field]):
+                number = _NUMBER.fullmatch(value) if is_number else None
                 if not number:
                     return OutOfReach(
                         f"{value!r} is neither a number nor a field{_hint(known.nearest_name(value))}", "field"

@@ -1,8 +1,8 @@
 """A ticket as its words show it: ``name: value`` pairs, and words.
 
-Nothing is known of what tickets hold, so nothing is assumed but punctuation: a piece between semicolons, commas or line ends
-that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; everything else is free text, in words or, where
-a script writes no spaces, in short runs of characters.
+Nothing is known of what tickets hold, so nothing is assumed but punctuation: a piece between semicolons, line ends or commas
+(not those within a number) that reads ``name: value``, ``name = value`` or ``name is value`` is a pair; everything else is
+free text, in words or, where a script writes no spaces, in short runs of characters.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MOST_CHARS = 48  # of a name, a value or a word that is counted
 MOST_PHRASE = 3  # words of a phrase that is counted, or read in a rule
 MOST_WORDS = 4  # of a value: a longer one is free text under a heading
 
-_PIECE = re.compile(r"[;；,，。|\n]|\.(?:\s|$)")
+_PIECE = re.compile(r"[;；，。|\n]|(?<!\d),|,(?!\d)|\.(?:\s|$)")
 _PAIR = re.compile(
     r"([^:=：＝]*?[^\s:=：＝]) ?(?:[:=：＝]| is ) ?([^\s:=：＝].*)"
 )  # single spaces: else hostile ones take long
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?:\D|(?<=m)[23])*")  # with its unit, which has no digit but in m2, cm3 and so on
 _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
@@ -81,9 +81,9 @@ parse_summaries = lru_cache(maxsize=1 << 16)(read_summaries)
 
 
 def parse_number(value: str) -> float | None:
-    """The number that a value begins with (a unit may follow); None where there is none."""
-    found = _NUMBER.match(value)
-    return float(found[0]) if found else None
+    """The number that a value is, maybe with a unit; None where it is none, or may be another, as ``1,5`` and ``2-3``."""
+    found = _NUMBER.fullmatch(value)
+    return float(found[1]) if found else None
 
 
 def fold_value(value: str) -> str:

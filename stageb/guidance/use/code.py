@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine
-from stageb.guidance.config import ColumnsConfig, LoopConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.files.tickets import read_entries

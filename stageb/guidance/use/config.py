@@ -10,7 +10,8 @@ from typing import Literal, get_args
 
 from stageb.config import FabricConfig, require
 from stageb.engines.config import ModelConfig
-from stageb.guidance.config import ColumnsConfig, ManualReviewConfig, PromptConfig, SamplerConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import ManualReviewConfig, PromptConfig, SamplerConfig
 
 By = Literal["model", "rules", "both"]
 GROUPS = 24  # of a round, so that every usual number of ranks gets as many
@@ -55,6 +56,7 @@ class UseConfig:
         require(bool(self.guidance), "guidance", self.guidance, "name a run's folder, such as out/run, or a guidance.json")
         files = list_ticket_files(self)
         require(bool(files) and all(files), "tickets", self.tickets, "name ticket files: tickets.jsonl, or [a.jsonl, b.csv]")
+        self.columns.check_files([*files, *list_vocabulary(self)])
         size = self.round_size
         require(size is None or size >= 1, "round_size", size, "at least 1, or null")
         wanted = self.min_rule_accuracy

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown
 from stageb.guidance.answers import check_readable
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.judge import CodedRule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError, ConfigError
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.tickets import read_entries, read_tickets
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
 from stageb.untrusted.json_lines import FaultError
@@ -77,8 +79,8 @@ def test_labels_may_be_missing_where_they_are_not_needed(tmp_path: Path) -> None
     assert faults(path, ColumnsConfig()) == [(2, "an empty label", "write the right verdict, or leave the row out")]
     assert [entry.ticket(False).label for entry in read_entries(path, ColumnsConfig())] == [UNKNOWN, "fail"]
     without = write(tmp_path, "mission,group_id,seal\nm,1,new\n", "without.csv")
-    assert faults(without, ColumnsConfig())[0][1] == "no label"
-    assert [entry.ticket(False).key for entry in read_entries(without, ColumnsConfig())] == ["1"]
+    assert faults(without, ColumnsConfig())[0][1].startswith('no column "label" (columns.label)')
+    assert [entry.ticket(False).key for entry in read_entries(without, ColumnsConfig(), labelled=False)] == ["1"]
 
 
 def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
@@ -92,7 +94,10 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         (7, f"ticket '1::pass' of mission 'a' stands at {tmp_path / 't.csv'}:2 already"),
         (8, "an empty label"),
     ]
-    assert told[1][2] == "write one of OK, i.O., NG, or say what it means: --columns passes=WORD,fails=WORD"
+    assert told[1][2] == (
+        "write one of OK, i.O., NG, or correct columns.passes and columns.fails in the config: "
+        "--columns passes=WORD,fails=WORD"
+    )
     tickets, bad = read_tickets([str(tmp_path / "t.csv")], "skip", OWN)
     assert len(tickets) == 1
     assert bad[-1].raw == '6,a,"x\ny",'
@@ -104,7 +109,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         ("", 0, "empty"),
         ("\n\n", 0, "empty"),
         ("ID,Station,Result,Part\n", 0, "no rows below the header"),
-        ("ID,Part\n1,a\n", 1, 'no column "Station", "Result"; there are ID, Part'),
+        ("ID,Part\n1,a\n", 1, 'no column "Station" (columns.mission), "Result" (columns.label); there are ID, Part'),
         ("ID,Station,Result\n1,a,OK\n", 1, "no column for the text; there are ID, Station, Result"),
         ("ID,Station,Result,Part,Part\n", 1, 'two columns "Part"'),
         ('ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,"never\nclosed\n', 3, "no row of a table begins here"),
@@ -119,6 +124,27 @@ def test_what_is_no_table_stops_whatever_is_skipped(tmp_path: Path, content: str
     assert (found, said[: len(what)]) == (line, what)
     with pytest.raises(BadInputError):
         read_tickets([path], "skip", OWN)
+
+
+def test_all_columns_that_are_missing_are_told_at_once_with_the_keys_that_name_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "part,state\nseal,worn\n")
+    ((_, what, remedy),) = faults(path, ColumnsConfig(texts=["part", "State"]))
+    assert what == (
+        'no column "mission" (columns.mission), "group_id" (columns.group_id), "label" (columns.label), '
+        '"State" (columns.texts), did you mean "state"?; there are part, state'
+    )
+    assert [key in remedy for key in ("mission_name=TEXT", "group_id=null", "label=NAME", "texts=NAME")] == [True] * 4
+
+
+def test_of_many_columns_the_nearest_the_first_and_the_last_are_named(tmp_path: Path) -> None:
+    names = [f"mean value of measurement {n}" for n in range(30)]
+    path = write(tmp_path, f"id,{','.join(names)},diagnosis\n")
+    ((_, what, _),) = faults(path, ColumnsConfig(mission_name="m", group_id="id", label="Diagnose"))
+    assert what.startswith('no column "Diagnose" (columns.label), did you mean "diagnosis"?; there are id, mean value')
+    assert what.endswith(
+        "24 more, mean value of measurement 27, mean value of measurement 28, mean value of measurement 29, diagnosis"
+    )
+    assert len(what) < 400
 
 
 def test_a_word_cannot_mean_both() -> None:
@@ -158,3 +184,53 @@ def test_a_table_to_predict_may_lack_the_column_that_was_named_for_labels(tmp_pa
     assert [entry.ticket(False).label for entry in read_entries(path, columns, labelled=False)] == [UNKNOWN]
     with pytest.raises(FaultError, match='no column "Checked"'):
         list(read_entries(path, columns))
+
+
+NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
+
+
+@pytest.mark.parametrize(
+    ("cells", "line", "what"),
+    [
+        (["0,1136", "2"], 2, '"0,1136" has a decimal comma'),
+        (["", "7", "-26,5 mm", "310K"], 4, '"-26,5 mm" has a decimal comma'),
+        (["1,234"], 2, '"1,234" is 1.234 if the comma stands before decimals, 1234 if between thousands'),
+        (["1.5", "1,234,567"], 3, '"1,234,567" has a comma between thousands'),
+        (["1,234.5"], 2, '"1,234.5" has a comma between thousands'),
+    ],
+)
+def test_a_column_of_numbers_with_commas_is_refused(tmp_path: Path, cells: list[str], line: int, what: str) -> None:
+    rows = "".join(f"pass;new;{cell}\n" for cell in cells)
+    path = write(tmp_path, f"label;seal;mean\n{rows}")
+    ((found, said, remedy),) = faults(path, NUMBERS)
+    assert (found, said) == (line, f'column "mean": {what}')
+    assert what.endswith("has a comma between thousands") or 'columns.decimal: ","' in remedy
+    with pytest.raises(BadInputError):
+        read_tickets([path], "skip", NUMBERS)
+
+
+@pytest.mark.parametrize("cells", [["3,5", "none"], ["a,b"], ["01.02.2024", "3"], ["3, 5"], ["1.5", "2"]])
+def test_commas_in_columns_of_more_than_numbers_are_left_alone(tmp_path: Path, cells: list[str]) -> None:
+    rows = "".join(f"pass;{cell}\n" for cell in cells)
+    tickets, _ = read_tickets([write(tmp_path, f"label;mean\n{rows}")], "error", NUMBERS)
+    assert [each.per_image[0][1] for each in tickets] == [f"mean: {cell}" for cell in cells]
+
+
+def test_a_decimal_comma_is_read_as_a_point_where_the_config_says_so(tmp_path: Path) -> None:
+    columns = replace(NUMBERS, decimal=",")
+    path = write(tmp_path, "label;mean;note\npass;0,1136;a, b\nfail;-26,5 mm;3,5\npass;7;worn\n")
+    tickets, _ = read_tickets([path], "error", columns)
+    said = ["mean: 0.1136; note: a, b", "mean: -26.5 mm; note: 3.5", "mean: 7; note: worn"]
+    assert [each.per_image[0][1] for each in tickets] == said
+    ((line, what, remedy),) = faults(write(tmp_path, "label;mean\npass;0,5\npass;1.234\n"), columns)
+    assert (line, what) == (
+        3,
+        'column "mean": "1.234" is 1.234 if the point stands before decimals, 1234 if between thousands',
+    )
+    assert remedy.startswith("export the table with a decimal comma")
+
+
+def test_a_decimal_comma_is_of_tables_alone() -> None:
+    with pytest.raises(ConfigError, match=r"columns\.decimal: ',': leave it out"):
+        LoopConfig(tickets=["a.jsonl"], columns=ColumnsConfig(decimal=","))
+    assert LoopConfig(tickets=["a.jsonl", "b.CSV"], columns=ColumnsConfig(decimal=","))

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stageb.errors import BadInputError
-from stageb.guidance.config import ColumnsConfig, SplitConfig
+from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.config import SplitConfig
 from stageb.guidance.files.tickets import BadRecord, fingerprint, read_tickets
 from stageb.guidance.splits import split_of
 from stageb.guidance.types import Ticket

@@ -267,9 +267,14 @@ def test_the_order_of_tickets_does_not_matter(readings: list[Reading], data: st.
 
 
 @pytest.mark.parametrize(
-    ("value", "wanted"), [("3", 3.0), ("-2.5 kg", -2.5), ("3-4", 3.0), ("kg 3", None), ("", None), (".5", None), ("1.", 1.0)]
-)
-def test_a_number_is_what_a_value_begins_with(value: str, wanted: float | None) -> None:
+    ("value", "wanted"),
+    [
+        ("3", 3.0), ("-2.5 kg", -2.5), ("26.54 %", 26.54), ("310K", 310.0), ("1.", 1.0), ("7 kg/m3", 7.0), ("4 cm2", 4.0),
+        ("3-4", None), ("0.2 - 0.3", None), ("1,5", None), ("1,234.5", None), ("1.234,5", None), ("2024-05-01", None),
+        ("20:1", None), ("4 m32", None), ("1e5", None), ("kg 3", None), ("#REF!", None), ("", None), (".5", None),
+    ],
+)  # fmt: skip
+def test_a_value_is_a_number_if_nothing_follows_but_a_unit(value: str, wanted: float | None) -> None:
     assert parse_number(value) == wanted
 
 

@@ -20,7 +20,7 @@ from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Exp
 from stageb.guidance.rules.judge import CodedRule, compile_rules, read_rules
 from stageb.guidance.rules.parse import OutOfReach, RuleCode
 from stageb.guidance.rules.plain_tickets import read_ticket
-from stageb.guidance.rules.reading import Computed
+from stageb.guidance.rules.reading import Computed, Reading
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Guidance, Rule, Ticket
 
@@ -41,6 +41,8 @@ ROWS: list[Fields] = [
     {"Seal": "NEW", "Torque Nm": "12.5", "Limit": "12.5", "État": "bas"},
     {"Seal": "new", "Torque Nm": None, "Limit": "-3", "État": "élevé"},
     {"Seal": None, "Torque Nm": "1e5", "Limit": "7", "État": None},
+    {"Seal": "worn", "Torque Nm": "0.2 - 0.3", "Limit": "0.2 - 0.3", "État": "bas"},
+    {"Seal": "worn", "Torque Nm": "1,234.5", "Limit": "1,234.5", "État": "bas"},
 ]
 TEXTS = [
     "Fail if Seal is worn and Torque Nm is above Limit.",
@@ -53,11 +55,30 @@ def test_rows_are_judged_alike_by_python_sql_and_the_rules_themselves() -> None:
     mission = coded(TEXTS, list(map(ticket, ROWS)))
     by_rules, by_python = compile_rules(mission.rules), judge_by_python([mission])
     by_sql = judge_by_sql(mission, ROWS)
-    for row, (verdict, rule) in zip(ROWS[:3], by_sql, strict=False):
+    for row, (verdict, rule) in zip(ROWS, by_sql, strict=True):
         ruling = by_rules(reading(ticket(row)))
         assert (by_python(row).verdict, by_python(row).rule) == (ruling.verdict, ruling.rule) == (verdict, rule or "")
         assert by_python({"per_image": {"1": ticket(row).per_image[0][1]}}, "m") == by_python(row)
-    assert by_sql == [("pass", "G2"), ("pass", "G0"), (None, None), (None, None)]  # SQL makes no number of 1e5
+    assert by_sql == [("pass", "G2"), ("pass", "G0"), *[(None, None)] * 4]
+
+
+NUMBERS = st.one_of(
+    st.text("0123.-,e m%", min_size=1, max_size=8),
+    st.sampled_from(
+        ["26.5 mm", "26.54 %", "310K", "0.2 - 0.3", "1,234.5", "1.234,5", "2024-05-01", "5 m2", "5 m23", "5mm32", "5mm22"]
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(NUMBERS.map(str.strip).filter(bool), min_size=1, max_size=20))
+def test_sql_makes_a_number_of_the_same_values_as_the_rules(values: list[str]) -> None:
+    rules = [CodedRule("G1", "high", RuleCode("fail", Atom("above", "A", ("2.5",))))]
+    judge = compile_rules(rules)
+    expected = [judge(Reading({"A": value}, frozenset())).verdict for value in values]
+    assert [
+        verdict for verdict, _ in judge_by_sql(CodedMission("m", 1, rules), [{"A": value} for value in values])
+    ] == expected
 
 
 def test_a_column_that_is_not_there_is_an_error_in_sql_and_no_text() -> None:
@@ -103,7 +124,7 @@ def test_words_are_out_of_the_reach_of_sql_and_leave_open_what_hangs_on_them() -
 
 def test_tickets_as_dicts_are_read_as_files_are() -> None:
     """Headers, the order of images, cells with separators in them, columns called image_1."""
-    from stageb.guidance.config import ColumnsConfig
+    from stageb.guidance.columns import ColumnsConfig
     from stageb.guidance.files.tables import Table
     from stageb.guidance.files.tickets import _make_ticket
 

@@ -12,7 +12,7 @@ from guidance.use import made
 from programs import small
 
 from stageb.__main__ import main
-from stageb.guidance.config import ColumnsConfig
+from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.types import Guidance, Rule, Ticket
