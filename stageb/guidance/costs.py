@@ -96,7 +96,8 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     if fail["n"]:
         said = f"{round(fail['recall'] * fail['n']):,} of {fail['n']:,} failures caught ({fail['recall']:.0%})"
     if passes["n"]:
-        said += f", {passes['n'] - round(passes['recall'] * passes['n']):,} false alarms among {passes['n']:,} others"
+        alarms = passes["n"] - round(passes["recall"] * passes["n"])
+        said += f", {alarms:,} false alarm{'s' * (alarms != 1)} among {passes['n']:,} others"
     if fail["precision"] is not None:
         said += f", {fail['precision']:.0%} of the alarms right"
     said += f"; always {always['verdict']} would score {always['acc']:.1%}"

@@ -14,10 +14,14 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_row
+from stageb.guidance.report.read import read_letter
+from stageb.guidance.report.verdicts import count_verdicts
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance, Ticket
+from stageb.guidance.use.letter import name_misread
 from stageb.guidance.use.record import name_doubtful, read_record
+from stageb.runs.folder import RunFolder
 from stageb.runs.summary import make_console, make_table, print_table
 from stageb.store.journal import Journal
 
@@ -39,7 +43,7 @@ def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[T
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
         for rule in learnt.rules:
             console.print(f"  {rule.key}. {rule.text}")
-        for line in name_doubtful(mission, read_record(str(journal.folder), learnt, tickets)) if count else ():
+        for line in warn_of_rules(journal, config, learnt, tickets) if count else ():
             console.print(f"  {line}")
         for line in advise_mission(journal, config, state, mission):
             console.print(line)
@@ -101,6 +105,17 @@ def format_cells(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> 
         accuracy = f"{before['acc']:.1%} -> {accuracy}"
         counts = [f"{before[name]:4} -> {count}" for name, count in zip(("fp", "fn"), counts, strict=True)]
     return [str(after["n"]), accuracy, *counts, str(after["n"] - after["without_review"]["n"])]
+
+
+def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tickets: Sequence[Ticket]) -> Iterator[str]:
+    """What a person should know of learnt rules before they are used: which were often wrong on val, and which the model
+    does not apply as written."""
+    mission, files = guidance.mission, RunFolder(journal.folder)
+    yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.gating))
+    if config.runner.judge == "model":
+        judged = count_verdicts(files.read_committed(f"{folder(mission)}/selections.jsonl"), (), guidance.step)
+        known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
+        yield from name_misread(mission, read_letter(files, guidance, judged, known, config))
 
 
 def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: str) -> Iterator[str]:

@@ -44,6 +44,7 @@ _by = signal.SIGINT  # the first signal that ``watch_signals`` made a KeyboardIn
 _was_interrupted = False
 _of_command = False  # whether this process is the command line's own: one whose signals raise a KeyboardInterrupt
 _resume: str | None = None  # what the command that goes on must say besides; None: there is nothing to go on from
+_kept = ""  # what there is to go on from
 
 
 def under_torchrun() -> bool:
@@ -98,10 +99,11 @@ def interruption() -> tuple[int, str]:
     return 128 + _by, interrupted(_by)
 
 
-def set_resume(beside: str | None) -> None:
-    """Whoever interrupts is told to go on by the same command with ``beside``; None: there is no commit to go on from."""
-    global _resume
-    _resume = beside
+def set_resume(beside: str | None, kept: str = "the last commit stands") -> None:
+    """Whoever interrupts is told what is ``kept``, and to go on by the same command with ``beside``; None: there is nothing
+    to go on from."""
+    global _resume, _kept
+    _resume, _kept = beside, kept
 
 
 def interrupted(number: int) -> str:
@@ -113,8 +115,8 @@ def _how_to_resume() -> str:
     if _resume is None:
         return ""
     if command := command_line():
-        return f"; the last commit stands; to go on: {shown(f'{command} {_resume}'.rstrip())}"
-    return f"; the last commit stands; the same command goes on{_resume and f' with {_resume}'}"
+        return f"; {_kept}; to go on: {shown(f'{command} {_resume}'.rstrip())}"
+    return f"; {_kept}; the same command goes on{_resume and f' with {_resume}'}"
 
 
 def command_line() -> str:

@@ -10,19 +10,20 @@ from rich.progress import Progress as Bar
 
 from stageb.runs.progress import console
 
-EVERY_S = 30.0  # between two lines where there is no terminal
+EVERY_S = 10.0  # between two lines where there is no terminal
 
 
 class ItemProgress:
     """Counts the items that one output is of."""
 
-    def __init__(self, what: str, unit: str, total: int, done: int) -> None:
-        """``unit`` is what items are called, in the plural."""
+    def __init__(self, what: str, unit: str, total: int, done: int, begun: int = 0) -> None:
+        """``unit`` is what items are called, in the plural; ``begun`` of them are done beside ``done``, of the round in
+        progress."""
         self._console = console()
-        self._what, self._unit, self._total, self._done, self._first = what, unit, total, done, done
+        self._what, self._unit, self._total, self._done, self._first = what, unit, total, done, done + begun
         self._began = self._told = time.monotonic()
-        if done:
-            self._console.print(f"{what}: going on after {done:,} of {total:,} {unit}")
+        if self._first:
+            self._console.print(f"{what}: going on after {self._first:,} of {total:,} {unit}")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -33,7 +34,7 @@ class ItemProgress:
             transient=True,
             disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task(what, total=total, completed=done, rate="")
+        self._task = self._bar.add_task(what, total=total, completed=self._first, rate="")
         self._bar.start()
 
     def show(self, items: int) -> None:

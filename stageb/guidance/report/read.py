@@ -23,7 +23,7 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.report.history import GuidanceStep, replay
 from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
 from stageb.guidance.rules.scales import parse_scales
-from stageb.guidance.types import Ticket
+from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.code import code_rules
 from stageb.guidance.use.letter import compare_with_letter
 from stageb.runs.folder import RunFolder, RunRow
@@ -115,17 +115,6 @@ def _read_mission(
     final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
     final_guidance = steps[final].guidance
     judged = count_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), final_guidance.step)
-    held_out = {(count.split, count.epoch) for count in judged.held_out if count.steps == {final_guidance.step}}
-
-    def judged_tickets() -> Iterator[tuple[RunRow, Ticket]]:
-        for row in rows("selections.jsonl"):
-            ticket = tickets.get((name, row["ticket_key"]))
-            if ticket and (row["split"], row["epoch"]) in held_out:
-                yield row, ticket
-
-    named, scales = {name: final_guidance}, parse_scales(config.reflection.scales or ())
-    coded = code_rules(named, (ticket for _, ticket in judged_tickets()), words_of(config.prompt), scales)
-    letter = compare_with_letter(judged_tickets, coded, by_model=config.runner.judge == "model")
     return MissionReport(
         name=name,
         folder=place,
@@ -135,5 +124,30 @@ def _read_mission(
         is_chosen=chosen is not None,
         attempts=list_attempts(reflections),
         judged=judged,
-        letter=letter.get(name, {}),
+        letter=read_letter(files, final_guidance, judged, tickets, config),
     )
+
+
+def read_letter(
+    files: RunFolder,
+    guidance: Guidance,
+    judged: TicketVerdicts,
+    tickets: Mapping[tuple[str, str], Ticket],
+    config: LoopConfig,
+) -> Mapping[str, Any]:
+    """What ``compare_with_letter`` says of a mission's last val and test; empty where ``tickets`` are not known."""
+    name, held_out = (
+        guidance.mission,
+        {(each.split, each.epoch) for each in judged.held_out if each.steps == {guidance.step}},
+    )
+
+    def judged_tickets() -> Iterator[tuple[RunRow, Ticket]]:
+        for row in files.read_committed(f"{folder_of(name)}/selections.jsonl"):
+            ticket = tickets.get((name, row["ticket_key"]))
+            if ticket and (row["split"], row["epoch"]) in held_out:
+                yield row, ticket
+
+    known, scales = (ticket for _, ticket in judged_tickets()), parse_scales(config.reflection.scales or ())
+    coded = code_rules({name: guidance}, known, words_of(config.prompt), scales)
+    letter: Mapping[str, Any] = compare_with_letter(judged_tickets, coded, config.runner.judge == "model").get(name, {})
+    return letter

@@ -9,6 +9,7 @@ from stageb.cli.parsing import parse_run
 from stageb.errors import BadInputError, BadLine
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.costs import EQUAL, Prices, prices_of
 from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.files.tickets import read_entries
@@ -50,6 +51,12 @@ def find_scales(source: str) -> tuple[Scale, ...]:
     of a file."""
     config = _read_config(source)
     return parse_scales(config.reflection.scales or ()) if config else ()
+
+
+def find_prices(source: str) -> Prices:
+    """What errors cost in the run that ``source`` names; the same of a file."""
+    config = _read_config(source)
+    return prices_of(config.gating) if config else EQUAL
 
 
 def code_rules(

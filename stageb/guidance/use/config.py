@@ -35,8 +35,8 @@ class UseConfig:
     probability: bool = True
     """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
     round_size: int | None = None
-    """Tickets judged between two commits, over all ranks: as much as a kill can cost; few make the model slower. null: 24
-    times sampler.micro_batch_size."""
+    """Tickets whose rows are written at once, over all ranks; few make the model slower. What is judged meanwhile is kept
+    about every ten seconds. null: 24 times sampler.micro_batch_size."""
     max_unreadable: float = 0.5
     """The share of the first round's answers that may be unreadable; more of them end it before a row is written."""
     seed: int = 17

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stageb.guidance.costs import Prices
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.fields import NamedFields, describe_missing, explain_missing, find_missing
@@ -49,14 +50,17 @@ class Survey:
         for name in find_missing(self.doubts.fields.get(ticket.mission, {}), ticket):
             self.lacking[ticket.mission, name] += 1
 
-    def describe(self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, by_code: bool) -> Iterator[str]:
-        """What a person should know before tickets are judged, by rules as code (alone or first) or by the model."""
+    def describe(
+        self, guidance: Mapping[str, Guidance], min_rule_accuracy: float | None, by_code: bool, prices: Prices
+    ) -> Iterator[str]:
+        """What a person should know before tickets are judged, by rules as code (alone or first) or by the model, where
+        errors cost ``prices``."""
         for mission, named in self.doubts.fields.items():
             lacking = {name: count for name in named if (count := self.lacking[mission, name])}
             yield from describe_missing(mission, named, lacking, self.tickets[mission], by_code)
         for mission, record in self.doubts.rules.items():
             if min_rule_accuracy is None:
-                yield from name_doubtful(mission, record)
+                yield from name_doubtful(mission, record, prices)
             else:
                 yield from name_unknown(guidance[mission], record)
 

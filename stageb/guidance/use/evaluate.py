@@ -159,7 +159,7 @@ def _write_evaluation(config: EvaluateConfig, tickets: TicketStream[TicketLine],
     with disk.reporting(folder):
         _write_rows(folder / WRONG, _find_wrong(first.path, tickets))
         if "compare" in sides:
-            paired = PairedComparison()
+            paired = PairedComparison(prices_of(config.gate))
             for one, other in _pair_rows(first, sides["compare"]):
                 paired.add(one, other)
             evaluation["difference"] = _split_by_mission(paired.figures())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from stageb.guidance.costs import Prices, measure_classes
+from stageb.guidance.costs import EQUAL, Prices, measure_classes
 from stageb.guidance.gate.exact import mcnemar_p
 from stageb.guidance.state import interval, share
 
@@ -61,46 +61,82 @@ def is_right(row: PredictionRow) -> bool:
 
 
 @dataclass
+class _Pairs:
+    """The tickets of one group, judged twice."""
+
+    gained: int = 0  # tickets that are right under the first guidance alone, less those that are under the second alone
+    tickets: int = 0
+    cost: float = 0.0  # of errors under the first guidance, less that under the second
+    squares: float = 0.0  # of the tickets' prices
+
+
+@dataclass
 class PairedComparison:
     """The same tickets judged twice. A group counts once: its gain is the mean over its tickets, each of which gains 1 where
     it is right under the first guidance alone, and -1 where under the second alone."""
 
-    gains: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # (mission, group) -> [sum, tickets]
+    prices: Prices = field(default_factory=lambda: EQUAL)
+    pairs: dict[tuple[str, str], _Pairs] = field(default_factory=dict)  # (mission, group) -> its tickets
 
     def add(self, one: PredictionRow, other: PredictionRow) -> None:
         """One more ticket, as a row under each guidance."""
-        gained = self.gains.setdefault((one["mission"], one["group_id"]), [0, 0])
-        gained[0] += is_right(one) - is_right(other)
-        gained[1] += 1
+        of, price = self.pairs.setdefault((one["mission"], one["group_id"]), _Pairs()), self.prices[one["label"]]
+        gained = is_right(one) - is_right(other)
+        of.gained += gained
+        of.tickets += 1
+        of.cost -= gained * price
+        of.squares += price * price
 
     def figures(self) -> dict[str, dict[str, Any]]:
-        """By mission, and of all: groups won and lost, whether that may be chance, and the difference."""
-        by_mission: dict[str, list[float]] = {ALL: []}
-        for (mission, _), (gained, tickets) in self.gains.items():
-            for gains in (by_mission[ALL], by_mission.setdefault(mission, [])):
-                gains.append(gained / tickets)
-        return {mission: compare_gains(gains) for mission, gains in by_mission.items()}
+        """By mission, and of all: groups won and lost, whether that may be chance, and the differences."""
+        by_mission: dict[str, list[_Pairs]] = {ALL: []}
+        for (mission, _), of in self.pairs.items():
+            by_mission[ALL].append(of)
+            by_mission.setdefault(mission, []).append(of)
+        return {
+            mission: compare_gains([of.gained / of.tickets for of in groups]) | _compare_costs(groups)
+            for mission, groups in by_mission.items()
+        }
 
 
 def compare_gains(gains: list[float]) -> dict[str, Any]:
     """Two guidances on as many groups as there are ``gains``, each in [-1, 1], one at least.
 
     ``p`` is McNemar's exact test (1947), two-sided: the chance that groups won and lost part as far, either way, if each
-    falls as a fair coin. The interval is of the mean gain, 95 %: Bonett & Price ("Adjusted Wald confidence interval for a
-    difference of binomial proportions based on paired data", J. Educ. Behav. Stat. 37, 2012), which adds a group won and a
-    group lost; here with the variance of gains that may be fractions.
+    falls as a fair coin. The interval is of the mean gain, 95 %.
     """
-    won, lost, n = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains), len(gains) + 2
-    mean = sum(gains) / n
-    half = Z * sqrt(max(0.0, (sum(gain * gain for gain in gains) + 2) / n - mean * mean) / n)
+    won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    low, high = _find_interval(gains, 1.0)
     return {
         "groups": len(gains),
         "won": won,
         "lost": lost,
         "p": min(1.0, 2 * mcnemar_p(max(won, lost), min(won, lost))),
         "difference": round(sum(gains) / len(gains), 6),
-        "difference_interval": [round(max(-1.0, mean - half), 6), round(min(1.0, mean + half), 6)],
+        "difference_interval": [round(max(-1.0, low), 6), round(min(1.0, high), 6)],
     }
+
+
+def _compare_costs(groups: list[_Pairs]) -> dict[str, Any]:
+    """How much more a ticket costs under the first guidance than under the second, on average, with its 95 % interval by
+    groups; those of many tickets weigh more, since it is the difference of two mean costs of a ticket."""
+    tickets = sum(of.tickets for of in groups)
+    mean, size = sum(of.cost for of in groups) / tickets, tickets / len(groups)
+    low, high = _find_interval(
+        [mean + (of.cost - mean * of.tickets) / size for of in groups], sqrt(sum(of.squares for of in groups) / tickets)
+    )
+    return {"cost_difference": round(mean, 6), "cost_difference_interval": [round(low, 6), round(high, 6)]}
+
+
+def _find_interval(gains: list[float], unit: float) -> tuple[float, float]:
+    """The 95 % interval of the mean of paired gains: Bonett & Price ("Adjusted Wald confidence interval for a difference of
+    binomial proportions based on paired data", J. Educ. Behav. Stat. 37, 2012), which adds a gain and a loss of one
+    ``unit``; here with the variance of gains that may be fractions, or costs. The unit of costs is the root mean square of
+    the prices: where few tickets are dear, a bootstrap of 100 tickets covers the truth in as few as 73 % of simulations."""
+    n = len(gains) + 2
+    mean = sum(gains) / n
+    half = Z * sqrt(max(0.0, (sum(gain * gain for gain in gains) + 2 * unit * unit) / n - mean * mean) / n)
+    return mean - half, mean + half
 
 
 def _measure(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

@@ -16,13 +16,14 @@ from stageb.engines.config import HOW_ASKED
 from stageb.errors import ConfigError, shown
 from stageb.guidance.answers import check_readable
 from stageb.guidance.columns import ColumnsConfig
+from stageb.guidance.costs import prices_of
 from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.predicates import Ruling
 from stageb.guidance.selection import rule_named
 from stageb.guidance.types import Guidance, Ticket
-from stageb.guidance.use.code import CodeJudge, code_rules, find_scales, find_tickets
+from stageb.guidance.use.code import CodeJudge, code_rules, find_prices, find_scales, find_tickets
 from stageb.guidance.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.guidance.use.doubts import Doubts, Survey, send_to_review
 from stageb.guidance.use.fields import find_named_fields
@@ -111,7 +112,9 @@ class JudgedRounds:
                 found.add(line.ticket)
 
             count = tickets.survey(look)
-            for said in found.describe(self._guidance, self._config.min_rule_accuracy, by_code=self._by != "model"):
+            config, by_code = self._config, self._by != "model"
+            prices = prices_of(config.gate) if isinstance(config, EvaluateConfig) else find_prices(self._source)
+            for said in found.describe(self._guidance, config.min_rule_accuracy, by_code, prices):
                 console().print(shown(said, 400))
             return {"tickets": count, "counts": {}, "doubts": asdict(found.doubts)}
 

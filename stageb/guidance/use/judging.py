@@ -19,6 +19,7 @@ from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.config import UseConfig, tickets_per_round
 from stageb.guidance.use.rows import weigh_verdicts
 from stageb.guidance.use.source import TicketLine, group_by_mission
+from stageb.guidance.use.waves import Waves
 from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import Json, World
@@ -48,23 +49,27 @@ class JudgingRanks:
         self._engine: Engine | None = None
         self._group_size = _group_size(config)
 
-    def judge(
-        self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance], on_tickets: Callable[[int], None]
-    ) -> list[TicketAnswers]:
+    def judge(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance], waves: Waves) -> list[TicketAnswers]:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
-        it was not needed before. ``on_tickets`` is told on rank 0 how many tickets are judged, as far as it can tell."""
+        it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
             self._engine = load(self.config.model, self._world, self.config.sampler.use_images)
             check_reasons(self._engine, self.config.model.engine, self.config.sampler, words_of(self.config.prompt))
-        rows = map_tickets(
-            self._world,
-            "group",
-            self._judge_group,
-            [line.ticket for line in lines],
-            self._make_groups(lines, guidance),
-            on_tickets,
-        )
-        return [(answers_from_plain(answers), probability) for answers, probability in rows]
+        tickets, groups = [line.ticket for line in lines], self._make_groups(lines, guidance)
+        leads, ranks = self._world.is_global_zero, self._world.world_size
+        self._world.lead(waves.begin)
+        while (wave := self._world.lead(waves.plan, len(groups), ranks))[0] < len(groups):
+            mine = groups[slice(*wave)]
+            rows = map_tickets(self._world, "group", self._judge_group, tickets, mine, waves.show)
+            if leads:
+                waves.add([[rows[i] for i in positions] for _, positions in mine], is_last=wave[1] == len(groups))
+        if not leads:
+            return []
+        order = [i for _, positions in groups for i in positions]
+        found = dict(zip(order, waves.answers, strict=True))
+        return [
+            (answers_from_plain(answers), probability) for answers, probability in map(found.__getitem__, range(len(lines)))
+        ]
 
     def _make_groups(self, lines: Sequence[TicketLine], guidance: Mapping[str, Guidance]) -> list[Group]:
         """Positions in ``lines`` that are judged together, each under the guidance of its mission."""

@@ -52,13 +52,22 @@ def warn_of_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
         f"{mission}: by their letter the rules decide {of['decided']:,} of {of['tickets']:,} tickets, {right:.1%} of them "
         f"rightly; the model judged {followed:.1%} of these as the rules say"
     ]
-    for rule in of["rules"]:
-        if is_misread(rule):
-            other = rule["decided"] - rule["followed"]
-            lines.append(
-                f"  {rule['rule']}: the model judged {other:,} of its {rule['decided']:,} tickets otherwise: {rule['text']}"
-            )
-    return lines
+    return [*lines, *name_misread(mission, of)]
+
+
+def name_misread(mission: str, of: Mapping[str, Any]) -> list[str]:
+    """A line for each rule that the model does not apply as written, and what to do about them; none where there is none."""
+    lines = [
+        f"{mission}: the model does not apply {rule['rule']} as written: it judged {rule['decided'] - rule['followed']:,} "
+        f"of its {rule['decided']:,} tickets otherwise: {rule['text']}"
+        for rule in of.get("rules", ())
+        if is_misread(rule)
+    ]
+    if not lines:
+        return []
+    is_whole = not any("out_of_reach" in rule for rule in of["rules"])
+    by = "--by rules" if is_whole else "--by both, which asks the model for what rules cannot decide"
+    return [*lines, f"{mission}: to judge by code, as the rules are written: {by}"]
 
 
 def is_misread(rule: Mapping[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from stageb.guidance.use.judged import JudgedRounds
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.rows import Counts
 from stageb.guidance.use.source import stream_tickets
+from stageb.guidance.use.waves import Waves
 from stageb.job import lifetime
 from stageb.store.output import check_file, read_commit, read_rows
 
@@ -114,10 +115,11 @@ def judge_all(
     world: World, judging: JudgingRanks, judged: JudgedRounds, guidance: Mapping[str, Guidance], fresh: bool
 ) -> None:
     """Judge what is left to judge, on every rank."""
+    waves = Waves(judged.rounds)
     with closing(judged.rounds):
         world.lead(judged.begin, fresh)
         while lines := world.lead(judged.hand_out):
-            world.lead(judged.commit, judging.judge(lines, guidance, judged.rounds.show))
+            world.lead(judged.commit, judging.judge(lines, guidance, waves))
 
 
 def judge_by_rules(judged: JudgedRounds, fresh: bool) -> None:

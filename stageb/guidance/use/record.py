@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from stageb.cli.parsing import parse_run
 from stageb.guidance.config import LoopConfig
+from stageb.guidance.costs import EQUAL, Prices
 from stageb.guidance.files.artifacts import folder as folder_of
 from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.prompts import words_of
@@ -23,10 +24,22 @@ from stageb.runs.folder import RunFolder, RunRow
 
 FEWEST = 5  # tickets of val that a rule decided, below which nothing is known of it
 TELLING = 20  # from which on a rule that was often wrong is named without being asked for
-OFTEN_WRONG = 0.9  # share of right verdicts below which it is
+OFTEN_WRONG = 0.9  # share of right verdicts below which it is, at equal prices
 
-RuleRecord = Mapping[str, tuple[int, float]]
-"""By the rule that decided, empty where none spoke of the ticket: tickets of val, the share of right verdicts."""
+
+class RuleFigures(NamedTuple):
+    """What a rule decided on val."""
+
+    tickets: int
+    share: float  # of right verdicts, each ticket weighed by those that it stands for
+    verdict: str  # that it gave, most often
+    given: int  # tickets that got this verdict
+    wrong: int  # of these, judged wrong
+
+
+RuleRecord = Mapping[str, RuleFigures]
+"""By the rule that decided, empty where none spoke of the ticket."""
+UNKNOWN = RuleFigures(0, 0.0, "", 0, 0)
 
 
 def cited_rule(reason: str) -> str:
@@ -36,7 +49,7 @@ def cited_rule(reason: str) -> str:
     return "" if key == HEADLINE_KEY else key
 
 
-def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, tuple[int, float]]:
+def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ()) -> dict[str, RuleFigures]:
     """How often the rules of a run's folder were right on its val, each ticket weighed by those that it stands for; nothing
     of a file, and of a step that val never judged.
 
@@ -54,23 +67,32 @@ def read_record(source: str, guidance: Guidance, tickets: Iterable[Ticket] = ())
     counted = Counter(row["label"] for row in rows)
     scale = {label: figures[-1]["classes"][label]["n"] / n for label, n in counted.items()} if figures else {}
     find_rule = _make_finder(files, guidance, rows, tickets)
-    decided: Counter[str] = Counter()
+    decided: dict[str, list[RunRow]] = {}
     weights: dict[str, list[float]] = {}
     for row in rows:
         key = find_rule(row)
         if key is None:
             continue
-        decided[key] += 1
+        decided.setdefault(key, []).append(row)
         right, whole = weights.setdefault(key, [0.0, 0.0])
         weight = scale.get(row["label"], 1.0)
         weights[key] = [right + weight * row["label_match"], whole + weight]
-    return {key: (n, round(weights[key][0] / weights[key][1], 6)) for key, n in sorted(decided.items())}
+    return {
+        key: RuleFigures(len(of), round(weights[key][0] / weights[key][1], 6), *_count_main(of))
+        for key, of in sorted(decided.items())
+    }
+
+
+def _count_main(rows: Sequence[RunRow]) -> tuple[str, int, int]:
+    """The verdict that most rows of selections.jsonl have, how many have it, and how many of these are wrong."""
+    [(verdict, given)] = Counter(row["verdict"] or "" for row in rows).most_common(1)
+    return verdict, given, sum(not row["label_match"] for row in rows if (row["verdict"] or "") == verdict)
 
 
 def explain_doubt(record: RuleRecord, reason: str, wanted: float) -> str:
     """Why a person should see a verdict with this reason; empty where its rule was right often enough."""
     key = cited_rule(reason)
-    tickets, share = record.get(key, (0, 0.0))
+    tickets, share, *_ = record.get(key, UNKNOWN)
     if tickets < FEWEST:
         said = f"{tickets} val tickets, too few to know it"
         return f"{key} decided {said}" if key else f"it names no rule, and none spoke of {said}"
@@ -81,22 +103,37 @@ def explain_doubt(record: RuleRecord, reason: str, wanted: float) -> str:
     return f"it names no rule, and {share:.0%} of {tickets:,} val tickets that no rule speaks of were judged right"
 
 
-def name_doubtful(mission: str, record: RuleRecord) -> list[str]:
-    """A line for each rule that was often wrong, and for tickets that no rule speaks of."""
-    return [
-        f"{mission}: {key} was right for {share:.0%} of the {tickets:,} val tickets that it decided; "
-        f"predict --min_rule_accuracy {OFTEN_WRONG} sends its verdicts to review"
-        if key
-        else f"{mission}: of the {tickets:,} val tickets that no rule speaks of, {share:.0%} were judged right"
-        for key, (tickets, share) in record.items()
-        if tickets >= TELLING and share < OFTEN_WRONG
-    ]
+def find_limit(verdict: str, prices: Prices) -> float:
+    """The share of right verdicts below which a rule that gives ``verdict`` is one to doubt: where the prices differ, the
+    other verdict would cost less then."""
+    if prices["fail"] == prices["pass"]:
+        return OFTEN_WRONG
+    wrong = prices["pass" if verdict == "fail" else "fail"]
+    return wrong / (prices["fail"] + prices["pass"])
+
+
+def name_doubtful(mission: str, record: RuleRecord, prices: Prices = EQUAL) -> list[str]:
+    """A line for each rule that was often wrong, and for tickets that no rule speaks of, with what to do about it."""
+    lines = []
+    for key, of in record.items():
+        limit = find_limit(of.verdict, prices)
+        if of.tickets < TELLING or of.share >= limit:
+            continue
+        said = f"{key} was right for {of.share:.0%} of the {of.tickets:,} val tickets that it decided"
+        if not key:
+            did, other, were = ("failed", "passes", "good") if of.verdict == "fail" else ("passed", "fails", "failures")
+            said = f"{of.wrong:,} of {of.given:,} val tickets that {did} because no rule {other} them were {were}"
+        if prices["fail"] != prices["pass"]:
+            said += f" (at these prices a {of.verdict} pays where {limit:.1%} or more are right)"
+        these = "its verdicts" if key else "such verdicts"
+        lines.append(f"{mission}: {said}; predict --min_rule_accuracy {limit:.2g} sends {these} to review")
+    return lines
 
 
 def name_unknown(guidance: Guidance, record: RuleRecord) -> list[str]:
     """One line about the rules of which val does not tell how often they were right, if there are any."""
     keys = [rule.key for rule in guidance.rules if rule.key != HEADLINE_KEY]
-    unknown = [key for key in keys if record.get(key, (0, 0.0))[0] < FEWEST]
+    unknown = [key for key in keys if record.get(key, UNKNOWN).tickets < FEWEST]
     if not unknown:
         return []
     return [

@@ -16,6 +16,8 @@ from stageb.job import lifetime
 from stageb.runs.counting import ItemProgress
 from stageb.store.output import Output, read_commit, set_aside
 
+ANSWERED = "answered"  # of a commit's state: what has come of a round before its rows are written
+
 Item = TypeVar("Item")
 
 
@@ -44,10 +46,11 @@ class Rounds(Generic[Item]):
         if fresh:
             set_aside(self.path)
         self._output = Output(self.path, config, state)
-        lifetime.set_resume("" if self._output.done else None)
+        self._tell_interrupters()
         self._left = self.tickets.items(self._output.done)
         if not self._output.finished:
-            self._progress = ItemProgress(str(self.path), "tickets", self._output.state["tickets"], self._output.done)
+            total, begun = self._output.state["tickets"], sum(map(len, self.answered))
+            self._progress = ItemProgress(str(self.path), "tickets", total, self._output.done, begun)
 
     def hand_out(self) -> list[Item]:
         """The next round; empty where all is done."""
@@ -68,10 +71,16 @@ class Rounds(Generic[Item]):
         if self._progress:
             self._progress.show(tickets)
 
+    def keep(self, answered: Sequence[Sequence[Any]]) -> None:
+        """Commit what has come of the round in progress, by group, before there are rows of it."""
+        self._open.add([], 0, {**self.state, ANSWERED: answered}, finished=False)
+        self._tell_interrupters()
+
     def commit(self, rows: Sequence[Mapping[str, Any]], state: Mapping[str, Any]) -> None:
         """Bring the rows of a round to the disk, one for each of its tickets; ``state`` is the one to go on from."""
-        self._open.add(rows, len(rows), state, finished=self._open.done + len(rows) == state["tickets"])
-        lifetime.set_resume("")
+        going_on = {name: value for name, value in state.items() if name != ANSWERED}
+        self._open.add(rows, len(rows), going_on, finished=self._open.done + len(rows) == state["tickets"])
+        self._tell_interrupters()
         if self._progress:
             self._progress.advance(len(rows))
 
@@ -91,6 +100,17 @@ class Rounds(Generic[Item]):
         """As last committed."""
         state: Mapping[str, Any] = self._open.state
         return state
+
+    @property
+    def answered(self) -> Sequence[Sequence[Any]]:
+        """What ``keep`` has committed of the round in progress."""
+        answered: Sequence[Sequence[Any]] = self._open.state.get(ANSWERED, [])
+        return answered
+
+    def _tell_interrupters(self) -> None:
+        """Have the last words of an interrupted process say what is not lost."""
+        total, done = self.state["tickets"], self.done + sum(map(len, self.answered))
+        lifetime.set_resume("", f"{done:,} of {total:,} tickets are done and kept")
 
     @property
     def _open(self) -> Output:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stageb.errors import shown
-from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
+from stageb.guidance.costs import Prices, describe_classes, prices_of, warn_of_constant
 from stageb.guidance.use.config import PricesConfig
 from stageb.guidance.use.letter import warn_of_misread
 from stageb.guidance.use.rows import Counts
@@ -50,7 +50,8 @@ def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, 
     if taught:
         console.print(f"\n{taught:,} of these tickets taught the guidance its rules: on new ones expect less.")
     for mission, paired in evaluation.get("difference", {}).get("missions", {}).items():
-        console.print(f"\n{_describe_difference(mission, paired)}")
+        for line in _describe_difference(mission, paired, prices):
+            console.print(line)
     total = evaluation["figures"]["guidance"]["all"]
     count = total["fp"] + total["fn"] + total["unanswered"]
     if wrong:
@@ -99,11 +100,22 @@ def _tabulate_rules(mission: str, letter: Mapping[str, Any]) -> Table:
     return drawn
 
 
-def _describe_difference(mission: str, paired: Mapping[str, Any]) -> str:
-    """Two guidances beside each other, in one line."""
+def _describe_difference(mission: str, paired: Mapping[str, Any], prices: Prices) -> Iterator[str]:
+    """Two guidances beside each other: what a ticket costs more or less, where the prices differ, and which is right more
+    often."""
+    yield ""
+    what = ""
+    if prices["fail"] != prices["pass"]:
+        low, high = paired["cost_difference_interval"]
+        found = "cheaper" if high < 0 else "dearer" if low > 0 else "neither is shown to be cheaper"
+        yield (
+            f"{mission}, cost a ticket beside the compared guidance: {paired['cost_difference']:+.3f} (95 % interval "
+            f"{low:+.3f} to {high:+.3f}): {found}"
+        )
+        what = ", accuracy, whatever the prices"
     low, high = (100 * edge for edge in paired["difference_interval"])
-    return (
-        f"{mission}: {100 * paired['difference']:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}): of "
+    yield (
+        f"{mission}{what}: {100 * paired['difference']:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}): of "
         f"{paired['groups']:,} groups {paired['won']:,} are better, {paired['lost']:,} worse; p = {paired['p']:.2g} "
         "(McNemar's exact test)"
     )

@@ -131,7 +131,8 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     (tmp_path / "rules.json").write_text(json.dumps(TORN))
     tickets = small.write(tmp_path / "t.jsonl", "valves")
     keys = {"model__model_name_or_path": model} if model else {}
-    assert fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), jump_reflection=True, **keys).code == 0
+    ended = fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"), jump_reflection=True, **keys)
+    assert ended.code == 0
     text = plain(tmp_path)
     torn = sum(row["label"] == "fail" for row in small.rows())
     decided = int(
@@ -143,6 +144,8 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     assert 0 < decided < torn
     loud = f"THE MODEL DOES NOT APPLY THIS RULE AS WRITTEN: it judged {decided} of these {decided} tickets otherwise."
     assert (loud in text) == (model is not None)
+    said = f"valves: the model does not apply G1 as written: it judged {decided} of its {decided} tickets otherwise: "
+    assert (said in ended.out) == ("as the rules are written: --by rules" in ended.out) == (model is not None)
 
 
 def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path: Path) -> None:

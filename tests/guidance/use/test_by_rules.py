@@ -15,8 +15,10 @@ from programs import forks, small
 import stageb
 from stageb.__main__ import main
 from stageb.guidance.config import LoopConfig, ReflectionConfig
+from stageb.guidance.use.record import RuleFigures
 
 RULES = {"valves": "Fail if state is torn.", "pumps": "Fail if it looks odd."}
+NEARLY_RIGHT = RuleFigures(20, 0.95, "fail", 20, 1)
 
 
 class Job:
@@ -181,7 +183,7 @@ def test_a_rule_that_val_found_often_wrong_is_doubted_as_code_too(job: Job, monk
     assert main(small.arguments(small.write(job.folder / "t.jsonl", "valves"), job.folder, keys={"runner.epochs": 1})) == 0
     new = tickets(job.folder / "new.jsonl", "valves")
     keys = {"guidance": str(folder), "tickets": new, "vocabulary": new, "min_rule_accuracy": 0.9}
-    records = {"G1": (20, 0.5), "": (20, 0.95)}
+    records = {"G1": RuleFigures(20, 0.5, "fail", 20, 10), "": NEARLY_RIGHT}
     monkeypatch.setattr("stageb.guidance.use.judged.read_record", lambda source, guidance, tickets: records)
     for by in ("rules", "both"):
         assert job(by=by, output=str(job.folder / f"{by}.jsonl"), **keys) == 0
@@ -201,7 +203,7 @@ def test_rules_that_no_val_verdict_names_are_said_where_their_accuracy_is_asked_
     new = tickets(job.folder / "new.jsonl", "valves")
     keys = {"guidance": str(folder), "tickets": new, "vocabulary": new, "by": by}
     said = "valves: how often verdicts by G1 are right is not known (fewer than 5 val tickets each)"
-    for record, is_said in (({"": (20, 0.95)}, True), ({"G1": (20, 0.95)}, False)):
+    for record, is_said in (({"": NEARLY_RIGHT}, True), ({"G1": NEARLY_RIGHT}, False)):
         monkeypatch.setattr("stageb.guidance.use.judged.read_record", lambda *_, found=record: found)
         assert job("predict", "--fresh", min_rule_accuracy=0.9, **keys) == 0
         assert (said in " ".join(capsys.readouterr().err.split())) == is_said

@@ -17,7 +17,7 @@ from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.types import Guidance, Rule, Ticket
 from stageb.guidance.use.fields import explain_missing, find_named_fields
-from stageb.guidance.use.record import cited_rule, explain_doubt, name_doubtful, read_record
+from stageb.guidance.use.record import RuleFigures, cited_rule, explain_doubt, find_limit, name_doubtful, read_record
 
 TORN = {"valves": "Fail if state is torn."}
 
@@ -104,7 +104,9 @@ def test_rules_that_were_often_wrong_on_val_are_named_and_their_verdicts_can_go_
     }
     assert main(small.arguments(tickets, tmp_path, keys={**keys, "split.test": 0.3})) == 0
     run, new = str(tmp_path / "run"), small.write(tmp_path / "new.jsonl", "valves", groups=40)
-    [(key, (decided, share))] = [item for item in read_record(run, Guidance("valves", 3, (), 2)).items() if item[0] == "G1"]
+    [(key, (decided, share, *_))] = [
+        item for item in read_record(run, Guidance("valves", 3, (), 2)).items() if item[0] == "G1"
+    ]
     assert (key, decided > 20) == ("G1", True)
     assert 0.6 < share < 0.9
     doubted = (
@@ -145,8 +147,31 @@ def test_a_reason_that_was_cut_counts_for_the_rule_that_decides_as_code(
 
 
 def test_tickets_that_no_rule_speaks_of_are_called_so() -> None:
-    [line] = name_doubtful("valves", {"": (24, 0.69), "G1": (30, 0.95)})
-    assert line == "valves: of the 24 val tickets that no rule speaks of, 69% were judged right"
+    record = {"": RuleFigures(24, 0.69, "pass", 23, 7), "G1": RuleFigures(30, 0.95, "fail", 30, 1)}
+    [line] = name_doubtful("valves", record)
+    assert line == (
+        "valves: 7 of 23 val tickets that passed because no rule fails them were failures; predict --min_rule_accuracy 0.9 "
+        "sends such verdicts to review"
+    )
+    [line] = name_doubtful("valves", {"": RuleFigures(24, 0.69, "fail", 24, 7)})
+    assert "7 of 24 val tickets that failed because no rule passes them were good; " in line
+
+
+def test_where_prices_differ_a_rule_is_doubted_where_the_other_verdict_would_cost_less() -> None:
+    """At 20 : 1 an alarm pays from 1 in 21 on, and a pass needs 20 of 21."""
+    dear = {"pass": 1.0, "fail": 20.0}
+    record = {"": RuleFigures(63, 0.94, "pass", 63, 4), "G1": RuleFigures(30, 0.3, "fail", 30, 21)}
+    [line] = name_doubtful("valves", record, dear)
+    assert line == (
+        "valves: 4 of 63 val tickets that passed because no rule fails them were failures (at these prices a pass pays "
+        "where 95.2% or more are right); predict --min_rule_accuracy 0.95 sends such verdicts to review"
+    )
+    [line] = name_doubtful("valves", {"G1": RuleFigures(30, 0.04, "fail", 30, 29)}, dear)
+    assert line.endswith(
+        "(at these prices a fail pays where 4.8% or more are right); predict --min_rule_accuracy 0.048 sends "
+        "its verdicts to review"
+    )
+    assert [find_limit(verdict, {"pass": 1.0, "fail": 1.0}) for verdict in ("pass", "fail")] == [0.9, 0.9]
 
 
 def test_only_a_run_tells_how_often_its_rules_were_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +195,7 @@ def test_coverage_stands_beside_accuracy(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_the_rule_that_decides_is_the_last_one_named() -> None:
     assert [cited_rule(text) for text in ("state is torn (G1)", "not G1 but G12", "no rule", "")] == ["G1", "G12", "", ""]
-    record = {"G1": (119, 0.68), "G2": (3, 1.0)}
+    record = {"G1": RuleFigures(119, 0.68, "fail", 119, 38), "G2": RuleFigures(3, 1.0, "fail", 3, 0)}
     assert explain_doubt(record, "torn (G1)", 0.9) == "G1 was right for 68% of 119 val tickets"
     assert explain_doubt(record, "torn (G1)", 0.6) == ""
     assert explain_doubt(record, "torn (G2)", 0.6) == "G2 decided 3 val tickets, too few to know it"

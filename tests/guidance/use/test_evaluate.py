@@ -95,6 +95,34 @@ def test_errors_cost_what_the_user_says_or_what_the_run_learnt_by(
     assert "gate.fn_weight: 0.0: a number above 0" in capsys.readouterr().err
 
 
+def test_where_prices_differ_two_guidances_are_told_apart_by_cost_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guidance that alarms at everything is right less often, and cheaper."""
+    keys = {
+        "guidance": guidance(tmp_path / "new.json", {"valves": "Fail if state is torn or worn or new."}),
+        "compare": guidance(tmp_path / "old.json", {"valves": "Fail if state is torn and colour is red."}),
+        "tickets": tickets(tmp_path / "in.jsonl", "valves", groups=100),
+        "output": str(tmp_path / "out"),
+        "by": "rules",
+    }
+    assert main(options("evaluate", {**keys, "gate.fp_weight": 20})) == 0
+    said, found = capsys.readouterr().out, json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    new, old = (found["figures"][name]["all"] for name in ("guidance", "compare"))
+    paired = found["difference"]["missions"]["valves"]
+    low, high = paired["cost_difference_interval"]
+    assert paired["cost_difference"] == pytest.approx(new["cost"] - old["cost"], abs=2e-6)
+    assert low < paired["cost_difference"] < high < 0 > paired["difference"]
+    lines = [line for line in said.splitlines() if line.startswith("valves, ")]
+    assert lines[0] == (
+        f"valves, cost a ticket beside the compared guidance: {paired['cost_difference']:+.3f} (95 % interval {low:+.3f} to "
+        f"{high:+.3f}): cheaper"
+    )
+    assert lines[1].startswith("valves, accuracy, whatever the prices: -")
+    assert main(options("evaluate", keys)) == 0
+    assert "whatever the prices" not in capsys.readouterr().out
+
+
 def test_labels_are_needed_once_each_and_for_both_guidances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tickets(tmp_path / "in.jsonl", "valves", "pumps", groups=2)
     with Path(path).open("a") as opened:

@@ -80,3 +80,30 @@ def test_a_group_counts_once(pairs: list[tuple[dict[str, Any], str | None]]) -> 
         assert found["won"] == sum(mean > 0 for mean in means)
         assert found["lost"] == sum(mean < 0 for mean in means)
         assert found["difference"] == pytest.approx(sum(means) / len(means), abs=1e-6)
+
+
+@given(st.lists(st.tuples(ROW, VERDICT), min_size=1, max_size=30))
+def test_the_difference_of_costs_is_that_of_the_mean_costs_of_a_ticket(
+    pairs: list[tuple[dict[str, Any], str | None]],
+) -> None:
+    prices = {"pass": 1.0, "fail": 20.0}
+    paired, sides = PairedComparison(prices), ([one for one, _ in pairs], [{**one, "verdict": said} for one, said in pairs])
+    for one, other in zip(*sides, strict=True):
+        paired.add(one, other)
+    first, second = (count_verdicts(rows, {})[ALL].figures(prices)["cost"] for rows in sides)
+    found = paired.figures()[ALL]
+    low, high = found["cost_difference_interval"]
+    assert found["cost_difference"] == pytest.approx(first - second, abs=2e-6)
+    assert low < high
+    assert low <= 0 <= high or abs(first - second) > 0
+
+
+def test_equal_prices_give_the_interval_of_single_tickets_gains() -> None:
+    paired = PairedComparison()
+    for group in range(40):
+        row = {"mission": "a", "group_id": str(group), "label": "fail", "verdict": "fail" if group % 4 else "pass"}
+        paired.add(row, {**row, "verdict": "pass" if group % 3 else "fail"})
+    found = paired.figures()["a"]
+    low, high = found["difference_interval"]
+    assert found["cost_difference"] == -found["difference"]
+    assert found["cost_difference_interval"] == [-high, -low]

@@ -34,12 +34,17 @@ def test_a_rule_that_the_model_does_not_apply_as_written_is_named() -> None:
         ("G1", 2, 1),
         ("G2", 1, 1),
     ]
-    first, second = warn_of_misread("m", found)
+    first, second, third = warn_of_misread("m", found)
     assert first == (
         "m: by their letter the rules decide 4 of 4 tickets, 100.0% of them rightly; the model judged 75.0% of these as the "
         "rules say"
     )
-    assert second == "  G1: the model judged 1 of its 2 tickets otherwise: Fail if state is torn."
+    assert second == (
+        "m: the model does not apply G1 as written: it judged 1 of its 2 tickets otherwise: Fail if state is torn."
+    )
+    assert third == "m: to judge by code, as the rules are written: --by rules"
+    found["rules"].append({"rule": "G3", "text": "Fail if it looks odd.", "out_of_reach": "no condition"})
+    assert warn_of_misread("m", found)[-1].endswith(": --by both, which asks the model for what rules cannot decide")
 
 
 def test_what_cannot_be_read_is_said_and_nothing_is_claimed() -> None:

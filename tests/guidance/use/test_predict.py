@@ -7,6 +7,7 @@ import random
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from guidance.use.made import guidance, options, rows, run_folder, tickets
@@ -18,6 +19,7 @@ from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Question, Request
 from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, LoopConfig, SamplerConfig
+from stageb.guidance.use.waves import Waves
 
 TORN = {"valves": "Fail if state is torn.", "pumps": "Fail if colour is red."}
 
@@ -119,6 +121,52 @@ def test_an_engine_that_can_tell_says_how_probable_a_verdict_is(job: Job, monkey
     assert engine.asked == [40, 40]  # a mission's tickets at once, not one by one
     assert job("--fresh", probability="false") == 0
     assert {row["probability"] for row in rows(job.out)} == {None}
+
+
+class Interrupted(Weighing):
+    """A person presses Ctrl-C while the third group is judged."""
+
+    def generate(self, requests: list[Request]) -> list[tuple[Completion, ...]]:
+        if len(getattr(self, "asked", [])) == 2:
+            raise KeyboardInterrupt
+        return super().generate(requests)
+
+
+def test_a_round_that_is_interrupted_goes_on_within_and_leaves_the_same_bytes(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One round of 80 tickets, ten groups of 8."""
+    size = {"sampler__micro_batch_size": 8, "round_size": 192, "sampler__samples_per_decode": 1}
+    monkeypatch.setattr("stageb.engines.build", lambda model, device: Weighing(models.respond))
+    whole = job.folder / "whole.jsonl"
+    assert job(output=str(whole), **size) == 0
+    monkeypatch.setattr("stageb.guidance.use.waves.EVERY_S", 0.0)
+    monkeypatch.setattr("stageb.engines.build", lambda model, device: Interrupted(models.respond))
+    capsys.readouterr()
+    assert job(**size) == 130
+    assert "interrupted by SIGINT; 16 of 80 tickets are done and kept; " in capsys.readouterr().err
+    assert job.out.read_bytes() == b""  # rows are written in the tickets' order, a round at once
+    engine = Weighing(models.respond)
+    monkeypatch.setattr("stageb.engines.build", lambda model, device: engine)
+    assert job(**size) == 0
+    assert engine.asked == [8] * 8
+    assert f"{job.out}: going on after 16 of 80 tickets" in capsys.readouterr().err
+    assert job.out.read_bytes() == whole.read_bytes()
+    committed = (json.loads(path.with_name(f"{path.name}.commit.json").read_text()) for path in (job.out, whole))
+    assert len({json.dumps(each) for each in committed}) == 1
+
+
+def test_a_wave_takes_as_many_groups_as_some_seconds_judge(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("stageb.guidance.use.waves.time.monotonic", lambda: now[0])
+    waves = Waves(Mock(answered=[]))
+    waves.begin()
+    assert waves.plan(24, 2) == (0, 2)  # the first, one for each rank, tells how long they take
+    now[0] = 4.0
+    waves.add([[1], [2]], is_last=False)
+    assert waves.plan(24, 2) == (2, 6)  # 2 seconds a group: 5 of them in 10 seconds, and the same for either rank
+    waves.begin()
+    assert waves.plan(3, 2) == (0, 3)
 
 
 def test_a_runs_folder_gives_its_model_and_sampler(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
