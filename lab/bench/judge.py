@@ -25,10 +25,23 @@ from stageb.guidance.types import UNKNOWN, Guidance, Rule, Ticket
 from stageb.guidance.use.config import PredictConfig
 from stageb.guidance.use.judging import JudgingRanks
 from stageb.guidance.use.source import TicketLine
+from stageb.guidance.use.waves import GroupAnswers, Waves
 from stageb.job.world import World, run
 
 ENGINE = "bench"  # its name in the registry, while this runs
 MISSION = "made"
+
+
+class Nowhere:
+    """Keeps no answers of a round: what is measured is judging."""
+
+    answered: Sequence[GroupAnswers] = ()
+
+    def show(self, tickets: int) -> None:
+        """Tells nobody."""
+
+    def keep(self, answered: Sequence[GroupAnswers]) -> None:
+        """Keeps nothing."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,7 +84,7 @@ def measure(world: World, workload: Workload, given: Namespace) -> int:
     for _ in range(given.warmup + given.repeats):
         world.broadcast(None)
         begun = time.perf_counter()
-        judging.judge(lines, guidance, lambda tickets: None)
+        judging.judge(lines, guidance, Waves(Nowhere()))
         seconds.append(time.perf_counter() - begun)
     if world.is_global_zero:
         rates = [len(lines) * workload.samples / each for each in seconds[given.warmup :]]

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
-
-from stageb.guidance.use.rounds import Rounds
-from stageb.guidance.use.source import TicketLine
+from typing import Any, Protocol
 
 EVERY_S = 10.0  # between two commits, about: ranks wait for each other at the end of a wave, so there are few of them
 
@@ -19,10 +16,24 @@ GroupAnswers = Sequence[Any]
 """What came of the tickets of one group, in its order."""
 
 
+class Keeper(Protocol):
+    """Where the answers of a round are kept until its rows are written (``rounds.Rounds``)."""
+
+    @property
+    def answered(self) -> Sequence[GroupAnswers]:
+        """What an interrupted process has committed of the round, group by group."""
+
+    def show(self, tickets: int) -> None:
+        """So many ``tickets`` of the round are judged."""
+
+    def keep(self, answered: Sequence[GroupAnswers]) -> None:
+        """Commit what came of its first groups."""
+
+
 class Waves:
     """How far the round in progress is."""
 
-    def __init__(self, rounds: Rounds[TicketLine]) -> None:
+    def __init__(self, rounds: Keeper) -> None:
         self._rounds = rounds
         self._found: list[GroupAnswers] = []
         self._planned = 0  # groups of the wave in progress
