@@ -66,7 +66,7 @@ AUTHORITY: Mapping[str, str] = {
 
 _DATA = {
     "": "loop seed report jump_reflection on_bad_record log_level",
-    "columns": "mission mission_name group_id label passes fails texts",
+    "columns": "mission mission_name group_id label passes fails texts decimal",
     "split": "train val test seed",
     "prompt": "language verdict_words prefill",
     "model": (

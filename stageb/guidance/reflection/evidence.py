@@ -116,7 +116,7 @@ def find_evidence(
             clues.append(Clue(joined, *sides.counts(mask), met=sides.first(mask)))
     if forms.lists and len(clues) > 1:
         listed, covered = _cover(masks, len(wrong), len(right), max(pure, PURE_LISTED) if pure >= PURE else pure, forms)
-        if len(listed) > 1:  # behind the line that it begins with
+        if len(listed) > 1:  # behind the most telling line, with which it mostly begins
             whole = Clue(listed[0], *sides.counts(covered), tuple(listed[1:]), sides.first(covered))
             clues[1:] = [whole, *clues[1 : most - 1]]
     return Evidence(len(wrong), len(right), tuple(clues))

@@ -128,7 +128,6 @@ def test_each_line_of_a_list_tells_of_what_those_before_it_leave_over(drawn: lis
     assert [clue for clue in counted.clues if not clue.further] == list(plain.clues[: len(counted.clues) - 1])
     (listed,) = lists
     assert counted.clues[1] is listed
-    assert listed.conditions == counted.clues[0].conditions
     left, leaves = wrong, right
     for line in listed.lines:
         assert sum(holds(line, each) for each in left) >= 2
