@@ -73,8 +73,10 @@ class Validation:
     @property
     def seconds(self) -> float | None:
         """At the rate of the earlier run, unless something but the budget of rollouts ends learning early."""
-        if self.rate is None or self.budget is None or not self.rate.verdicts_per_s:
-            return self.rate and self.rate.seconds
+        if self.rate is None:
+            return None
+        if self.budget is None or not self.rate.verdicts_per_s:
+            return self.rate.seconds
         return min(self.rate.seconds, (self.budget + self.measuring) / self.rate.verdicts_per_s)
 
 
