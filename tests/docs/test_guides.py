@@ -70,6 +70,7 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
             "ENDED_IN": str(ended_in),
         }
     )
+    printed = ""
     for block in blocks(page):
         if block.info == "sh":
             done = subprocess.run(
@@ -84,7 +85,10 @@ def test_what_a_guide_tells_to_type_runs(page: Path, checkout: Path, shell: Shel
                 check=False,
             )
             assert done.returncode == 0, f"{block} ended with {done.returncode}:\n{block.text}\n{done.stdout[-4000:]}"
+            printed += done.stdout
             assert [path.name for path in own if path.read_text() != "the reader's own"] == [], f"{block} writes over these"
+    for rule in re.findall(r"It learns `(.+?)`", page.read_text(encoding="utf-8")):
+        assert f". {rule}" in printed
 
 
 def test_the_readmes_table_is_read_as_its_commands_say(checkout: Path) -> None:

@@ -137,7 +137,9 @@ def show(asked: Any) -> int:
 
 def diff(asked: Any) -> int:
     """Print what differs; 1 where anything does."""
-    found = list(screens.describe_differences(*(read_guidance(source, asked.mission) for source in (asked.a, asked.b))))
+    sources = (asked.a, asked.b)
+    before, after = (read_guidance(source, asked.mission) for source in sources)
+    found = list(screens.describe_differences(before, after, sources))
     _print(found)
     return 1 if found else 0
 

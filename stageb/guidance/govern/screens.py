@@ -48,11 +48,17 @@ def _describe_provenance(rule: Rule, edit: LearningRow | None, all_tickets: bool
         yield f"why: {shown(str(data['rationale']), 400)}"
     sources = data.get("sources")
     if isinstance(sources, list) and sources:
-        named = [shown(str(key), 120) for key in (sources if all_tickets else sources[:TICKETS])]
+        named = [_name_ticket(str(key)) for key in (sources if all_tickets else sources[:TICKETS])]
         more = len(sources) - len(named)
         yield f"learnt from {_count_noun(len(sources), 'ticket')}: {', '.join(named)}{f' and {more} more' if more else ''}"
     if isinstance(told.get("gate"), Mapping):
         yield f"gate: {_describe_test(told['gate'])}"
+
+
+def _name_ticket(key: str) -> str:
+    """A ticket's key for people."""
+    group, _, label = key.rpartition("::")
+    return shown(f"{group} ({label})" if group else key, 120)
 
 
 def _describe_test(test: Mapping[str, Any]) -> str:
@@ -61,16 +67,23 @@ def _describe_test(test: Mapping[str, Any]) -> str:
     said = [f"mean gain {figures['mean_gain']:+.1%}"] if "mean_gain" in figures else []
     said += [f"on {figures['tickets']} tickets"] if "tickets" in figures else []
     said += [f"({figures['won']:g} won, {figures['lost']:g} lost)"] if {"won", "lost"} <= figures.keys() else []
-    said += [f"at level {figures['level']:.3g}"] if "level" in figures else []
-    return " ".join(said)
+    tested = [" ".join(said)] if said else []
+    if "level" in figures:
+        tested.append(f"a rule that does not help would pass with a chance of at most {figures['level']:.2g}")
+    return "; ".join(tested)
 
 
-def describe_differences(before: Mapping[str, Guidance], after: Mapping[str, Guidance]) -> Iterator[str]:
-    """What is not the same in two sets of guidance, mission by mission; nothing where all rules are."""
+def describe_differences(
+    before: Mapping[str, Guidance], after: Mapping[str, Guidance], sources: tuple[str, str] = ("", "")
+) -> Iterator[str]:
+    """What is not the same in two sets of guidance, mission by mission; nothing where all rules are. Two ``sources`` may
+    number their steps alike, so each is named where there are any."""
     for mission in dict.fromkeys([*before, *after]):
         old, new = before.get(mission), after.get(mission)
         if found := list(describe_changes(old, new)):
             steps = [f"step {each.step}" if each else "none" for each in (old, new)]
+            if any(sources):
+                steps = [shown(f"{split_step(of)[0]} ({step})") for of, step in zip(sources, steps, strict=True)]
             yield f"{shown(mission)}: {steps[0]} -> {steps[1]}"
             yield from map(shown, found)
 

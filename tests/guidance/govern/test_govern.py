@@ -74,10 +74,12 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
     test = next(each["test"] for each in row["gate"]["edits"] if each["outcome"] == "accepted")
     sources = row["proposals"][0]["operations"][0]["evidence"]
     assert f"  G1. {G1}\n      added by R1 (step 1, epoch 1)\n      why: common to the wrong cases\n" in out
-    assert f"learnt from {len(sources)} tickets: {sources[0]}, " in out
-    assert sources[-1] not in out
-    assert sources[-1] in asked("show", "out/run", "--all-tickets", "--mission", "valves")[1]
+    first, last = (key.replace("::", " (") + ")" for key in (sources[0], sources[-1]))
+    assert f"learnt from {len(sources)} tickets: {first}, " in out
+    assert last not in out
+    assert last in asked("show", "out/run", "--all-tickets", "--mission", "valves")[1]
     assert f"gate: mean gain {test['mean_gain']:+.1%} on {test['tickets']} tickets ({test['won']} won" in out
+    assert f"; a rule that does not help would pass with a chance of at most {test['level']:.2g}\n" in out
     assert asked("show", "out/run", "--step", "0")[1] == asked("show", "out/run@0")[1] != out
     told = asked("history", "out/run")[1]
     val = [json.loads(line) for line in (here / "out/run/valves/metrics.jsonl").open() if '"split": "val"' in line]
@@ -86,7 +88,7 @@ def test_a_runs_rules_are_shown_with_where_they_come_from(here: Path, asked: Ask
 
 
 def test_differences_are_told_as_diff_tells_them(here: Path, asked: Asked) -> None:
-    assert asked("diff", "out/run@0", "out/run") == (1, f"valves: step 0 -> step 1\n  + G1. {G1}\n", "")
+    assert asked("diff", "out/run@0", "out/run") == (1, f"valves: out/run (step 0) -> out/run (step 1)\n  + G1. {G1}\n", "")
     assert asked("diff", "out/run", "out/run/valves/guidance.json") == (0, "", "")
     Path("mine.txt").write_text(f"# by hand\n[valves]\nFail if state is torn or worn.\n{G1}\n\n[doors]\nFail if ajar.\n")
     code, out, _ = asked("diff", "out/run", "mine.txt", "--mission", "valves")
