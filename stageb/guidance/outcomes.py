@@ -111,7 +111,7 @@ def _describe_search(attempts: Attempts, is_weighed: bool) -> str:
     if attempts.accepted:
         gain = describe_gain(attempts.accepted[0], is_weighed)
         return f"{rules} looked at, one brings nothing and goes{f': {gain}' if gain else ''}"
-    return f"{rules} looked at, none could be shown to bring nothing"
+    return f"{rules} looked at, none could be shown to be idle"
 
 
 def _why_nothing(attempts: Attempts) -> Iterator[str]:

@@ -21,7 +21,7 @@ from stageb.guidance.cautions import warn_of_few, warn_of_labels
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import EQUAL, prices_of
 from stageb.guidance.files.artifacts import folder
-from stageb.guidance.files.reflection_file import REFLECTION, LearningRow, parse_row
+from stageb.guidance.files.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
 from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
@@ -220,7 +220,10 @@ class Progress:
         self._says("info", "\n".join(lines))
 
     def _is_quiet(self, mission: str, row: LearningRow) -> bool:
-        """Whether a row gets no line of its own: after some in a row that changed nothing, so many more share one."""
+        """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one.
+        Searches for idle rules, of which there are few, have theirs."""
+        if isinstance(row, PruningRow):
+            return False
         self._idle[mission] = 0 if row.applied else self._idle[mission] + 1
         more = self._idle[mission] - SHOWN_IDLE
         if more <= 0 or self._config.log_level == "debug":
