@@ -44,10 +44,11 @@ def advise(metrics: Sequence[Mapping[str, Any]], attempts: Attempts, config: Loo
             f"a wrong {rare}, say so: --{worth} 20 (docs/guides/rare.md)."
         )
     yield from _advise_on_edits(attempts)
-    yield (
-        "Write a rule that you believe in, and start from it: --guidance.path rules.json; stageb evaluate says what it is "
-        "worth."
-    )
+    if config.guidance.path is None:
+        yield (
+            "Write a rule that you believe in, and start from it: --guidance.path rules.json; stageb evaluate says what it "
+            "is worth."
+        )
 
 
 def _advise_on_edits(attempts: Attempts) -> Iterator[str]:

@@ -92,6 +92,8 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     fail, passes, always = figures["classes"]["fail"], figures["classes"]["pass"], figures["always"]
     if always["acc"] is None:
         return "no tickets"
+    judged, total = figures.get("n", fail["n"] + passes["n"]), fail["n"] + passes["n"]
+    scaled = f"estimated for all {total:,} from the {judged:,} that were judged: " if total > judged else ""
     said = "no failure among them"
     if fail["n"]:
         said = f"{round(fail['recall'] * fail['n']):,} of {fail['n']:,} failures caught ({fail['recall']:.0%})"
@@ -107,7 +109,7 @@ def describe_classes(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
         said += f"; {coverage:.0%} need no review, {others['acc']:.1%} of these are right"
     if prices["fail"] != prices["pass"]:
         said += f". Cost a ticket: {figures['cost']:.3f}, and {always['cost']:.3f} if all {always['verdict']}"
-    return said
+    return scaled + said
 
 
 def describe_review(figures: Mapping[str, Any]) -> str:

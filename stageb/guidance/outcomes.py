@@ -76,39 +76,42 @@ def explain_idle(idle: Mapping[str, int]) -> list[tuple[str, int]]:
     return [(IDLE.get(why, why), count) for why, count in idle.items()]
 
 
-def describe_gain(attempt: Attempt) -> str:
-    """What an accepted edit gained; empty where nothing was measured."""
+def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
+    """What an accepted edit gained; empty where nothing was measured. ``is_weighed``: by unequal prices."""
     if not attempt.test or not attempt.test["tickets"]:
         return ""
-    return f"{attempt.test['mean_gain'] * 100:+.1f} points on {attempt.test['tickets']:,} tickets that it was not made from"
+    points = "points of cost, weighed by the prices," if is_weighed else "points"
+    count = f"{attempt.test['tickets']:,}"
+    return f"{attempt.test['mean_gain'] * 100:+.1f} {points} on {count} tickets that it was not made from"
 
 
-def describe_reflection(row: LearningRow, attempts: Attempts) -> str:
+def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool = False) -> str:
     """What one reflection, or search for rules that bring nothing, tried and what came of it, in one line. ``attempts`` are
-    those of the row."""
+    those of the row; ``is_weighed``: gains are weighed by unequal prices."""
     if row.reflection_id.startswith("P"):
-        return _describe_search(attempts)
+        return _describe_search(attempts, is_weighed)
     tried, accepted = attempts.edits, attempts.accepted
     if not tried:
         return f"nothing to try: {'; '.join(_why_nothing(attempts))}"
     if not accepted:
         ends = Counter(each.outcome for each in tried)
-        best = max(tried, key=lambda each: (each.gain or 0.0, -len(each.operations)))
-        texts = [part.text for part in best.operations if part.text]
+        compared = [each for each in tried if each.race or each.test]  # others are often plain nonsense
+        best = max(compared, key=lambda each: (each.gain or 0.0, -len(each.operations)), default=None)
+        texts = [part.text for part in best.operations if part.text] if best else []
         shown = f"; such as: {texts[0][:LONGEST]}" if texts else ""
         return f"{count_of(len(tried), 'edit')} tried, none accepted: {_join_ends(ends)}{shown}"
-    gain = describe_gain(accepted[0])
+    gain = describe_gain(accepted[0], is_weighed)
     if accepted[0].outcome == UNTESTED:
         return "an edit applied untested"
     return f"{count_of(len(tried), 'edit')} tried, one accepted{f': {gain}' if gain else ''}"
 
 
-def _describe_search(attempts: Attempts) -> str:
+def _describe_search(attempts: Attempts, is_weighed: bool) -> str:
     rules = count_of(len(attempts.tried), "rule")
     if attempts.accepted:
-        gain = describe_gain(attempts.accepted[0])
+        gain = describe_gain(attempts.accepted[0], is_weighed)
         return f"{rules} looked at, one brings nothing and goes{f': {gain}' if gain else ''}"
-    return f"{rules} looked at, each brings something"
+    return f"{rules} looked at, none could be shown to be idle"
 
 
 def _why_nothing(attempts: Attempts) -> Iterator[str]:

@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -18,7 +19,9 @@ from stageb.config import Level
 from stageb.guidance.attempts import list_attempts
 from stageb.guidance.cautions import warn_of_few, warn_of_labels, warn_of_numbers
 from stageb.guidance.config import LoopConfig
-from stageb.guidance.files.reflection_file import parse_row
+from stageb.guidance.costs import EQUAL, prices_of
+from stageb.guidance.files.artifacts import folder
+from stageb.guidance.files.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
 from stageb.guidance.gate.budget import budget_per_mission
 from stageb.guidance.groups import repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
@@ -34,6 +37,8 @@ from stageb.runs.progress import console
 
 LEVELS: tuple[Level, ...] = get_args(Level)  # from most to least said
 WARM = 2  # the first round tells no pace: it warms up caches and kernels
+SHOWN_IDLE = 5  # reflections in a row that changed nothing and get a line each
+IDLE_TOGETHER = 10  # of those after them that share a line
 LITTLE = 0.1  # of a mission's part of gate.alpha
 JUDGED_BY = {
     "probability": "by the probability of its verdict, nothing decoded",
@@ -85,6 +90,7 @@ class Progress:
         self._rounds_done = self._rounds_before = schedule.count(state.done)
         self._rounds = schedule.count()
         self._edits = edits
+        self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
         if self._resumed:
             place = f"{config.output.root}/{config.output.run_name}"
             self._says("info", f"{place}: going on after {self._rounds_done} of {self._rounds} rounds")
@@ -212,7 +218,9 @@ class Progress:
         self._edits = self._edits.plus(row)
         self._spend(LEARNT, 0)
         parsed = parse_row(row)
-        what = describe_reflection(parsed, list_attempts([parsed]))
+        if self._is_quiet(mission, parsed):
+            return
+        what = describe_reflection(parsed, list_attempts([parsed]), prices_of(self._config.gating) != EQUAL)
         lines = [f"{mission}, {name_reflection(parsed.reflection_id)}: {what}"]
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
@@ -228,6 +236,21 @@ class Progress:
             self._told_all = True
             left = describe_time(seconds)
             self._says("info", f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
+
+    def _is_quiet(self, mission: str, row: LearningRow) -> bool:
+        """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one.
+        Searches for idle rules, of which there are few, have theirs."""
+        if isinstance(row, PruningRow):
+            return False
+        self._idle[mission] = 0 if row.applied else self._idle[mission] + 1
+        more = self._idle[mission] - SHOWN_IDLE
+        if more <= 0 or self._config.log_level == "debug":
+            return False
+        if more % IDLE_TOGETHER == 0:
+            last = name_reflection(row.reflection_id)
+            where = f"{folder(mission)}/{REFLECTION} says what was tried"
+            self._says("info", f"{mission}: {IDLE_TOGETHER} more up to {last}, none accepted; {where}")
+        return True
 
     def _says(self, level: Level, text: str) -> None:
         if LEVELS.index(level) >= LEVELS.index(self._config.log_level):

@@ -123,9 +123,9 @@ def advise_mission(journal: Journal, config: LoopConfig, state: State, mission: 
     attempts = list_attempts([parse_row(row) for row in journal.rows(f"{folder(mission)}/{REFLECTION}")])
     if config.jump_reflection or not config.runner.epochs or attempts.accepted:
         return
-    yield "  Nothing was learnt. What to try next:"
-    for line in advise(journal.rows(f"{folder(mission)}/metrics.jsonl"), attempts, config, state.ended):
-        yield f"  - {line}"
+    lines = list(advise(journal.rows(f"{folder(mission)}/metrics.jsonl"), attempts, config, state.ended))
+    yield f"  Nothing was learnt.{' What to try next:' if lines else ''}"
+    yield from (f"  - {line}" for line in lines)
 
 
 def count_accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:

@@ -137,7 +137,8 @@ def check_file(path: Path, config: Mapping[str, Any], fresh: bool) -> Any:
     content = None if fresh else read_commit(path)
     if content is not None:
         known = {key: value for key, value in content["config"].items() if key in config}
-        commits.check_config(path, known, config, f"{ANEW}, or {ELSEWHERE}")
+        asked = {key: config[key] for key in known}  # what one of the two has no use for would hide what differs
+        commits.check_config(path, known, asked, f"{ANEW}, or {ELSEWHERE}")
         return content["state"]
     if not fresh and path.exists() and path.stat().st_size:
         raise InputError(f"{path}: {NOT_BEGUN}")

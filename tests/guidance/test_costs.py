@@ -35,5 +35,9 @@ def test_figures_are_said_in_words() -> None:
         "25 of 35 failures caught (71%), 60 false alarms among 965 others, 29% of the alarms right; "
         "always pass would score 96.5%. Cost a ticket: 0.260, and 0.700 if all pass"
     )
+    one = measure_classes({"pass": {"pass": 58, "fail": 1, "none": 0}, "fail": CATCHES["fail"]}, EQUAL)
+    assert ", 1 false alarm among 59 others" in describe_classes(one)
+    sampled = describe_classes({**measure_classes(CATCHES, DEAR), "n": 200, "without_review": {"n": 200, "acc": 0.9}}, DEAR)
+    assert sampled == f"estimated for all 1,000 from the 200 that were judged: {said}"
     assert "Cost" not in describe_classes(measure_classes(CATCHES, EQUAL))
     assert describe_classes(measure_classes(NOTHING, EQUAL)) == "no tickets"

@@ -55,6 +55,8 @@ NOT_SHAPING = (
     "fabric.",
     *HOW_ASKED,
 )
+# Keys that say how the model is asked and its answers are taken; where rules judge alone, they change no row either.
+OF_MODEL = ("model.", "sampler.", "selection", "manual_review.", "probability", "prompt.prefill", "round_size", "seed")
 
 
 class JudgedRounds:
@@ -92,7 +94,8 @@ class JudgedRounds:
     def fingerprint(self) -> dict[str, Any]:
         """What rows depend on, flat, but for the tickets' bytes and what is made of them: keys, the guidance."""
         config = self._config
-        plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(NOT_SHAPING)}
+        others = NOT_SHAPING + (OF_MODEL if self._by == "rules" else ())
+        plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(others)}
         plain |= {"by": self._by, "ticket files": list_ticket_files(config)}
         return plain | {f"guidance of {mission}": said for mission, said in fingerprint_guidance(self._guidance).items()}
 

@@ -26,9 +26,20 @@ def show_counts(path: Path, counts: Counts) -> None:
     print_table(console, drawn)
     if any(of["model"] < of["pass"] + of["fail"] + of["none"] for of in counts.values()):
         asked = sum(of["model"] for of in counts.values())
-        total = sum(of["pass"] + of["fail"] + of["none"] for of in counts.values())
-        console.print(f"\nThe model was asked for {asked:,} of {total:,} tickets; the rules as code judged the others.")
+        none = sum(of["none"] for of in counts.values())
+        total = sum(of["pass"] + of["fail"] for of in counts.values()) + none
+        console.print(f"\n{describe_coded(total, asked, none)}")
     console.print(f"\nA row per ticket, in their order: {path}")
+
+
+def describe_coded(total: int, asked: int, none: int) -> str:
+    """How many of all tickets the model was asked, and the rules as code judged, where ``none`` so many got no verdict: code
+    alone leaves tickets without one, since with a model beside it that is asked for them."""
+    if not asked and none:
+        return (
+            f"The rules as code judged {total - none:,} of {total:,} tickets; {none:,} have no verdict: their rows say why."
+        )
+    return f"The model was asked for {asked:,} of {total:,} tickets; the rules as code judged the others."
 
 
 def show_evaluation(evaluation: Mapping[str, Any], wrong: Sequence[Mapping[str, Any]], folder: Path) -> None:

@@ -148,6 +148,20 @@ def test_a_rule_that_the_model_does_not_apply_is_said_loudly(tmp_path: Path, mod
     assert (said in ended.out) == ("as the rules are written: --by rules" in ended.out) == (model is not None)
 
 
+def test_a_rule_that_brings_nothing_measurable_is_said_so_though_it_stays(tmp_path: Path) -> None:
+    """So few tickets cannot prove that the second rule is idle."""
+    rules = {
+        "valves": {**TORN["valves"], "experiences": {**TORN["valves"]["experiences"], "G7": "Fail if colour is green."}}
+    }
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    tickets = small.write(tmp_path / "t.jsonl", "valves")
+    ended = fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"))
+    assert ended.code == 0
+    assert "2 rules looked at, none could be shown to be idle" in ended.err
+    told = re.findall(r"Leaving it out (would cost|changes nothing) ", plain(tmp_path))
+    assert told == ["would cost", "changes nothing"]
+
+
 def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text(json.dumps(TORN))
     tickets = small.write(tmp_path / "t.jsonl", "valves")

@@ -49,7 +49,7 @@ def torn(ticket: dict[str, Any]) -> bool:
 def test_rules_judge_without_a_model_and_say_what_they_cannot(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
     assert job(by="rules") == 0
     told = capsys.readouterr()
-    assert "The model was asked for 0 of 80 tickets" in told.out
+    assert "The rules as code judged 40 of 80 tickets; 40 have no verdict: their rows say why." in told.out
     assert "a file of guidance does not tell which names and values its rules speak of" in told.err
     for ticket, row in zip(rows(job.folder / "in.jsonl"), rows(job.out), strict=True):
         assert (row["by"], row["probability"], row["guidance_step"]) == ("rules", None, 3)
@@ -59,6 +59,21 @@ def test_rules_judge_without_a_model_and_say_what_they_cannot(job: Job, capsys: 
         else:
             said = ("fail", "G1: Fail if state is torn.") if torn(ticket) else ("pass", "G0: no rule speaks of it")
             assert (row["verdict"], row["reason"], row["agreement"], row["review"]) == (*said, 1.0, False)
+
+
+def test_another_guidance_is_refused_by_what_matters_to_rules_alone(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    assert job(by="rules") == 0
+    whole = job.out.read_bytes()
+    assert job(by="rules", seed=18, **{"sampler.micro_batch_size": 4}) == 0  # what only asks the model changes nothing
+    guidance(job.folder / "g.json", {**RULES, "valves": "Fail if state is worn."})
+    for keys in ({"by": "rules", "sampler.micro_batch_size": 4, "sampler.grid": "[{temperature: 0}]"}, {"by": "model"}):
+        capsys.readouterr()
+        assert job(**keys) == 2
+        said = capsys.readouterr().err
+        assert "guidance of valves: " in said
+        assert ("by: " in said) == (keys["by"] == "model")
+        assert not any(name in said for name in ("sampler.", "seed", "model.", "manual_review", "round_size"))
+    assert job.out.read_bytes() == whole
 
 
 def test_no_model_and_no_torch_is_loaded(job: Job) -> None:
