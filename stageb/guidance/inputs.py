@@ -62,12 +62,28 @@ def read_inputs(config: LoopConfig) -> Inputs:
         raise BadInputError(
             "missions", [BadLine("split", 0, f"mission {name!r} has no train ticket", remedy) for name in empty]
         )
+    _check_labels(config, tickets)
     check_sealed(config, tickets, splits, seeds)
     unknown = _find_unknown(config, tickets, seeds)
     first = {name: seeds.get(name) or make_neutral(name, words) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
     rule, choose = rule_named(config.selection), _own_gate(config)
     return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, rule, choose)
+
+
+def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:
+    """Refuse to learn where no mission has tickets of both labels. Raises ``BadInputError``."""
+    labels: dict[str, set[str]] = {}
+    for ticket in tickets:
+        labels.setdefault(ticket.mission, set()).add(ticket.label)
+    if config.jump_reflection or not config.runner.epochs or any(len(own) > 1 for own in labels.values()):
+        return
+    bad = []
+    for mission, (label,) in labels.items():
+        what = f"nothing can be learnt of mission {mission!r}: all its tickets are labelled {label}"
+        remedy = f"give tickets labelled {'fail' if label == 'pass' else 'pass'} too"
+        bad.append(BadLine(", ".join(map(str, config.tickets)), 0, what, remedy))
+    raise BadInputError("missions", bad)
 
 
 def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[str, Guidance]) -> Sequence[UnknownName]:

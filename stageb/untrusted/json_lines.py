@@ -58,6 +58,10 @@ def lines(path: str, kind: str, open_it: Callable[[str], BinaryIO] = open_named)
             for number, line in enumerate(opened, 1):
                 if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
                     raise FaultError("UTF-16, not UTF-8", "save it as UTF-8")
+                if number == 1 and b"\0" in line:
+                    raise FaultError(
+                        "not a text file", f"name a file of {kind}s; is it a spreadsheet, save it as CSV (UTF-8)"
+                    )
                 yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
     except IsADirectoryError:
         raise FaultError("a folder", "name the files in it, or a pattern that the shell expands") from None

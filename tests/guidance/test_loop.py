@@ -116,6 +116,12 @@ def by_epoch(metrics: list[dict[str, Any]], split: str) -> list[float]:
 # What a run brings
 
 
+@pytest.fixture
+def one_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a run learn from tickets of one label alone, which it refuses: then all answers are wrong, or all are right."""
+    monkeypatch.setattr("stageb.guidance.inputs._check_labels", lambda *given: None)
+
+
 def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(plain: Fit, fit: Fit) -> None:
     judging = "As fast as this one, judging takes less than a minute more at most; reflections and their tests come on top"
     whole = "At this pace, less than a minute to go, reflections and tests included; less where learning ends early"
@@ -265,6 +271,7 @@ def test_reflection_reads_train_tickets_alone(fit: Fit, model: Model) -> None:
 # Reflection and gate
 
 
+@pytest.mark.usefixtures("one_label")
 def test_a_bundle_that_is_all_right_is_recorded_and_asks_no_model(fit: Fit, model: Model) -> None:
     rows = [row | {"label": "pass"} for row in small.rows()]
     fit.tickets.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -323,6 +330,7 @@ def test_the_gates_figures_tell_why(fit: Fit, model: Model) -> None:
     assert greedy == sum(row["gate"]["judged"] + row.get("judged", 0) for row in rows)  # no verdict is asked for twice
 
 
+@pytest.mark.usefixtures("one_label")
 def test_what_reflection_saw_is_never_what_an_edit_is_raced_or_tested_on(fit: Fit, model: Model) -> None:
     """All tickets are wrong; the first answers teach nothing."""
     rows = [row | {"label": "fail"} for row in small.rows()]
@@ -372,6 +380,7 @@ def shining_at_first(fit: Fit) -> models.Respond:
     return answer
 
 
+@pytest.mark.usefixtures("one_label")
 def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_same(fit: Fit, model: Model) -> None:
     assert fit(model__model_name_or_path=model(shining_at_first(fit))[0], runner__epochs=1) == 0
     first, *later = fit.rows("reflection")
@@ -384,6 +393,7 @@ def test_an_edit_that_tickets_were_too_few_to_prove_is_not_tried_again_on_the_sa
         assert row["gate"]["budget_after"] == first["gate"]["budget_after"]
 
 
+@pytest.mark.usefixtures("one_label")
 def test_a_run_that_goes_on_from_learnt_guidance_has_what_is_left_of_the_budget(fit: Fit, model: Model) -> None:
     name, _ = model(shining_at_first(fit))
     assert fit(model__model_name_or_path=name, runner__epochs=1) == 0

@@ -29,6 +29,7 @@ from stageb.untrusted.json_lines import FaultError, filled_lines, lines, object_
 
 _HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=SUMMARY>[ \t\r]*(\n|\Z)")
 KIND = "ticket"
+SPREADSHEETS = (".xls", ".xlsx", ".xlsm", ".ods")
 SHAPE = '{"mission": ..., "group_id": ..., "label": ..., "per_image": {...}}'
 _FIELDS = ("mission", "group_id", "label", "per_image")
 _BY_COLUMN_NAMES = ColumnsConfig()
@@ -91,6 +92,8 @@ def read_tickets(
 
 def read_entries(path: str, columns: ColumnsConfig, labelled: bool = True) -> Iterator[Entry]:
     """What stands in a file, one after the other, never all at once. Raises ``FaultError`` about the file as a whole."""
+    if path.lower().endswith(SPREADSHEETS):
+        raise FaultError("a spreadsheet", "save it as CSV (UTF-8), and name that file")
     if not is_table(path):
         for number, raw in filled_lines(path, KIND):
             yield Entry(number, raw, partial(_parse_json, raw, columns))

@@ -135,6 +135,29 @@ def test_faults_of_all_files_come_together(tmp_path: Path) -> None:
     assert places == {("1", 2), ("1", 3), ("2", 1), ("none", 0)}
 
 
+BINARY = b"PK\x03\x04\x14\0\x06\0\xff"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        ("t.xlsx", BINARY, "a spreadsheet"),
+        ("T.XLS", b"mission,group_id,label,seal\n", "a spreadsheet"),
+        ("t.ods", b"", "a spreadsheet"),
+        ("t.csv", BINARY, "not a text file"),
+        ("t.jsonl", BINARY, "not a text file"),
+    ],
+)
+def test_a_spreadsheet_or_another_binary_file_is_one_fault(tmp_path: Path, name: str, content: bytes, what: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(BadInputError) as raised:
+        read_tickets([path], "skip")
+    (bad,) = raised.value.bad
+    assert (bad.line, bad.what) == (0, what)
+    assert "CSV (UTF-8)" in bad.remedy
+
+
 def test_a_ticket_that_comes_twice_names_both_lines(tmp_path: Path) -> None:
     first = written(tmp_path, row(), row(label="fail"), row(mission="pumps"), name="1")
     second = written(tmp_path, row(group_id="g0"), row(per_image={"1": "other"}), name="2")

@@ -188,3 +188,22 @@ def test_a_config_of_another_loop_is_checked_for_its_keys(tmp_path: Path, capsys
     assert "The keys are sound. Loop snake reads nothing else" in capsys.readouterr().out
     assert main(["validate", "--config", str(tmp_path / "c.yaml"), "--tickets=[x]"]) == 2
     assert "there is no key tickets" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["validate", "fit"])
+def test_where_no_mission_has_both_labels_nothing_can_be_learnt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("mission,group_id,label,seal\n" + "".join(f"racks,{n},pass,s{n}\n" for n in range(40)))
+    arguments = small.arguments(path, tmp_path / "out", keys={"model.engine": "scripted"})[1:]
+    assert main([command, *arguments]) == 2
+    said = capsys.readouterr()
+    what = "nothing can be learnt of mission 'racks': all its tickets are labelled pass; give tickets labelled fail too"
+    assert said.err.splitlines()[1:] == [f"  {path}: {what}"]
+    assert said.out == ""
+    assert main(["validate", *arguments, "--jump_reflection", "true"]) == 0
+    with path.open("a") as opened:
+        opened.writelines(f"hoses,{n},{'fail' if n % 2 else 'pass'},s{n}\n" for n in range(40))
+    assert main(["validate", *arguments]) == 0
+    assert "racks: all 40 tickets are labelled pass: nothing can be learnt" in capsys.readouterr().out
