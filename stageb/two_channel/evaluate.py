@@ -45,11 +45,10 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(bool(given.data), "--data", given.data, "name the JSON Lines of images; the run's config names none")
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
-    config = fusion.with_views(config, given.views)
     samples = data.read([given.data], given.images, config.data.polygons)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     place, steps = find_model(folder, given.last)
-    learnt = find_learnt(folder)
+    config, learnt = fusion.with_views(config, find_learnt(folder), given.views)
     words = fill_prompt(config.data.prompt, learnt.categories)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 

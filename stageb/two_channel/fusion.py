@@ -17,15 +17,19 @@ from stageb.two_channel.augmentation import View, note_view
 from stageb.two_channel.config import AugmentationConfig, TwoChannelConfig
 from stageb.two_channel.matching import ious
 from stageb.two_channel.metrics import Detections
+from stageb.two_channel.stored import Learnt
 from stageb.two_channel.types import BINS, Bins, Detection, Sample
 
 LEAST_IOU = 0.55  # from which a box is one of a cluster (ibid.)
 LEAST_SHARE = 0.5  # of the views that tell of an object which counts; of fewer it stands in the tail
 
 
-def with_views(config: TwoChannelConfig, count: int | None) -> TwoChannelConfig:
-    """``config`` with ``count`` views, where that is given. Raises ``ConfigError`` for more than augmentation makes."""
-    return config if count is None else replace(config, evaluation=replace(config.evaluation, views=count))
+def with_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -> tuple[TwoChannelConfig, Learnt]:
+    """``config`` with ``count`` views, where that is given; ``learnt`` without its threshold, where that is of another
+    number of views. Raises ``ConfigError`` for more views than augmentation makes."""
+    if count in (None, config.evaluation.views):
+        return config, learnt
+    return replace(config, evaluation=replace(config.evaluation, views=count)), replace(learnt, threshold=None)
 
 
 def views_of(config: AugmentationConfig, most: int) -> list[View]:

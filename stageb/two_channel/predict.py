@@ -48,9 +48,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(given.threshold is None or 0 <= given.threshold <= 1, "--threshold", given.threshold, "from 0 to 1")
     for each in given.formats:
         require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
-    config = fusion.with_views(config, given.views)
     place, steps = find_model(folder, given.last)
-    learnt = find_learnt(folder)
+    config, learnt = fusion.with_views(config, find_learnt(folder), given.views)
     selection = Selection(
         _categories(folder, learnt, given.categories),
         learnt.threshold or 0.0 if given.threshold is None else given.threshold,
@@ -85,7 +84,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--to", type=Path, required=True, metavar="FOLDER", help="to write to; a call that broke goes on there"
     )
-    made.add_argument("--threshold", type=float, help="least score of a box (default: as chosen on the run's val, or 0)")
+    made.add_argument(
+        "--threshold", type=float, help="least score of a box (default: as chosen on the run's val with as many views, or 0)"
+    )
     made.add_argument(
         "--formats", type=_words, default=tuple(FORMATS), help=f"to write beside {ROWS} (default {','.join(FORMATS)})"
     )
@@ -234,7 +235,7 @@ def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learn
     told = [each for row in rows for each in row.get("objects", ())]
     strange = sorted({each["desc"] for each in told} - {*selection.categories})
     kept = sum(len(list(selection.kept(row))) for row in rows)
-    chosen = "chosen on val" if learnt.threshold is not None else "the run had no val"
+    chosen = "chosen on val" if learnt.threshold is not None else "the run chose none on val"
     by = chosen if given.threshold is None else "as given"
     print(shown(f"{path}: {len(rows) - len(broken):,} pictures, {len(told):,} boxes with scores"))
     if given.formats:

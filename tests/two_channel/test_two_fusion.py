@@ -14,6 +14,7 @@ from stageb.two_channel import augmentation, fusion
 from stageb.two_channel.augmentation import View
 from stageb.two_channel.config import AugmentationConfig, EvaluationConfig
 from stageb.two_channel.metrics import Detections
+from stageb.two_channel.stored import Learnt
 from stageb.two_channel.text import bins_of, truth
 from stageb.two_channel.types import BINS, Bins, Detection, Object, Sample
 
@@ -79,4 +80,12 @@ def test_more_views_than_augmentation_makes_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 to 2"):
         replace(config, evaluation=EvaluationConfig(views=3))
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 or more"):
-        fusion.with_views(config, 0)
+        fusion.with_views(config, Learnt((), 0.2), 0)
+
+
+def test_a_threshold_is_of_the_views_that_it_was_chosen_with() -> None:
+    config = made.config(augmentation=AugmentationConfig(mirror=True), evaluation=EvaluationConfig(views=2))
+    learnt = Learnt(("a",), 0.2)
+    assert fusion.with_views(config, learnt, None) == fusion.with_views(config, learnt, 2) == (config, learnt)
+    changed, without = fusion.with_views(config, learnt, 1)
+    assert (changed.evaluation.views, without) == (1, Learnt(("a",), None))

@@ -77,6 +77,23 @@ def test_every_world_size_writes_the_same_bytes_and_so_does_a_call_that_was_kill
         assert found == content(whole)
 
 
+def test_pictures_may_be_answered_in_the_views_that_a_run_has_learnt_from(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys: dict[str, object] = {"schedule__steps": 1, "evaluation__pictures": 0, "schedule__pattern": ["A"]}
+    assert main(detectors.arguments(tmp_path, augmentation__mirror=True, evaluation__views=2, **keys)) == 0
+    one, two, again = (tmp_path / name for name in ("one", "two", "again"))
+    assert main(words(tmp_path / "run", images, two)) == 0
+    assert main(words(tmp_path / "run", images, again, "--views=2")) == 0
+    assert main(words(tmp_path / "run", images, one, "--views=1")) == 0
+    assert content(two) == content(again)
+    assert [row["images"] for row in rows(one)] == [row["images"] for row in rows(two)]
+    assert main(words(tmp_path / "run", images, two, "--views=1")) == 2  # rows of another number of views
+    capsys.readouterr()
+    assert main(words(tmp_path / "run", images, one, "--views=3")) == 2
+    assert "evaluation.views: 3: 1 to 2" in capsys.readouterr().err
+
+
 def test_rows_stay_and_another_threshold_selects_from_them(
     run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
