@@ -40,9 +40,11 @@ def views_of(config: AugmentationConfig, most: int) -> list[View]:
 
 
 def show(sample: Sample, view: View) -> Sample:
-    """``sample``, without its objects, as ``view`` shows it, which crops and pads nothing."""
+    """``sample`` as ``view`` shows it, which crops and pads nothing, and without its objects where that is not as it is."""
+    if view == View():
+        return sample
     size = (sample.height, sample.width) if view.turned else (sample.width, sample.height)
-    image = sample.image if view == View() else f"{sample.image}#{note_view(view)}"
+    image = f"{sample.image}#{note_view(view)}"
     return replace(sample, image=image, width=size[0], height=size[1], objects=(), crowds=())
 
 

@@ -603,7 +603,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_cannot_be_used_is_refused_without_loading_torch(command: str, tmp_path: Path) -> None:
-    rows = [{"mission": "m", "group_id": str(i), "label": "pass", "per_image": {"image_1": f"seal: {i}"}} for i in range(9)]
+    labels = enumerate(("pass", "fail") * 5)
+    rows = [
+        {"mission": "m", "group_id": str(i), "label": label, "per_image": {"image_1": f"seal: {i}"}} for i, label in labels
+    ]
     (tmp_path / "tickets.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     del rows[1]["label"]
     (tmp_path / "unlabelled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
