@@ -6,7 +6,10 @@ very same token ids, since prompts are encoded here as the engines encode them.
 - ``generate``: ``model.generate`` with padding, one sample per row, 16 rows at a time.
 - ``generate-n``: the same with ``num_return_sequences``, 64 rows at a time.
 - ``continuous``: transformers' continuous batching.
-- ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples.
+- ``vllm-n``: vLLM as one would call it without keys, one request per ticket with ``n`` samples; with its defaults,
+  ``-tuned`` (all rows step together), and with its older runner, which reads a common prefix once (``-cascade``).
+
+``-fp8`` is the same in float8.
 
 The engines are asked for ``batch`` tickets at a time, as the loops ask them, the others for a rank's whole share. None of
 these has keys: their draws come from the global generator, seeded once per call, and depend on the batch.
@@ -15,9 +18,11 @@ these has keys: their draws come from the global generator, seeded once per call
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -34,7 +39,8 @@ from lab.bench.workloads import (
     tokenizer_of,
 )
 from stageb import engines
-from stageb.engines import vllm
+from stageb.config import require
+from stageb.engines import float8, vllm
 from stageb.engines.chat import Chat
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Request
@@ -169,7 +175,7 @@ class VllmN:
         """See ``Answers``. All requests of a call must ask for the same decode and the same number of samples."""
         decode = requests[0].decode
         params = self.engine.sampling_params(
-            n=len(requests[0].keys), temperature=decode.temperature, max_tokens=decode.max_new_tokens
+            n=len(requests[0].keys), temperature=decode.temperature, max_tokens=decode.max_new_tokens, detokenize=False
         )
         prompts = [{"prompt_token_ids": joined(self._chat, request)} for request in requests]
         outputs = self.engine.llm.generate(prompts, [params] * len(prompts), use_tqdm=False)
@@ -221,6 +227,13 @@ def grouped(found: Sequence[Completion], samples: int) -> list[tuple[Completion,
     return [tuple(found[start : start + samples]) for start in range(0, len(found), samples)]
 
 
+def _ours_in_float8(workload: Workload, device: str) -> Answers:
+    require(workload.model in SHAPES, "--engines", "ours-fp8", "a shape with random weights")
+    model = model_of(workload, device)
+    float8.quantize(model)
+    return TransformersEngine(model, tokenizer_of(workload), CHAT_VARIABLES)
+
+
 def _ours(workload: Workload, device: str) -> Answers:
     if workload.model in SHAPES:
         return TransformersEngine(model_of(workload, device), tokenizer_of(workload), CHAT_VARIABLES)
@@ -239,26 +252,49 @@ def _continuous(workload: Workload, device: str) -> Answers:
     return Continuous(model_of(workload, device), tokenizer_of(workload))
 
 
-def _vllm(workload: Workload, device: str) -> VllmEngine:
+def _vllm(workload: Workload, device: str, **options: Any) -> VllmEngine:
     if workload.model not in SHAPES:
-        config = ModelConfig(engine="vllm", model_name_or_path=folder_of(workload.model), torch_dtype=workload.dtype)
-        return vllm.load(vllm.imported(), config.model_name_or_path, config, device)
-    folder = tempfile.mkdtemp(prefix="stageb-bench-")  # vLLM reads config and tokenizer from files, in its own process
-    config_of(workload).save_pretrained(folder)
-    tokenizer_of(workload).save_pretrained(folder)
-    config = ModelConfig(engine="vllm", model_name_or_path=folder, torch_dtype=workload.dtype)
-    return vllm.load(vllm.imported(), folder, config, device, load_format="dummy")
+        folder = folder_of(workload.model)
+    else:  # vLLM reads config and tokenizer from files, in its own process
+        folder = tempfile.mkdtemp(prefix="stageb-bench-")
+        config_of(workload).save_pretrained(folder)
+        tokenizer_of(workload).save_pretrained(folder)
+        options = {"load_format": "dummy", **options}
+    quantize = options.pop("quantize", None)
+    config = ModelConfig(engine="vllm", model_name_or_path=folder, torch_dtype=workload.dtype, quantize=quantize)
+    return vllm.load(vllm.imported(), folder, config, device, **options)
 
 
-def _vllm_n(workload: Workload, device: str) -> Answers:
-    return VllmN(_vllm(workload, device), tokenizer_of(workload))
+def _vllm_n(workload: Workload, device: str, **options: Any) -> Answers:
+    return VllmN(_vllm(workload, device, **options), tokenizer_of(workload))
 
+
+def _cascade(workload: Workload, device: str) -> Answers:
+    """Cascade attention is of vLLM's older runner, and off unless asked for."""
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
+    graphs = TUNED["compilation_config"] | {"cudagraph_mode": "PIECEWISE"}
+    return _vllm_n(workload, device, **TUNED | {"disable_cascade_attn": False, "compilation_config": graphs})
+
+
+# All rows of a call at once; as long as the workload is and no longer; graphs for the batches that it has.
+TUNED: dict[str, Any] = {
+    "max_num_seqs": 2048,
+    "max_num_batched_tokens": 16384,
+    "max_model_len": 2048,
+    "gpu_memory_utilization": 0.92,
+    "async_scheduling": True,
+    "compilation_config": {"cudagraph_capture_sizes": [64, 128, 256, 512, 1024, 2048]},
+}
 
 CONTESTANTS = {
     "ours": Contestant(_ours, keyed=True, in_batches=True),
+    "ours-fp8": Contestant(_ours_in_float8, keyed=True, in_batches=True, own_weights=True),
     "generate": Contestant(_generate, keyed=False, in_batches=False),
     "generate-n": Contestant(_generate_n, keyed=False, in_batches=False),
     "continuous": Contestant(_continuous, keyed=False, in_batches=False),
     "vllm": Contestant(_vllm, keyed=True, in_batches=True, own_weights=True),
     "vllm-n": Contestant(_vllm_n, keyed=False, in_batches=False, own_weights=True),
+    "vllm-n-tuned": Contestant(partial(_vllm_n, **TUNED), keyed=False, in_batches=False, own_weights=True),
+    "vllm-n-cascade": Contestant(_cascade, keyed=False, in_batches=False, own_weights=True),
+    "vllm-n-fp8": Contestant(partial(_vllm_n, **TUNED, quantize="fp8"), keyed=False, in_batches=False, own_weights=True),
 }

@@ -1,8 +1,9 @@
-"""How far bfloat16 parts from float32, on a real checkpoint: ``bin/bench precision --checkpoint FOLDER_OR_GGUF``.
+"""How far bfloat16 and float8 part from float32, on a real checkpoint: ``bin/bench precision --checkpoint FOLDER_OR_GGUF``.
 
 Tickets of the demo are answered greedily, and their verdict lines weighed against each other (the log-ratio that the gate
-reads), by the default engine (*ours*) and by transformers alone: ``generate``, and plain forward passes over prompt and
-line, one by one. With random weights near-ties would decide. To read a GGUF file takes the package ``gguf``.
+reads), by the default engine (*ours*, in float8 as ``model.quantize: fp8`` too) and by transformers alone: ``generate``, and
+plain forward passes over prompt and line, one by one. With random weights near-ties would decide. To read a GGUF file takes
+the package ``gguf``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from lab.bench.contestants import GENERATE_ROWS, Generate
 from lab.bench.rows import write
 from lab.bench.workloads import CHAT_VARIABLES, WORKLOADS, prompts_of, requests_of
 from stageb.config import require
+from stageb.engines import float8
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import find_checkpoint
 from stageb.engines.protocol import Completion, Prompt, Question, Request
@@ -46,10 +48,11 @@ class Result:
 
     way: str
     dtype: str
-    as_generate: float  # share of greedy answers equal to those of generate in the same precision
+    as_generate: float  # share of greedy answers equal to those of generate in the same precision (float8: in bfloat16)
     as_float32: float  # and to those of generate in float32
     lead_mean: float  # mean absolute difference of verdict log-ratios from those of transformers in float32
     lead_most: float  # and the largest
+    verdicts: float  # share of tickets whose likelier line is that of transformers in float32
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,6 +75,9 @@ def main(arguments: Sequence[str]) -> int:
     for way, tell in {"generate": by_transformers, "ours": by_ours}.items():
         for dtype in DTYPES:
             told[way, dtype] = tell(in_precision(model, dtype).to(given.device), tokenizer, requests)
+    small = in_precision(model, torch.bfloat16).to(given.device)
+    float8.quantize(small)
+    told["ours", float8.FLOAT8] = by_ours(small, tokenizer, requests)
     results = [compared(way, told) for way in told if way != REFERENCE]
     scale = fmean(map(abs, told[REFERENCE][1]))
     print(f"{Path(given.checkpoint).name}: {given.tickets} tickets, {given.new_tokens} new tokens at most, {given.device}")
@@ -139,22 +145,25 @@ def by_ours(model: Any, tokenizer: Any, requests: Sequence[Request]) -> Detectio
 def compared(way: Way, told: dict[Way, Detections]) -> Result:
     """One way against transformers."""
     answers, leads = told[way]
-    apart = [abs(one - other) for one, other in zip(leads, told[REFERENCE][1], strict=True)]
+    pairs = list(zip(leads, told[REFERENCE][1], strict=True))
+    apart = [abs(one - other) for one, other in pairs]
+    verdicts = fmean((one > 0) == (other > 0) for one, other in pairs)
+    alike = torch.bfloat16 if way[1] == float8.FLOAT8 else way[1]
 
     def equal(other: Way) -> float:
         return fmean(one == same for one, same in zip(answers, told[other][0], strict=True))
 
-    dtype = str(way[1]).removeprefix("torch.")
-    return Result(way[0], dtype, equal(("generate", way[1])), equal(REFERENCE), fmean(apart), max(apart))
+    dtype = str(way[1]).removeprefix("torch.").removesuffix("_e4m3fn")
+    return Result(way[0], dtype, equal(("generate", alike)), equal(REFERENCE), fmean(apart), max(apart), verdicts)
 
 
 def table(results: Sequence[Result], scale: float) -> str:
     """Lines to print."""
     lines = [
         f"{'':<18} {'greedy answers equal to':>30}   verdict log-ratios (of {scale:.2f} in the mean)",
-        f"{'':<18} {'generate':>10} {'generate, float32':>19}   part from float32 by: mean, most",
+        f"{'':<18} {'generate':>10} {'generate, float32':>19}   part from float32 by: mean, most; same verdict",
     ]
     for row in results:
         shares = f"{row.as_generate:>10.1%} {row.as_float32:>19.1%}"
-        lines.append(f"{row.way:<9}{row.dtype:<9} {shares}   {row.lead_mean:.6f}, {row.lead_most:.6f}")
+        lines.append(f"{row.way:<9}{row.dtype:<9} {shares}   {row.lead_mean:.6f}, {row.lead_most:.6f}; {row.verdicts:.1%}")
     return "\n".join(lines)

@@ -24,7 +24,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from lab.bench.contestants import CONTESTANTS, Answers, forget
-from lab.bench.floor import Device, Job, Size, floor_s, measured
+from lab.bench.floor import Device, Floor, Job, Size, floor_of, measured
 from lab.bench.workloads import (
     CHAT_VARIABLES,
     WORKLOADS,
@@ -109,7 +109,7 @@ class Ranks:
         return self.world.device
 
     def _measure(self, common: Any, item: Any) -> Any:
-        return asdict(measured(self._device, dtype_of(self.workload, self._device)))
+        return asdict(measured(self._device, dtype_of(self.workload, self._device), self._size()))
 
     def _load(self, name: Any, item: Any) -> Any:
         """Seconds that it took; or what went wrong, since one that cannot be had must not end the others' run."""
@@ -211,12 +211,15 @@ class Ranks:
         size = min(self.workload.batch, share) if CONTESTANTS[name].in_batches else share
         return batches_of(self.prompts, positions, size)
 
-    def floor_s(self, batches: Sequence[Sequence[int]], answered: Pass, device: Device) -> float:
+    def floor_of(self, batches: Sequence[Sequence[int]], answered: Pass, device: Device) -> Floor:
         """The floor of a pass: that of the rank with most to do."""
-        size = Size.of(config_of(self.workload), dtype_of(self.workload, self.world.device))
         world = self.world.world_size
         shares = [[i for batch in batches[rank::world] for i in batch] for rank in range(world)]
-        return max(floor_s([self._job(i, answered) for i in share], size, device) for share in shares)
+        floors = [floor_of([self._job(i, answered) for i in share], self._size(), device) for share in shares]
+        return Floor(max(each.series_s for each in floors), max(each.overlapped_s for each in floors))
+
+    def _size(self) -> Size:
+        return Size.of(config_of(self.workload), dtype_of(self.workload, self.world.device))
 
     def prompt_tokens(self) -> list[int]:
         """Each prompt's length in tokens, as every contestant reads it."""

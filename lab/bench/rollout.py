@@ -60,8 +60,9 @@ class Result:
     startup_s: float  # loading, on the slowest rank
     warmup_s: float  # the passes that did not count
     peak_bytes: int  # of the rank that held most
-    floor_s: float  # least seconds for these very answers
+    floor_s: float  # least seconds for these very answers, parts in series
     floor_share: float  # of the median pass: 1 would be the floor itself
+    overlapped_share: float  # of the median pass, where reading and computing overlap
     greedy_equal: float | None  # share of greedy answers equal to those of generate; null: not comparable
     greedy_first_difference: int | None  # tokens before the earliest difference; null: none, or not comparable
     keys_equal: float | None  # share of samples independent of order and cut; null: it has no keys
@@ -155,7 +156,7 @@ def measure(ranks: Ranks, entry: Entry, given: Namespace, device: Device, refere
     passes = [ranks.pass_over(batches) for _ in range(given.repeats)]
     middle = statistics.median_low([one.seconds for one in passes])
     typical = next(one for one in passes if one.seconds == middle)
-    floor_s = ranks.floor_s(batches, typical, device)
+    floor = ranks.floor_of(batches, typical, device)
     asked = bool(reference) and comparable(ranks, entry.name)
     equal, first = greedy_check(ranks, entry.name, reference) if asked else (None, None)
     keys_equal = keys_check(ranks, typical, min(given.check, entry.tickets)) if contestant.keyed and given.check else None
@@ -173,8 +174,9 @@ def measure(ranks: Ranks, entry: Entry, given: Namespace, device: Device, refere
         startup_s=startup_s,
         warmup_s=warmup_s,
         peak_bytes=peak_bytes,
-        floor_s=floor_s,
-        floor_share=floor_s / middle,
+        floor_s=floor.series_s,
+        floor_share=floor.series_s / middle,
+        overlapped_share=floor.overlapped_s / middle,
         greedy_equal=equal,
         greedy_first_difference=first,
         keys_equal=keys_equal,
@@ -212,10 +214,10 @@ def heading(record: dict[str, Any]) -> str:
     workload, machine, measured = record["workload"], record["machine"], record["measured"]
     asked = f"{workload['tickets']} tickets x {workload['samples']} samples, {record['prompt_tokens']} prompt tokens"
     place = f"{machine['world_size']} x {machine['device_name']}, {machine['torch_threads']} threads a rank"
-    best = f"copy {measured['bytes_per_s'] / 1e9:.1f} GB/s, matmul {measured['operations_per_s'] / 1e12:.2f} TFLOP/s"
+    best = f"copy {measured['bytes_per_s'] / 1e9:.1f} GB/s, products {measured['operations_per_s'] / 1e12:.2f} TFLOP/s"
     titles = (
         f"{'engine':<11} {'tickets':>7} {'rollouts/s':>10} {'(range)':>17} {'per cpu-s':>9} {'new tok/s':>10} "
-        f"{'floor':>7} {'start s':>8} {'peak GB':>8} {'greedy =':>9} {'from':>5} {'keys =':>7}"
+        f"{'floor':>7} {'overlap':>7} {'start s':>8} {'peak GB':>8} {'greedy =':>9} {'from':>5} {'keys =':>7}"
     )
     return f"{workload['model']}: {asked}, at most {workload['new_tokens']} new\n{place}; {best}\n{titles}"
 
@@ -231,6 +233,7 @@ def line(result: Result) -> str:
     return (
         f"{result.engine:<11} {result.tickets:>7} {result.rollouts_per_s:>10.1f} {f'({low:.1f}-{high:.1f})':>17} "
         f"{result.rollouts_per_cpu_s:>9.1f} "
-        f"{result.new_tokens_per_s:>10.0f} {result.floor_share:>7.1%} {result.startup_s:>8.1f} "
-        f"{result.peak_bytes / 1e9:>8.2f} {share(result.greedy_equal):>9} {first:>5} {share(result.keys_equal):>7}"
+        f"{result.new_tokens_per_s:>10.0f} {result.floor_share:>7.1%} {result.overlapped_share:>7.1%} "
+        f"{result.startup_s:>8.1f} {result.peak_bytes / 1e9:>8.2f} "
+        f"{share(result.greedy_equal):>9} {first:>5} {share(result.keys_equal):>7}"
     )

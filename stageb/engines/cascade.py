@@ -20,10 +20,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stageb.engines.float8 import FLOAT8, quantized
+
 Stem = tuple[Tensor, Tensor]  # keys and values that all rows share: each (1, key heads, stem, dim)
 Found = tuple[Tensor, Tensor]  # (queries, heads, dim) and its log-sum-exp, float32 (heads, queries)
 
 GROUP_LINES = 64  # queries of one key head that a group of rows may bring: more would spill registers
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Room for the keys and values of all prompts' own parts, packed; in float8 where there are scales."""
+
+    states: Tensor | list[Tensor]  # (layers, 2, key heads, tokens, dim)
+    scales: Tensor | None = None  # float32 (layers, 2, key heads, tokens)
+
+    @classmethod
+    def of(cls, like: Tensor, layers: int, tokens: int, float8: bool) -> Kept:
+        """Room for ``tokens`` whose keys are ``like`` (1, key heads, any, dim)."""
+        shape = (layers, 2, like.shape[1], tokens, like.shape[3])
+        if not float8:
+            return cls(like.new_empty(shape))
+        return cls(like.new_empty(shape, dtype=FLOAT8), like.new_empty(shape[:-1], dtype=torch.float32))
+
+    def keep(self, layer: int, start: int, states: Stem) -> None:
+        """Put keys and values, (key heads, tokens, dim) each, behind the first ``start`` tokens of ``layer``."""
+        for part, found in enumerate(states):
+            span = slice(start, start + found.shape[1])
+            if self.scales is None:
+                self.states[layer][part][:, span] = found
+            elif found.is_cuda:
+                from stageb.engines import kernels
+
+                kernels.keep_in_float8(found, self.states[layer][part][:, span], self.scales[layer, part, :, span])
+            else:
+                self.states[layer][part][:, span], scale = quantized(found)
+                self.scales[layer, part, :, span] = scale[..., 0]
+
+    def read(self, layer: int, dtype: torch.dtype) -> Stem:
+        """All keys and values of ``layer``, (key heads, tokens, dim) each, as ``dtype``."""
+        keys, values = self.states[layer]
+        if self.scales is None:
+            return keys, values
+        of_keys, of_values = self.scales[layer, ..., None]
+        return (keys.float() * of_keys).to(dtype), (values.float() * of_values).to(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +73,13 @@ class Reading:
     stems: list[Stem] | None  # one per layer
     edges: list[int]  # where the texts that are packed in the line begin and end
     sent: Tensor  # int32 (texts + 1,): the same on the device
-    store: Tensor | list[Tensor] | None = None  # (layers, 2, key heads, tokens, dim): where to keep their keys and values
+    store: Kept | None = None  # where to keep their keys and values
     start: int = 0  # from which token of it
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """(queries, heads, dim) and (key heads, queries, dim) to (queries, heads, dim)."""
         if self.store is not None:
-            for kept, states in zip(self.store[layer], (key, value), strict=True):
-                kept[:, self.start : self.start + len(query)] = states
+            self.store.keep(layer, self.start, (key, value))
         lengths = [end - start for start, end in pairwise(self.edges)]
         if flashes(query):
             own = _flash(query, key, value, self.sent, max(lengths), scaling)
@@ -56,7 +95,7 @@ class Stepping:
     """Rows that step together: each sees the stem, its prompt, its earlier new tokens, and the token being fed."""
 
     stems: list[Stem] | None
-    prompts: Tensor  # (layers, 2, key heads, tokens, dim): keys and values of all prompts' own parts, packed
+    prompts: Kept
     new: Tensor  # (layers, 2, slots, key heads, room, dim): of the rows' new tokens; a row keeps its slot to its end
     groups: Tensor  # int32 (groups, 4): where the prompt starts in ``prompts``, its length, the first row, how many rows
     members: int  # rows of the largest group
@@ -66,15 +105,17 @@ class Stepping:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """(rows, heads, dim) and (key heads, rows, dim) to (rows, heads, dim); stores ``key`` and ``value``."""
         stem = stem_attention(query, self.stems[layer], scaling) if self.stems else None
-        prompts, new = (self.prompts[layer, 0], self.prompts[layer, 1]), (self.new[layer, 0], self.new[layer, 1])
+        new = self.new[layer, 0], self.new[layer, 1]
         key, value = key.transpose(0, 1).contiguous(), value.transpose(0, 1).contiguous()
         if query.is_cuda:
             from stageb.engines import kernels
 
+            states, scales = self.prompts.states[layer], self.prompts.scales
+            prompts = states[0], states[1], *(() if scales is None else (scales[layer, 0], scales[layer, 1]))
             return kernels.step_attention(
                 query, key, value, prompts, new, self.groups, self.members, self.slots, self.counts, stem, scaling
             )
-        return self._plain(query, (key, value), prompts, new, stem, scaling)
+        return self._plain(query, (key, value), self.prompts.read(layer, query.dtype), new, stem, scaling)
 
     def _plain(self, query: Tensor, fed: Stem, prompts: Stem, new: Stem, stem: Found | None, scaling: float) -> Tensor:
         """What the kernel does, row by row."""

@@ -27,6 +27,9 @@ class ModelConfig:
     torch_dtype: str = "auto"
     """float32, bfloat16, float16, or auto: the checkpoint's own on a GPU; float32 on a CPU, but for products of weights that
     the checkpoint holds in bfloat16, where the CPU can multiply those."""
+    quantize: str | None = None
+    """fp8: products of the layers' weights, and the keys and values kept of prompts, in float8, on GPUs that multiply such
+    numbers (H100, L40S, RTX 4090 and later). Faster; verdicts near a tie may turn over (bin/bench precision)."""
     device_map: str | None = None
     """auto spreads one model over the devices of a single process; ignored where several ranks run."""
     attn_implementation: str | None = None
@@ -56,6 +59,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         dtypes = ("auto", "float32", "bfloat16", "float16")
         require(self.torch_dtype in dtypes, "model.torch_dtype", self.torch_dtype, f"choose one of {', '.join(dtypes)}")
+        require(self.quantize in (None, "fp8"), "model.quantize", self.quantize, "fp8, or null")
+        apart = self.quantize is None or self.device_map is None
+        require(apart, "model.quantize", self.quantize, "null where model.device_map spreads the model")
         require(bool(self.model_name_or_path), "model.model_name_or_path", self.model_name_or_path, "name a model")
         require(1024 <= self.image_pixels <= 1 << 26, "model.image_pixels", self.image_pixels, "1024 to 67108864")
         require(0 < self.memory_share <= 1, "model.memory_share", self.memory_share, "a share above 0, at most 1")

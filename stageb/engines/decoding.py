@@ -26,7 +26,8 @@ from torch import Tensor
 from stageb.engines import attention
 from stageb.engines.batches import Bounded, Size, batches_of
 from stageb.engines.caches import Cache, Past, empty_cache, fork_stems, graft_stems, shareable, stems_of, unpack
-from stageb.engines.cascade import Stem
+from stageb.engines.cascade import Kept, Stem
+from stageb.engines.float8 import is_quantized
 from stageb.engines.packed import NOTHING, Packed
 from stageb.engines.products import halved
 from stageb.engines.protocol import Decode
@@ -59,7 +60,8 @@ SHARED = 4  # shared texts whose keys and values are kept
 PACKS = {"cpu", "cuda"}  # kinds of device on which prompts are read packed ...
 STEPS_PACKED = {"cuda"}  # ... and on which rows step so
 ALIKE = {torch.float32: 1e-3}  # how far packed logits may lie from plain ones, as a share of their norm ...
-ALIKE_HALVED = 0.1  # ... and in half precision, where a deep model's own noise is some hundredths
+ALIKE_HALVED = 0.1  # ... in half precision, where a deep model's own noise is some hundredths ...
+ALIKE_IN_FLOAT8 = 0.3  # ... and in float8, where it is more
 
 
 class Decoder:
@@ -105,6 +107,8 @@ class Decoder:
     @property
     def _alike(self) -> float:
         """How far logits of two ways may lie apart, as a share of their norm."""
+        if is_quantized(self._model):
+            return ALIKE_IN_FLOAT8
         return ALIKE_HALVED if halved(self._model) else ALIKE.get(self._model.dtype, ALIKE_HALVED)
 
     @torch.inference_mode()
@@ -323,7 +327,7 @@ class Decoder:
             return mask, logits[:, -1]
         lengths = [len(prompt) for prompt in prompts]
         stores = self._packed.layer_stores(sum(lengths))
-        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, stores)
+        logits = self._packed.read(prompts, [1] * len(prompts), before, stems, Kept(stores))
         unpack(stores, lengths, cache)
         longest = max(lengths)
         own = torch.arange(longest) >= longest - torch.tensor(lengths)[:, None]

@@ -1,4 +1,5 @@
-"""Two Triton kernels: sums over blocks of a vocabulary (``sampling.py``), and a decode step's attention (``cascade.py``).
+"""Triton kernels: sums over blocks of a vocabulary (``sampling.py``); a decode step's attention, and prompts kept in float8
+(``cascade.py``).
 
 The attention kernel runs one program per group and key head, where a *group* is the rows of one prompt. It reads the
 prompt's keys and values once for all rows of the group, then each row's new tokens, and merges both with what the rows
@@ -20,29 +21,34 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
+from stageb.engines.float8 import LARGEST
+
 BLOCK = 64  # keys that a program looks at together
 
 
 @triton.jit
-def _look(q, k, v, seen, top, total, acc, scale, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Go on with a softmax over more keys: its maximum (log 2), its sum and the weighted values so far."""
+def _look(q, k, v, seen, top, total, acc, scale, of_values, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Go on with a softmax over more keys: its maximum (log 2), its sum and the weighted values so far.
+
+    ``scale`` is of the scores and ``of_values`` of the values: one number, or a line with one for each key."""
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
     scores = tl.where(seen, scores, -float("inf"))
     higher = tl.maximum(top, tl.max(scores, 1))
     weights = tl.exp2(scores - higher[:, None])
     shrink = tl.exp2(top - higher)
-    acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+    acc = tl.dot((weights * of_values).to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
     return higher, total * shrink + tl.sum(weights, 1), acc
 
 
 @triton.jit(do_not_specialize=["rows", "tokens", "room"])
 def _step_kernel(  # type: ignore[no-untyped-def]
     query, key, value, out,
-    prompt_keys, prompt_values, new_keys, new_values,
+    prompt_keys, prompt_values, key_scales, value_scales, new_keys, new_values,
     groups, slots, counts, stem_out, stem_lse,
     rows, tokens, room, scale,
-    KEY_HEADS: tl.constexpr, PER_KEY: tl.constexpr, DIM: tl.constexpr, STEM: tl.constexpr, PRECISION: tl.constexpr,
-    MEMBERS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
+    KEY_HEADS: tl.constexpr, PER_KEY: tl.constexpr, DIM: tl.constexpr,
+    STEM: tl.constexpr, FLOAT8: tl.constexpr, PRECISION: tl.constexpr, MEMBERS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     group, head = tl.program_id(0), tl.program_id(1)
     start = tl.load(groups + group * 4).to(tl.int64)
@@ -76,7 +82,7 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     tl.store(new_keys + at_store, fed_key, mask=is_fed)
     tl.store(new_values + at_store, fed_value, mask=is_fed)
     seen_fed = (member[:, None] == r[None, :]) & (r < members)[None, :]
-    top, total, acc = _look(q, fed_key, fed_value, seen_fed, top, total, acc, scale, PRECISION)
+    top, total, acc = _look(q, fed_key, fed_value, seen_fed, top, total, acc, scale, 1.0, PRECISION)
 
     # The prompt, for all members at once.
     n = tl.arange(0, BLOCK_N)
@@ -86,7 +92,15 @@ def _step_kernel(  # type: ignore[no-untyped-def]
         mask = (begin + n < length)[:, None] & (d < DIM)
         k = tl.load(prompt_keys + at, mask=mask, other=0.0)
         v = tl.load(prompt_values + at, mask=mask, other=0.0)
-        top, total, acc = _look(q, k, v, (begin + n < length)[None, :], top, total, acc, scale, PRECISION)
+        is_key = begin + n < length
+        if FLOAT8:
+            token = head.to(tl.int64) * tokens + start + begin + n
+            of_key = scale * tl.load(key_scales + token, mask=is_key, other=1.0)[None, :]
+            of_value = tl.load(value_scales + token, mask=is_key, other=1.0)[None, :]
+            k, v = k.to(q.dtype), v.to(q.dtype)
+            top, total, acc = _look(q, k, v, is_key[None, :], top, total, acc, of_key, of_value, PRECISION)
+        else:
+            top, total, acc = _look(q, k, v, is_key[None, :], top, total, acc, scale, 1.0, PRECISION)
 
     # Each member's earlier new tokens: a block holds as many columns of every member.
     WIDE: tl.constexpr = BLOCK_N // MEMBERS
@@ -100,7 +114,7 @@ def _step_kernel(  # type: ignore[no-untyped-def]
         k = tl.load(new_keys + at, mask=mask, other=0.0)
         v = tl.load(new_values + at, mask=mask, other=0.0)
         seen = (member[:, None] == owner[None, :]) & (column < owned)[None, :]
-        top, total, acc = _look(q, k, v, seen, top, total, acc, scale, PRECISION)
+        top, total, acc = _look(q, k, v, seen, top, total, acc, scale, 1.0, PRECISION)
 
     if STEM:
         at_lse = (head * PER_KEY + m % PER_KEY) * rows + first + member
@@ -117,7 +131,7 @@ def step_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    prompts: tuple[Tensor, Tensor],
+    prompts: tuple[Tensor, ...],
     new: tuple[Tensor, Tensor],
     groups: Tensor,
     members: int,
@@ -128,8 +142,8 @@ def step_attention(
 ) -> Tensor:
     """What ``cascade.Stepping.attend`` says: (rows, heads, dim).
 
-    ``key`` and ``value`` are (rows, key heads, dim); ``stem`` is what was found there, with its log-sum-exp. Everything is
-    contiguous and on one GPU.
+    ``key`` and ``value`` are (rows, key heads, dim); ``prompts`` are keys, values and, where these are float8, their scales;
+    ``stem`` is what was found there, with its log-sum-exp. Everything is contiguous and on one GPU.
     """
     given = (query, key, value, *prompts, *new, groups, slots, counts, *(stem or ()))
     assert all(tensor.is_contiguous() for tensor in given)
@@ -137,13 +151,16 @@ def step_attention(
     key_heads, tokens = prompts[0].shape[:2]
     per_key, members = heads // key_heads, triton.next_power_of_2(members)
     out = torch.empty_like(query)
+    float8 = len(prompts) == 4
     _step_kernel[len(groups), key_heads](
-        *(query, key, value, out, *prompts, *new, groups, slots, counts, *(stem or (query, query))),
+        *(query, key, value, out, *(prompts if float8 else (*prompts, query, query)), *new),
+        *(groups, slots, counts, *(stem or (query, query))),
         *(rows, tokens, new[0].shape[2], scaling * math.log2(math.e)),
         KEY_HEADS=key_heads,
         PER_KEY=per_key,
         DIM=dim,
         STEM=stem is not None,
+        FLOAT8=float8,
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
         MEMBERS=members,
         BLOCK_M=max(16, triton.next_power_of_2(members * per_key)),
@@ -154,6 +171,35 @@ def step_attention(
         num_stages=2,
     )
     return out
+
+
+@triton.jit
+def _keep_kernel(  # type: ignore[no-untyped-def]
+    states, kept, scales, tokens, of_head, of_token, kept_of_head, scales_of_head, largest,
+    DIM: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    head, token = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
+    d = tl.arange(0, BLOCK_D)[None, :]
+    inside = (token < tokens)[:, None] & (d < DIM)
+    numbers = tl.load(states + head * of_head + token[:, None] * of_token + d, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.maximum(tl.max(tl.abs(numbers), 1), 1e-12) / largest
+    numbers = tl.minimum(tl.maximum(numbers / scale[:, None], -largest), largest)
+    tl.store(kept + head * kept_of_head + token[:, None] * DIM + d, numbers.to(kept.dtype.element_ty), mask=inside)
+    tl.store(scales + head * scales_of_head + token, scale, mask=token < tokens)
+
+
+def keep_in_float8(states: Tensor, kept: Tensor, scales: Tensor) -> None:
+    """Put ``states`` (key heads, tokens, dim) into ``kept``, float8 of that shape, and their scales into ``scales`` (key
+    heads, tokens), as ``float8.quantized`` would make them. In ``kept`` a head's tokens stand behind each other."""
+    heads, tokens, dim = states.shape
+    assert states.stride(2) == kept.stride(2) == scales.stride(1) == 1 and kept.stride(1) == dim
+    _keep_kernel[heads, triton.cdiv(tokens, BLOCK)](
+        *(states, kept, scales, tokens, states.stride(0), states.stride(1), kept.stride(0), scales.stride(0), LARGEST),
+        DIM=dim,
+        BLOCK_T=BLOCK,
+        BLOCK_D=triton.next_power_of_2(dim),
+        num_warps=4,
+    )
 
 
 @triton.jit

@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.cascade import Envelope, Reading, Stem, Stepping, flashes, grouped
+from stageb.engines.cascade import Envelope, Kept, Reading, Stem, Stepping, flashes, grouped
+from stageb.engines.float8 import is_quantized
 from stageb.engines.rows import (
     Answer,
     Ids,
@@ -72,6 +73,7 @@ class Packed:
         self._longest = longest
         self._like = like[0][0]  # keys of any text, for their shape and type
         self._layers = len(like)
+        self._float8 = is_quantized(model)
         config = model.config.get_text_config(decoder=True)
         self._vocabulary: int = config.vocab_size
         self._lines: int = config.num_attention_heads // self._like.shape[1]
@@ -87,11 +89,12 @@ class Packed:
         per_token = self._layers * 2 * self._like[0, :, 0].nbytes
         per_row = self._vocabulary * (self._like.element_size() + 2)  # logits, and what is made of them
         batch: list[int] = []
+        per_prompt_token = per_token // self._like.element_size() if self._float8 else per_token
         used, last = 0, None
         for index in sorted(range(len(rows)), key=lambda index: (len(rows[index].own), rows[index].own)):
             row = rows[index]
             cost = row.decode.max_new_tokens * per_token + per_row
-            own = len(row.own) * per_token
+            own = len(row.own) * per_prompt_token
             if batch and (len(batch) == ROWS or used + cost + own > free):
                 yield batch
                 batch, used, last = [], 0, None
@@ -124,7 +127,7 @@ class Packed:
         answers = [
             PartialAnswer(row, limit, self._eos, self._text_of, told) for row, limit in zip(rows, limits, strict=True)
         ]
-        store = self._new_store(1, sum(map(len, prompts)))[:, :, 0]
+        store = Kept.of(self._like, self._layers, sum(map(len, prompts)), self._float8)
         new = self._new_store(len(rows), max(max(limits) - 1, 1))
         with self._quick(sum(map(len, prompts)) + sum(limits)):
             logits = self.read(prompts, [1] * len(prompts), len(shared), stems, store)
@@ -188,7 +191,7 @@ class Packed:
         keep: list[int],
         before: int,
         stems: list[Stem] | None,
-        store: Tensor | list[Tensor] | None,
+        store: Kept | None,
     ) -> Tensor:
         """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
         found: list[Tensor] = []
@@ -232,7 +235,7 @@ class Packed:
         logits: Tensor = out.logits[0]
         return logits if self._keeps or keep is None else logits[keep]
 
-    def _step_to_the_end(self, batch: _Batch, stems: list[Stem] | None, store: Tensor, new: Tensor) -> None:
+    def _step_to_the_end(self, batch: _Batch, stems: list[Stem] | None, store: Kept, new: Tensor) -> None:
         """Decode the rows of ``batch`` to their ends. Looks are read one behind: the device does not wait for the host."""
         limit = max(answer.limit for answer in batch.answers)
         view = self._view(batch, stems, store, new)
@@ -257,7 +260,7 @@ class Packed:
                 batch = batch.kept(going, self._tensor(going))
                 view = self._view(batch, stems, store, new)
 
-    def _view(self, batch: _Batch, stems: list[Stem] | None, store: Tensor, new: Tensor) -> Stepping:
+    def _view(self, batch: _Batch, stems: list[Stem] | None, store: Kept, new: Tensor) -> Stepping:
         lengths = dict(batch.prompts)
         runs = grouped([start for start, _ in batch.prompts], self._lines)
         return Stepping(

@@ -25,11 +25,13 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils.logging import disable_progress_bar
 
 from stageb import seeds
+from stageb.config import require
 from stageb.engines import heap
 from stageb.engines.chat import Chat
 from stageb.engines.checkpoint import GGUF, KEY, find_checkpoint
 from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
+from stageb.engines.float8 import check_device, quantize
 from stageb.engines.products import halve
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request
 from stageb.engines.rows import Answer, Ids, Row, ScoreRequest
@@ -192,6 +194,8 @@ def build(model: ModelConfig, device: str) -> Engine:
     read.
     """
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
+    if model.quantize:
+        check_device(device, model.quantize)
     if device.startswith("cpu"):
         heap.keep()
     name, gguf = parted(find_checkpoint(model.model_name_or_path))
@@ -211,6 +215,10 @@ def build(model: ModelConfig, device: str) -> Engine:
             halve(loaded)
     except (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error) as error:
         raise explained(error, model, device) from error
+    if model.quantize:
+        halved = loaded.dtype in (torch.bfloat16, torch.float16)
+        require(halved, "model.torch_dtype", model.torch_dtype, "bfloat16, where model.quantize is set")
+        quantize(loaded)
     eyes = partial(image_inputs_of, loaded, name, model)
     return TransformersEngine(loaded, tokenizer, model.chat_template_kwargs, eyes, model.thinking_ends)
 

@@ -129,6 +129,7 @@ class VllmEngine:
             repetition_penalty=decode.repetition_penalty,
             seed=seeds.bits(row.key, 0) >> 1,  # 63 bits: torch's generators take no more
             stop=list(decode.stop),
+            detokenize=bool(decode.stop),  # its text is read for stop strings alone
         )
 
     def _asked(self, prompts: Sequence[Ids], params: Sequence[Any]) -> list[Any]:
@@ -185,17 +186,18 @@ def load(vllm: Any, folder: str, model: ModelConfig, device: str, **options: Any
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
         with alone_on(device):
-            llm = vllm.LLM(
-                model=folder,
-                dtype=model.torch_dtype,
-                trust_remote_code=model.trust_remote_code,
-                enable_prefix_caching=True,
-                max_model_len=-1,  # as long as the model reads and the memory holds
-                gpu_memory_utilization=model.memory_share,
-                use_tqdm_on_load=False,
-                worker_extension_cls=f"{DiesWithRank.__module__}.{DiesWithRank.__qualname__}",
-                **options,
-            )
+            settings: dict[str, Any] = {
+                "model": folder,
+                "dtype": model.torch_dtype,
+                "quantization": model.quantize,
+                "trust_remote_code": model.trust_remote_code,
+                "enable_prefix_caching": True,
+                "max_model_len": -1,  # as long as the model reads and the memory holds
+                "gpu_memory_utilization": model.memory_share,
+                "use_tqdm_on_load": False,
+                "worker_extension_cls": f"{DiesWithRank.__module__}.{DiesWithRank.__qualname__}",
+            }
+            llm = vllm.LLM(**settings | options)
             llm.collective_rpc("die_with_rank", args=(os.getpid(),))
             llm.llm_engine.step = _ticking(llm.llm_engine.step)  # which LLM.generate calls until no request is left
     except Exception as error:  # vLLM, and the process that it starts, raise anything

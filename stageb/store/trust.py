@@ -70,7 +70,7 @@ _DATA = {
     "split": "train val test seed",
     "prompt": "language verdict_words prefill",
     "model": (
-        "torch_dtype device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency "
+        "torch_dtype quantize device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency "
         "timeout_s gradient_checkpointing compile"
     ),
     "model.small": (
@@ -91,7 +91,7 @@ _DATA = {
         "max_new_tokens"
     ),
     "reflection.model": (
-        "torch_dtype device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency timeout_s"
+        "torch_dtype quantize device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency timeout_s"
     ),
     "gate": "alpha pool_size race_size race_chunk judge_by fp_weight fn_weight removal_margin",
     "early_stop": "patience",

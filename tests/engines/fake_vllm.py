@@ -96,6 +96,7 @@ class LLM:
         model: str,
         *,
         dtype: str = "auto",
+        quantization: str | None = None,
         trust_remote_code: bool = False,
         gpu_memory_utilization: float = 0.92,
         enable_prefix_caching: bool | None = None,
@@ -107,6 +108,7 @@ class LLM:
         type(self).made = {
             "model": model,
             "dtype": dtype,
+            "quantization": quantization,
             "trust_remote_code": trust_remote_code,
             "gpu_memory_utilization": gpu_memory_utilization,
             "enable_prefix_caching": enable_prefix_caching,

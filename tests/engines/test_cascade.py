@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stageb.engines.cascade import GROUP_LINES, Reading, Stepping, grouped
+from stageb.engines.cascade import GROUP_LINES, Kept, Reading, Stepping, grouped
 
 HEADS = [(4, 4, 8), (4, 2, 8), (6, 1, 12), (5, 5, 6)]  # heads, key heads, dim
 
@@ -24,8 +24,8 @@ def test_reading_is_causal_attention_to_the_stem_and_the_own_text(
     scaling, edges = 0.3, [0, 3, 4, 11]
     query, (key, value) = torch.randn(11, heads, dim), torch.randn(2, key_heads, 11, dim)
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
-    store = torch.zeros(1, 2, key_heads, 20, dim)
-    found = Reading(stems, edges, torch.tensor(edges, dtype=torch.int32), store, 6).attend(0, query, key, value, scaling)  # type: ignore[arg-type]
+    store, sent = torch.zeros(1, 2, key_heads, 20, dim), torch.tensor(edges, dtype=torch.int32)
+    found = Reading(stems, edges, sent, Kept(store), 6).attend(0, query, key, value, scaling)  # type: ignore[arg-type]
     before = [part[0] for part in stems[0]] if stems else [key[:, :0], value[:, :0]]
     for start, end in ((0, 3), (3, 4), (4, 11)):
         for place in range(start, end):
@@ -44,7 +44,7 @@ def test_a_step_is_attention_to_stem_prompt_and_new_tokens(heads: int, key_heads
     stems = [tuple(torch.randn(2, 1, key_heads, 5, dim))] if stemmed else None
     slots, counts = torch.tensor([7, 0, 3, 2, 5, 1]), torch.tensor([2, 0, 5, 1, 1, 4])
     groups = torch.tensor([(0, 4, 0, 2), (4, 9, 2, 1), (13, 1, 3, 3)])
-    view = Stepping(stems, prompts, new, groups, 3, slots, counts)  # type: ignore[arg-type]
+    view = Stepping(stems, Kept(prompts), new, groups, 3, slots, counts)  # type: ignore[arg-type]
     query, (key, value) = torch.randn(6, heads, dim), torch.randn(2, key_heads, 6, dim)
     old = new.clone()
     found = view.attend(0, query, key, value, scaling)

@@ -99,9 +99,10 @@ def test_equal_requests_are_asked_once(folder: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_settings_reach_vllm(folder: str) -> None:
-    load(folder, torch_dtype="bfloat16", memory_share=0.4, trust_remote_code=True)
+    load(folder, torch_dtype="bfloat16", quantize="fp8", memory_share=0.4, trust_remote_code=True)
     made = fake_vllm.LLM.made
     assert (made["model"], made["dtype"], made["gpu_memory_utilization"]) == (folder, "bfloat16", 0.4)
+    assert made["quantization"] == "fp8"
     assert (made["trust_remote_code"], made["enable_prefix_caching"]) == (True, True)
 
 

@@ -124,10 +124,11 @@ def test_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
     assert main(["precision", "--tickets", "4", "--new-tokens", "6", "--json", str(file)]) == 0
     ways = {(row["way"], row["dtype"]): row for row in json.loads(file.read_text())["ways"]}
-    assert set(ways) == {("ours", "float32"), ("ours", "bfloat16"), ("generate", "bfloat16")}
+    assert set(ways) == {("ours", "float32"), ("ours", "bfloat16"), ("ours", "float8"), ("generate", "bfloat16")}
     ours = ways["ours", "float32"]
     assert (ours["as_generate"], ours["as_float32"]) == (1.0, 1.0)
-    assert ours["lead_most"] < 1e-4 < ways["ours", "bfloat16"]["lead_mean"] < 1
+    assert ours["lead_most"] < 1e-4 < ways["ours", "bfloat16"]["lead_mean"] < ways["ours", "float8"]["lead_mean"] < 1
+    assert ours["verdicts"] == 1
     assert "stageb-tiny: 4 tickets" in capsys.readouterr().out
 
 

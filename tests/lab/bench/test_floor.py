@@ -5,11 +5,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.bench.floor import Device, Job, Size, floor_s, measured
+from lab.bench.floor import Device, Job, Size, floor_of, measured
 from lab.bench.workloads import WORKLOADS, config_of
 
 DEVICE = Device(bytes_per_s=4.3e12, operations_per_s=790e12)
 SIZE = Size.of(config_of(WORKLOADS["4b-shared"]), torch.bfloat16)
+
+
+def floor_s(some: list[Job], size: Size, device: Device) -> float:
+    """In series."""
+    return floor_of(some, size, device).series_s
+
 
 lengths = st.integers(1, 60)
 jobs = st.builds(Job, st.sampled_from("ab"), st.just(40), lengths, st.lists(lengths, min_size=1, max_size=3).map(tuple))
@@ -60,7 +66,13 @@ def test_bytes_of_a_step_are_weights_and_what_each_reader_needs_once() -> None:
     assert floor_s(some, SIZE, endless) == pytest.approx(SIZE.width * (weights + read) / endless.bytes_per_s)
 
 
+@given(st.lists(jobs, min_size=1, max_size=5))
+def test_what_overlaps_takes_no_longer_and_no_less_than_half(some: list[Job]) -> None:
+    floor = floor_of(some, SIZE, DEVICE)
+    assert floor.series_s / 2 <= floor.overlapped_s <= floor.series_s * (1 + 1e-9)
+
+
 def test_measured_on_this_machine() -> None:
-    found = measured("cpu", torch.float32)
+    found = measured("cpu", torch.float32, Size.of(config_of(WORKLOADS["small"]), torch.float32))
     assert found.bytes_per_s > 0
     assert found.operations_per_s > 0
