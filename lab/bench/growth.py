@@ -4,8 +4,8 @@
   Adam over the same functions. Hosts alone, and hosts in which each slot holds a seed. ``--ones``: in blocks of one, too.
 - ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one by one.
 - ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), which share
-  ``--environments`` environments in blocks of ``--block``; with ``--set growth.ddp=true`` each of them. All play the same
-  episodes: how long those take depends on what the policy grows.
+  ``--environments`` environments in blocks of ``--block``. All play the same episodes: how long those take depends on what
+  the policy grows.
 
 A step is one of one host's optimiser. Figures are medians over ``--repeats``, or over a run's updates but the first, with
 the lowest and the highest.
@@ -231,7 +231,7 @@ def ranks(given: argparse.Namespace) -> Iterator[Row]:
         }
         rows = fit({"loop": "growth", "config": given.config, **asked, **keys})[1:-1]
         played = [[rank["play_s"] for rank in row["ranks"]] for row in rows]
-        row = {"devices": count, "ddp": config.growth.ddp, "environments": given.environments, "block": given.block}
+        row = {"devices": count, "environments": given.environments, "block": given.block}
         row |= spread("steps_per_s", [steps / row["seconds"] for row in rows])
         parts = {"play_s": map(max, played), "least_play_s": map(min, played), "learn_s": (row["learn_s"] for row in rows)}
         return row | {name: statistics.median(seconds) for name, seconds in parts.items()}

@@ -1,30 +1,38 @@
 #!/usr/bin/env bash
-# What one GPU and some eight cores should show of loop growth in MINUTES (8.5): PPO and all that it is compared with, at equal
-# FLOPs, on wide.yaml and on images; convolutional hosts and dense ones.
+# What one GPU and some 16 cores should show of loop growth in MINUTES (8.5) a call: PPO and all that it is compared with, at
+# equal FLOPs, on wide.yaml and on images; convolutional hosts and dense ones.
 #
-#   lab/bench/growth_gpu.sh FASHION_NPZ CIFAR_NPZ OUT [MINUTES]
+#   lab/bench/growth_gpu.sh FASHION_NPZ CIFAR_NPZ OUT [MINUTES]      # files of images: "-" where PARTS has none
 #
-# OUT gets outcomes.jsonl (a row for each part, run, environment and arm), tables.txt and log.txt, whatever was cut short. Runs
-# learn for LEARN percent of the time, as many updates as that allows at the pace of their first two, and are compared in the
-# rest. They stay in RUNS, and a second call goes on with them: LEARN=95 first, then LEARN=0, is more than one call of 45.
+# OUT gets outcomes.jsonl (a row for each part, run, environment and arm), tables.txt, log.txt and runs.tgz, whatever was cut
+# short. Runs learn for LEARN percent of the time, as many updates as that allows at the pace of their first two, and are
+# compared in the rest. They stay in RUNS, and a later call goes on with them. Three calls give wide.yaml 18 minutes of learning:
 #
-# Variables: PYTHON; RUNS, a folder; LEARN; SEEDS of wide ("1 2 3"); TINY, further keys of all runs; and of wide.yaml (WIDE_)
-# and of images (IMAGE_) each: DEVICE where they learn, EPISODES of an update, TESTED environments.
+#   PARTS=wide LEARN=95 MORE=8.5 lab/bench/growth_gpu.sh - - OUT 9
+#   PARTS=wide LEARN=95 lab/bench/growth_gpu.sh - - OUT 9
+#   PARTS=wide LEARN=0 lab/bench/growth_gpu.sh - - OUT 9
+#
+# Variables: PYTHON; PARTS ("wide images"); RUNS, a folder; FROM, a runs.tgz to begin with where RUNS is new (another machine);
+# LEARN (45); MORE, minutes that later calls will learn, so that rates are annealed over all of them (0); SEEDS of wide
+# ("1 2 3"); TINY, further keys of all runs; and of wide.yaml (WIDE_) and of images (IMAGE_) each: DEVICE where they learn,
+# EPISODES of an update, TESTED environments.
 set -euo pipefail
-fashion=$(realpath "$1") cifar=$(realpath "$2") out=$(realpath -m "$3") minutes=${4:-8.5}
+fashion=$(realpath -m "$1") cifar=$(realpath -m "$2") out=$(realpath -m "$3") minutes=${4:-8.5}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON:-python} runs=${RUNS:-/tmp/growth-runs}
 wide_on=${WIDE_DEVICE:-cuda} images_on=${IMAGE_DEVICE:-cuda}
 wide_episodes=${WIDE_EPISODES:-128} image_episodes=${IMAGE_EPISODES:-48}
-wide_tested=${WIDE_TESTED:-64} images_tested=${IMAGE_TESTED:-32}
-learn=${LEARN:-45}
+wide_tested=${WIDE_TESTED:-128} images_tested=${IMAGE_TESTED:-32}
+learn=${LEARN:-45} parts=" ${PARTS:-wide images} "
 read -ra seeds <<<"${SEEDS:-1 2 3}"
 read -ra tiny <<<"${TINY:-}"
-total=$("$python" -c "print(int(60 * $minutes))")
+read -r total more < <("$python" -c "print(int(60 * $minutes), int(60 * ${MORE:-0}))")
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 data=$runs/.data kept=$runs/.outcomes
-mkdir -p "$out" "$kept" "$data/fashion_mnist" "$data/cifar10"
+mkdir -p "$out" "$runs"
+[ -z "${FROM:-}" ] || [ -e "$kept" ] || tar -C "$runs" -xzf "$FROM"
+mkdir -p "$kept" "$data/fashion_mnist" "$data/cifar10"
 ln -sf "$fashion" "$data/fashion_mnist/images.npz"
 ln -sf "$cifar" "$data/cifar10/images.npz"
 export OMP_NUM_THREADS=1 PYTHONUNBUFFERED=1
@@ -57,7 +65,7 @@ PYTHON
 fit() {
     local second=$1 run=$2 count=$3
     shift 3
-    by "$second" "$run" "$python" -m stageb fit "$@" --growth.updates "$count" --growth.commit_every 2 --fabric.devices 1 \
+    by "$second" "$run" "$python" -m stageb fit "$@" --growth.updates "$count" --growth.commit_every 1 --fabric.devices 1 \
         --evaluation.environments 1 --log.csv false --log.tensorboard false --log.curves false \
         --output.root "$runs" --output.run_name "$run" ${tiny[@]+"${tiny[@]}"}
 }
@@ -71,31 +79,37 @@ learn() {
         [ -e "$runs/$name-$seed/weights" ] || fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
     done
     wait
-    if count=$(updates $((second - SECONDS - 20)) "${some[@]/#/$runs/$name-}" 2>>"$made/progress"); then
+    # policies that have learnt grow more than the first two updates tell; what is planned can be raised, but not lowered
+    if count=$(updates $(((second - SECONDS - 20 + more) * (more ? 7 : 10) / 10)) "${some[@]/#/$runs/$name-}" 2>>"$made/progress"); then
         say "$name: $count updates"
         for seed in "${some[@]}"; do fit "$second" "$name-$seed" "$count" "$@" --seed "$seed" & done
         wait
     fi
 }
 
-# compared NAME PART "SEED ..." ARMS OPTION...: what an earlier call found of controllers that learn nothing still holds
+# compared NAME PART "SEED ..." ARMS OPTION...: what an earlier call found still holds, unless a run has learnt since
 compared() {
     local name=$1 part=$2 some=()
     read -ra some <<<"$3"
-    local arms=$4 first="$runs/$name-${some[0]}" also=("${some[@]:1}") found="$kept/$name.$part.jsonl"
+    local arms=$4 compared=("${some[@]/#/$runs/$name-}") found="$kept/$name.$part.jsonl"
     shift 4
-    ((${#also[@]} == 0)) || set -- "$@" --also "${also[@]/#/$runs/$name-}"
-    case $name in wide | *-ppo) rm -f "$found" ;; esac
-    [ -e "$found" ] || by $((total - 12)) "$name.$part" "$python" -m stageb evaluate "$first" --against "$arms" --out "$found" "$@"
+    ((${#compared[@]} == 1)) || set -- "$@" --also "${compared[@]:1}"
+    [ ! -e "$found" ] || [ -z "$(find "${compared[@]/%//weights}" -newer "$found")" ] || rm "$found"
+    [ -e "$found" ] ||
+        by $((total - 12)) "$name.$part" "$python" -m stageb evaluate "${compared[0]}" --against "$arms" --out "$found" "$@"
 }
 
+# Budgets are what the policies spend, so nothing can be compared before they have learnt. Four cores for each group of arms,
+# of about equal work; to tune schedules takes thousands of trainings, which are for the GPU.
 wide() {
     learn $((total * learn / 100)) wide "${seeds[*]}" --config configs/growth/wide.yaml --fabric.accelerator "$wide_on" \
         --growth.environments "$wide_episodes" --growth.block "$wide_episodes"
-    for pair in 1:probe-1,probe-2,heuristic,oracle 2:selective,random,periodic,static-small,static-final; do
-        compared wide "${pair%%:*}" "${seeds[*]}" "${pair#*:}" --accelerator cpu --devices 2 \
+    for pair in 1:probe-1,probe-2,heuristic 2:random 3:selective,static-final 4:periodic,static-small,oracle; do
+        compared wide "${pair%%:*}" "${seeds[*]}" "${pair#*:}" --accelerator cpu --devices 4 \
             --environments "$wide_tested" --block $((wide_tested / 4)) &
     done
+    compared wide 5 "${seeds[*]}" stopped-small,stopped-final --accelerator "$wide_on" \
+        --environments "$wide_tested" --block "$wide_tested" &
     wait
 }
 
@@ -119,20 +133,26 @@ images() {
     wait
 }
 
-dense=(--host.kind mlp --host.width 16 "--host.blueprints=[norm,mlp,low_rank]")
-rules=probe-1,probe-2,selective,heuristic,random,periodic,static-small,static-final
-wide &
-for task in fashion_mnist cifar10; do
-    images "$task" ppo conv2d "$rules/stopped-small,stopped-final" &
-    images "$task" ppo mlp "$rules,net2net,gradmax/stopped-small,stopped-final" "${dense[@]}" &
-done
-for controller in heuristic probe-2; do
+all_images() {
+    local dense=(--host.kind mlp --host.width 16 "--host.blueprints=[norm,mlp,low_rank]")
+    local rules=probe-1,probe-2,selective,heuristic,random,periodic,static-small,static-final
     for task in fashion_mnist cifar10; do
-        images "$task" "$controller" conv2d static-small,static-final,stopped-small,stopped-final
+        images "$task" ppo conv2d "$rules/stopped-small,stopped-final" &
+        images "$task" ppo mlp "$rules,net2net,gradmax/stopped-small,stopped-final" "${dense[@]}" &
     done
-done &
+    for controller in heuristic probe-2; do
+        for task in fashion_mnist cifar10; do
+            images "$task" "$controller" conv2d static-small,static-final,stopped-small,stopped-final
+        done
+    done &
+    wait
+}
+
+[[ $parts != *" wide "* ]] || wide &
+[[ $parts != *" images "* ]] || all_images &
 wait
 
+tar -C "$runs" --exclude=./.data -czf "$out/runs.tgz" .
 shopt -s nullglob
 written=("$kept"/*.jsonl)
 if ((${#written[@]})); then

@@ -16,7 +16,7 @@ from stageb.growth.blueprints import Spec
 from stageb.growth.hosts import HOST, Plan
 from stageb.growth.types import SLOTS
 
-PARTS = (HOST, *SLOTS)  # what is updated, measured and reduced as one
+PARTS = (HOST, *SLOTS)  # what is updated and measured as one
 
 
 def part(segment: str) -> int:

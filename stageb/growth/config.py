@@ -181,8 +181,6 @@ class GrowthSection:
     """Episodes between two updates of the controller."""
     block: int = 16
     """Environments that are trained as one batch; a result depends on it in its last bits, never on the world size."""
-    ddp: bool = False
-    """Train every host on all ranks together, its batches shared out, instead of different hosts on different ranks."""
     commit_every: int = 5
     """Updates from one commit to the next."""
 

@@ -48,12 +48,6 @@ class Split:
             return self.inputs[places], self.targets[:, places]
         return replace(self, own=None).batch(self.own[:, places])
 
-    def thinned(self, places: slice) -> Split:
-        """A set of those alone that stand at ``places``; of stacked sets."""
-        if self.own is None:
-            return Split(self.inputs[places], self.targets[:, places])
-        return replace(self, own=self.own[:, places])
-
     def stacked(self, members: int) -> Split:
         """The same targets for each of ``members``; nothing is copied."""
         return Split(self.inputs, self.targets.expand(members, *self.targets.shape))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -22,8 +22,6 @@ from stageb.errors import StagebError
 from stageb.growth import blends, counterfactual, flops, hosts, tasks, teachers, training, views
 from stageb.growth.config import GrowthConfig
 from stageb.growth.controllers import Controller
-from stageb.growth.counterfactual import Evaluation
-from stageb.growth.data import Split
 from stageb.growth.hosts import Plan
 from stageb.growth.learner import Rollout
 from stageb.growth.lifecycle import LEARNS, VISIBLE, Effect, Rules
@@ -31,7 +29,7 @@ from stageb.growth.observation import observe
 from stageb.growth.policy import encode_action, masks
 from stageb.growth.reward import objective, reward
 from stageb.growth.tasks import Task
-from stageb.growth.training import BrokenHostsError, EpochFigures, Hosts
+from stageb.growth.training import BrokenHostsError, EpochFigures
 from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measurements, Sizes
 from stageb.training.cuda_graphs import Recorder
@@ -94,33 +92,12 @@ class Decision(NamedTuple):
     actions: tuple[Action, ...]
 
 
-class Trainer(Protocol):
-    """Who trains and judges a block's hosts."""
-
-    def epoch(
-        self, hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Split, batches: Tensor
-    ) -> EpochFigures:
-        """``training.epoch``."""
-
-    def judge(self, hosts: Hosts, split: Split, active: Tensor, alphas: Tensor) -> Evaluation:
-        """``counterfactual.judge``."""
-
-
-class SingleRank:
-    """One rank, as it does where it trains hosts of its own. All ranks together: ``ddp.py``."""
-
-    epoch = staticmethod(training.epoch)
-    judge = staticmethod(counterfactual.judge)
-
-
 class Block:
     """Environments that train together: all that changes in them."""
 
-    def __init__(
-        self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None, trainer: Trainer | None = None
-    ) -> None:
-        """``begins``: seeds that stand in each host for good from the start. ``trainer``: None for this rank alone."""
-        self.setting, self.places, self.trainer = setting, places, trainer or SingleRank()
+    def __init__(self, setting: Setting, places: Places, begins: Sequence[Seeds] | None = None) -> None:
+        """``begins``: seeds that stand in each host for good from the start."""
+        self.setting, self.places = setting, places
         self.keys = places.keys(setting.config.seed)
         self.lessons = tasks.lessons(setting.task, setting.plan, self.keys)
         self.hosts = training.begin(setting.plan, self.lessons.start, setting.device)
@@ -150,7 +127,7 @@ class Block:
         batches = tasks.batches(self.keys, self.epochs, steps, size, len(fit), device)
         learns = torch.tensor([[slot.stage in LEARNS for slot in slots] for slots in self.slots])
         try:
-            figures = self.trainer.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
+            figures = training.epoch(self.hosts, self.active(), self.alphas(), learns, fit, batches)
         except BrokenHostsError as error:
             named = ", ".join(str(self.places.numbers[member]) for member in error.members)
             raise HostError(f"environment {named}, epoch {self.epochs + 1}: {error}") from error
@@ -162,7 +139,7 @@ class Block:
 
     def look(self, figures: EpochFigures) -> list[View]:
         """Judge every host on the validation set, in full and with each slot turned; what is known of it now."""
-        judged = self.trainer.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
+        judged = counterfactual.judge(self.hosts, self.lessons.sets.validation, self.active(), self._turned())
         config, after = self.setting.config, []
         told = (figures.loss, figures.accuracy, judged.loss[:, 0], judged.accuracy, figures.gradient_norms)
         rows = zip(self.slots, *(each.tolist() for each in told), strict=True)
@@ -192,7 +169,7 @@ class Block:
         """Loss and accuracy of every host as it stands, on the validation or the test set."""
         sets = self.lessons.sets
         split = sets.test if test else sets.validation
-        judged = self.trainer.judge(self.hosts, split, self.active(), self.alphas()[:, None])
+        judged = counterfactual.judge(self.hosts, split, self.active(), self.alphas()[:, None])
         return list(zip(judged.loss[:, 0].tolist(), judged.accuracy[:, 0].tolist(), strict=True))
 
     # What it costs

@@ -34,8 +34,6 @@ def describe_assignment(places: Sequence[str], environments: Sequence[int], grow
             f"lopsided: ranks wait for the busiest, and {idle:.0%} of their time is idle; make the number of blocks "
             f"(growth.environments / growth.block) a multiple of {len(environments)}"
         )
-    if growth.ddp and len(places) > 1:
-        lines.append("growth.ddp: all ranks train each of these together")
     return lines
 
 

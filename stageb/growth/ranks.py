@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 
-from stageb.growth import ddp
 from stageb.growth.config import GrowthConfig
-from stageb.growth.ddp import AllRanks
 from stageb.growth.deciding import Decider, Snapshot
-from stageb.growth.environment import Block, Episodes, Places, Setting, play
+from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.learner import Rollout
 from stageb.growth.schedule import Schedule, cut
 from stageb.growth.types import EpisodeResult
@@ -41,7 +39,6 @@ class Ranks:
         torch.backends.cudnn.deterministic = True
         allocator.keep_freed(world.device)
         self.config, self.schedule, self.world = config, Schedule(config), world
-        ddp.check(config, world.world_size)
         self.setting = Setting.of(config, world.device)
 
     def places(self) -> list[str]:
@@ -60,34 +57,23 @@ class Ranks:
         return self._shared(blocks, decider, held_out=True, label=f"evaluation after update {update + 1}")
 
     def _shared(self, blocks: Sequence[range], decider: Decider, held_out: bool, label: str) -> RoundResult:
-        """This rank's share of the blocks played, and all of them brought to rank 0. With ``growth.ddp`` every rank plays
-        all blocks, with the others, and rank 0 knows what came of them."""
+        """This rank's share of the blocks played, and all of them brought to rank 0."""
         mine: list[dict[str, Any]] = []
         begun = time.monotonic()
-        shared_out = not self.config.growth.ddp
-        for numbers in self.world.share(blocks) if shared_out else blocks:
+        for numbers in self.world.share(blocks):
             with self.world.at(f"{label}, {named(numbers)}"):
-                episodes = self._played(Places(tuple(numbers), held_out), decider)
+                block = Block(self.setting, Places(tuple(numbers), held_out))
+                episodes = play(block, decider.of(block))
                 mine.append({"ended": _text(episodes.ended), "played": _tensors(episodes.played)})
-        told = mine if shared_out or self.world.is_global_zero else []
-        parts = self.world.gather(pack({"blocks": told, "rank": self._facts(mine, time.monotonic() - begun)}))
+        parts = self.world.gather(pack({"blocks": mine, "rank": self._facts(mine, time.monotonic() - begun)}))
         if not self.world.is_global_zero:
             return RoundResult((), (), ())
         unpacked = [unpack(part) for part in parts]
-        together = self.world.dealt([each["blocks"] for each in unpacked]) if shared_out else mine
+        together = self.world.dealt([each["blocks"] for each in unpacked])
         ended = tuple(EpisodeResult.of(row) for block in together for row in decode(block["ended"]))
         return RoundResult(
             ended, tuple(Rollout(**block["played"]) for block in together), tuple(each["rank"] for each in unpacked)
         )
-
-    def _played(self, places: Places, decider: Decider) -> Episodes:
-        """A block from its start to its end, by this rank alone or by all of them."""
-        if not self.config.growth.ddp:
-            block = Block(self.setting, places)
-            return play(block, decider.of(block))
-        together = AllRanks(self.world)
-        block = Block(self.setting, places, trainer=together)
-        return play(block, together.led(decider.of(block)))
 
     def _facts(self, blocks: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
         """What this rank did: how many environments, on which device, in how long, and the most memory that took there."""

@@ -29,9 +29,8 @@ class Schedule:
         return share_done(update, self.updates)
 
     def shares(self, world_size: int) -> list[int]:
-        """How many environments of an update each rank trains: block i is rank ``i % world_size``'s; with ddp all are."""
-        blocks, ddp = self.blocks(0), self.config.growth.ddp
-        return [sum(map(len, blocks if ddp else blocks[rank::world_size])) for rank in range(world_size)]
+        """How many environments of an update each rank trains: block i is rank ``i % world_size``'s."""
+        return [sum(map(len, self.blocks(0)[rank::world_size])) for rank in range(world_size)]
 
     def commits(self, update: int) -> bool:
         """Whether a commit follows an update."""

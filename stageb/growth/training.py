@@ -38,10 +38,6 @@ SHRINK, GROW, GROW_AFTER = 0.125, 2.0, 200  # three steps left out take it from 
 RECORDED_FROM = 3  # steps of an epoch: to record one takes as long as to take one plainly
 
 
-Mean = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
-"""The mean over ranks of tensors by name: of every segment's gradient, zeros where it is not in use, and of the figures."""
-
-
 class BrokenHostsError(nonfinite.NonFiniteError):
     """Hosts whose losses are no numbers any more."""
 
@@ -67,7 +63,6 @@ class Hosts:
     broken: Tensor  # int64 (B,): steps of the host left out in a row
     scale: Tensor  # (B,): of the loss, in 16-mixed; else 1
     since: Tensor  # int64 (B,): steps since it last changed
-    mean: Mean | None = None  # over the ranks that train these hosts together
     recorder: Recorder = field(default_factory=Recorder)  # of steps, on a GPU
 
     @property
@@ -159,9 +154,9 @@ def epoch(hosts: Hosts, active: Tensor, alphas: Tensor, learns: Tensor, fit: Spl
 
 def _begun(hosts: Hosts, step: Callable[[], Tensor], steps: int) -> tuple[list[Tensor], Callable[[], Tensor]]:
     """What the first ``step`` of an epoch comes to, and what takes each other one: on a GPU a replay, since to launch a
-    step's many small kernels takes the processor longer than the GPU to run them. Not so where ranks meet in a step."""
+    step's many small kernels takes the processor longer than the GPU to run them."""
     rows: list[Tensor] = []
-    if hosts.device.type != "cuda" or hosts.mean is not None or steps < RECORDED_FROM:
+    if hosts.device.type != "cuda" or steps < RECORDED_FROM:
         return [step()], step
     return rows, hosts.recorder.record(step, lambda: rows.append(step()))
 
@@ -207,14 +202,7 @@ def _gradients(hosts: Hosts, passes: Sequence[_Pass], batch: tuple[Tensor, Tenso
         found, its = _backward(hosts, each, batch)
         figures.append(found)
         gradients += its
-    if hosts.mean is None:
-        return figures[0], gradients
-    every = {name: torch.zeros_like(held) for name, held in hosts.weights.items()}
-    for name, rows, gradient in gradients:
-        every[name][_all(rows)] = gradient
-    means = hosts.mean({**every, "figures": figures[0]})
-    taken = [(name, rows, _of(means[name], rows).clone()) for name, rows, _ in gradients]
-    return means["figures"], taken
+    return figures[0], gradients
 
 
 def _backward(hosts: Hosts, of: _Pass, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, list[Gradient]]:

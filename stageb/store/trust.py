@@ -112,7 +112,7 @@ _DATA = {
     "gates": "training_epochs blending_epochs probation_epochs least_contribution embargo_epochs vanishing exploding",
     "reward": "size_price shaping scale",
     "policy": "hidden minibatches",
-    "growth": "controller updates environments block ddp commit_every",
+    "growth": "controller updates environments block commit_every",
     "data": "prompt polygons",
     "answer": "box_first object_budget order",
     "augmentation": "mirror upend turn scale_jitter scale_jitter_end light copy_paste",

@@ -151,7 +151,6 @@ def _rank(
         done += 1
         os.write(notes, f"{what} {path}\n".encode())
 
-    import programs.diverging
     import programs.falling
     import programs.parting
     import programs.regression
