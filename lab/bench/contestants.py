@@ -281,7 +281,7 @@ TUNED: dict[str, Any] = {
     "max_num_seqs": 2048,
     "max_num_batched_tokens": 16384,
     "max_model_len": 2048,
-    "gpu_memory_utilization": 0.92,
+    "gpu_memory_utilization": 0.85,
     "async_scheduling": True,
     "compilation_config": {"cudagraph_capture_sizes": [64, 128, 256, 512, 1024, 2048]},
 }

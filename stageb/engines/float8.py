@@ -32,16 +32,8 @@ class Float8Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as the layer names it
         """(..., in) to (..., out)."""
         lines, scale = quantized(input.flatten(0, -2))
-        out: Tensor = functional.scaled_mm(
-            lines,
-            self.weight.t(),
-            scale,
-            ScalingType.RowWise,
-            self.scale,
-            ScalingType.RowWise,
-            bias=self.bias,
-            output_dtype=input.dtype,
-            use_fast_accum=True,
+        out = torch._scaled_mm(
+            lines, self.weight.t(), scale, self.scale, self.bias, out_dtype=input.dtype, use_fast_accum=True
         )
         return out.view(*input.shape[:-1], -1)
 
