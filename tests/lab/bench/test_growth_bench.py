@@ -35,6 +35,23 @@ def test_hosts_trained_one_by_one_come_to_those_trained_in_blocks(kind: str, gro
                 assert not torch.allclose(weights, before[name], atol=1e-3)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("grown", [False, True])
+def test_replayed_steps_come_to_plain_ones(grown: bool) -> None:
+    given = argparse.Namespace(environments=3, device="cuda", set=["host.width=4", "host.batch_size=8"])
+    made = Made.of(given, "conv1d", grown)
+    (plain, act), (replayed, replay) = one_by_one(made), one_by_one(made, replayed=True)
+    begun = [{name: held.detach().clone() for name, held in network.items()} for network in replayed]
+    for _ in range(2):
+        act()
+        replay()
+    for one, other, before in zip(plain, replayed, begun, strict=True):
+        for name, weights in one.items():
+            assert torch.allclose(weights, other[name], atol=1e-4)
+            assert not torch.allclose(other[name], before[name], atol=1e-3)
+
+
 @pytest.mark.parametrize("shape", [(3, 7), (3, 4, 5)])
 def test_convolutions_of_all_forms_are_one(shape: tuple[int, ...]) -> None:
     x, weight = torch.randn(2, *shape).double(), torch.randn(5, 3, *(3,) * (len(shape) - 1)).double()
