@@ -62,7 +62,12 @@ def test_convolutions_of_all_forms_are_one(shape: tuple[int, ...]) -> None:
 def test_outcomes_of_several_calls_are_one_table_against_any_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def written(name: str, arms: dict[str, float]) -> str:
         rows = [
-            {**asdict(Comparison(arm, number, share + number / 100, 0.5, 0.1, 20, 1e6, ((0, 1),))), "run": run}
+            {
+                **asdict(
+                    Comparison(arm, number, share + number / 100, 0.5, 0.1, 20, 1e6, ((0, 1),), course=((1e6, share),))
+                ),
+                "run": run,
+            }
             for run in range(2)
             for arm, share in arms.items()
             for number in range(6)
@@ -83,4 +88,6 @@ def test_outcomes_of_several_calls_are_one_table_against_any_arm(tmp_path: Path,
     assert main(["outcomes", together, "--base", "stopped-final"]) == 0
     assert capsys.readouterr().out.splitlines() == lines
     assert main(["outcomes", together, "--base", "nobody"]) == 2
+    assert main(["outcomes", together, "--pictures", str(tmp_path / "pictures")]) == 0
+    assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["wide.png"]
     assert main(["outcomes", str(tmp_path / "missing.jsonl")]) == 2
