@@ -91,6 +91,7 @@ THIRD_PARTY = {
     "stageb/growth/types": set[str](),
     "stageb/growth/data": {"mlxtend", "mnist1d", "numpy", "sklearn", "torch"},
     "stageb/growth/images": {"numpy", "torch"},
+    "stageb/growth/courses": {"matplotlib"},
     "stageb/growth/picture": {"matplotlib"},
     "stageb/growth/progress": set[str](),
     "stageb/growth/schedule": set[str](),

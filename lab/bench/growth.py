@@ -1,7 +1,8 @@
 """Growth, in steps a second: ``bin/bench growth batch conv ranks``, any of the three, one after the other.
 
 - ``batch``: training steps of hosts on one device, in blocks, and one by one in a plain loop of autograd and torch's fused
-  Adam over the same functions. Hosts alone, and hosts in which each slot holds a seed. ``--ones``: in blocks of one, too.
+  Adam over the same functions; on a GPU, which waits for such small kernels to be launched, also with each host's step
+  replayed as a CUDA graph. Hosts alone, and hosts in which each slot holds a seed. ``--ones``: in blocks of one, too.
 - ``conv``: gradients of networks of three convolutions: torch's own under ``vmap``, unfolded and multiplied, one by one.
 - ``ranks``: training steps of the real command by ``--config``, on 1, 2, ... devices (``--devices 1,2,4``), which share
   ``--environments`` environments in blocks of ``--block``. All play the same episodes: how long those take depends on what
@@ -20,6 +21,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,6 +39,7 @@ from stageb.growth.config import GrowthConfig, HostConfig, TaskConfig
 from stageb.growth.data import Split
 from stageb.growth.hosts import Plan
 from stageb.growth.types import SLOTS
+from stageb.training.cuda_graphs import recorded
 
 PASS_S = 1.0  # that a measurement of one contestant takes, at least
 
@@ -110,6 +113,8 @@ def batch(given: argparse.Namespace) -> list[Row]:
         for grown in (False, True):
             made = Made.of(given, kind, grown)
             ways = {"plain loop, one by one": one_by_one(made), "blocks": in_blocks(made, given.block)}
+            if given.device == "cuda":
+                ways["plain steps replayed, one by one"] = one_by_one(made, replayed=True)
             if given.ones:
                 ways["blocks of one"] = in_blocks(made, 1)
             seconds = timed({name: act for name, (_, act) in ways.items()}, given.device, given.repeats)
@@ -165,9 +170,12 @@ def in_blocks(made: Made, block: int) -> Contestant:
     return trained, lambda: [training.epoch(*each) for each in epochs]
 
 
-def one_by_one(made: Made) -> Contestant:
-    """By a plain training loop, host by host: parameters with gradients, autograd, torch's fused Adam."""
-    alphas, active, networks = [1.0] * len(SLOTS), made.active.tolist(), []
+def one_by_one(made: Made, replayed: bool = False) -> Contestant:
+    """By a plain training loop, host by host: parameters with gradients, autograd, torch's fused Adam.
+
+    ``replayed``: on a GPU, each host's step is recorded as a CUDA graph beforehand, and replayed.
+    """
+    active, networks = made.active.tolist(), []
     batches = made.batches.to(made.device)
     for number in range(len(batches)):
         grown = [hosts.segment(made.plan, slot, index) for slot, index in enumerate(active[number]) if index >= 0]
@@ -175,18 +183,52 @@ def one_by_one(made: Made) -> Contestant:
         params = {name: each.requires_grad_() for name, each in drawn.items()}
         rates = [made.plan.learning_rates[bank.part(name)] for name in params]
         options = [{"params": [each], "lr": rate} for each, rate in zip(params.values(), rates, strict=True)]
-        networks.append((params, torch.optim.Adam(options, fused=True)))
+        optimizer = torch.optim.Adam(options, fused=True, capturable=replayed)
+        step = partial(_step, made, number, active[number], params, optimizer)
+        networks.append((params, _replayed(step, batches[number, 0], params, optimizer) if replayed else step))
 
     def train() -> None:
-        for number, (params, optimizer) in enumerate(networks):
-            for chosen in batches[number]:
-                logits = one_host.forward(made.plan, params, made.fit.inputs[chosen], alphas, active[number])
-                loss = functional.cross_entropy(logits, made.fit.targets[number, chosen])
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+        for (_, step), of in zip(networks, batches, strict=True):
+            for chosen in of:
+                step(chosen)
 
     return [params for params, _ in networks], train
+
+
+def _step(
+    made: Made, number: int, active: list[int], params: dict[str, Tensor], optimizer: torch.optim.Adam, chosen: Tensor
+) -> None:
+    """A plain step of one host."""
+    logits = one_host.forward(made.plan, params, made.fit.inputs[chosen], [1.0] * len(SLOTS), active)
+    loss = functional.cross_entropy(logits, made.fit.targets[number][chosen])
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
+def _replayed(
+    step: Callable[[Tensor], None], examples: Tensor, params: dict[str, Tensor], optimizer: torch.optim.Adam
+) -> Callable[[Tensor], None]:
+    """``step`` as a CUDA graph, which begins from the same weights."""
+    begun, at_hand = [each.detach().clone() for each in params.values()], examples.clone()
+
+    def warm_up() -> None:
+        for _ in range(3):
+            step(at_hand)
+
+    again = recorded(lambda: step(at_hand), warm_up)
+    with torch.no_grad():
+        for each, before in zip(params.values(), begun, strict=True):
+            each.copy_(before)
+        for state in optimizer.state.values():
+            for held in state.values():
+                held.zero_()
+
+    def replay(chosen: Tensor) -> None:
+        at_hand.copy_(chosen)
+        again()
+
+    return replay
 
 
 # Convolutions

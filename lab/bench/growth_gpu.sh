@@ -4,9 +4,10 @@
 #
 #   lab/bench/growth_gpu.sh FASHION_NPZ CIFAR_NPZ OUT [MINUTES]      # files of images: "-" where PARTS has none
 #
-# OUT gets outcomes.jsonl (a row for each part, run, environment and arm), tables.txt, log.txt and runs.tgz, whatever was cut
-# short. Runs learn for LEARN percent of the time, as many updates as that allows at the pace of their first two, and are
-# compared in the rest. They stay in RUNS, and a later call goes on with them. Three calls give wide.yaml 18 minutes of learning:
+# OUT gets outcomes.jsonl (a row for each part, run, environment and arm), tables.txt, log.txt, runs.tgz and a picture of each
+# part, whatever was cut short. Runs learn for LEARN percent of the time, as many updates as that allows at the pace of their
+# first two, and are compared in the rest. They stay in RUNS, and a later call goes on with them. Three calls give wide.yaml 17
+# minutes of learning:
 #
 #   PARTS=wide LEARN=95 MORE=8.5 lab/bench/growth_gpu.sh - - OUT 9
 #   PARTS=wide LEARN=95 lab/bench/growth_gpu.sh - - OUT 9
@@ -156,7 +157,7 @@ tar -C "$runs" --exclude=./.data -czf "$out/runs.tgz" .
 shopt -s nullglob
 written=("$kept"/*.jsonl)
 if ((${#written[@]})); then
-    "$python" -m lab.bench outcomes "${written[@]}" --to "$out/outcomes.jsonl" >"$out/tables.txt" || true
+    "$python" -m lab.bench outcomes "${written[@]}" --to "$out/outcomes.jsonl" --pictures "$out" >"$out/tables.txt" || true
     for base in probe-1 heuristic static-final stopped-final; do
         "$python" -m lab.bench outcomes "$out/outcomes.jsonl" --base "$base" >>"$out/tables.txt" || true
     done

@@ -2,8 +2,8 @@
 
 Each FILE is a part, called after the file's name as far as its first dot, or holds several, as ``--to`` writes them. Of each
 part and arm: means, and by how much its test accuracy is above that of the base, with the 95 % interval of paired
-differences. Rows of the same part, run, environment and arm count once: calls that compare with different arms may be given
-together.
+differences; ``--pictures`` draws accuracy over FLOPs. Rows of the same part, run, environment and arm count once: calls that
+compare with different arms may be given together.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from lab.bench.rows import Row, tell
 from stageb.config import require
 from stageb.errors import InputError
+from stageb.growth import courses
 from stageb.growth.compare import Comparison
 from stageb.growth.evaluate import above
 
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("files", nargs="+", metavar="FILE", help="JSON Lines")
     parser.add_argument("--base", default="ppo", metavar="ARM", help="whom the others are above (default ppo)")
     parser.add_argument("--to", metavar="FILE", help="write all rows, with their parts, as one file of JSON Lines")
+    parser.add_argument("--pictures", metavar="FOLDER", help="draw accuracy over FLOPs of every part")
     given = parser.parse_args(arguments)
     rows = read([Path(name) for name in given.files])
     if given.to:
@@ -41,6 +43,10 @@ def main(arguments: Sequence[str]) -> int:
     require(bool(found), "--base", given.base, "an arm of one part at least")
     for row in found:
         tell(row)
+    if given.pictures:
+        Path(given.pictures).mkdir(parents=True, exist_ok=True)
+        for part in parts:
+            draw(part, [row for row in rows if row["part"] == part], Path(given.pictures) / f"{part}.png")
     return 0
 
 
@@ -57,13 +63,29 @@ def read(paths: Sequence[Path]) -> list[Row]:
     return list(found.values())
 
 
-def table(part: str, rows: Sequence[Row], base: str) -> list[Row]:
-    """A row for each arm of a part, of the runs in which it and ``base`` both played; none where there are no such runs."""
+def comparisons(rows: Sequence[Row]) -> dict[int, dict[str, list[Comparison]]]:
+    """By run and arm."""
     runs: dict[int, dict[str, list[Comparison]]] = {}
     for row in rows:
-        plain = {**{name: row[name] for name in KEYS}, "truth": None}
+        plain = {**{name: row[name] for name in KEYS if name in row}, "truth": None}
         runs.setdefault(row["run"], {}).setdefault(row["controller"], []).append(Comparison.of(plain))
-    found = []
+    return runs
+
+
+def draw(part: str, rows: Sequence[Row], path: Path) -> None:
+    """The courses of all arms of a part that every run has; nothing where they were not noted."""
+    runs = comparisons([row for row in rows if row.get("course")])
+    arms = dict.fromkeys(row["controller"] for row in rows)
+    whole = [arm for arm in arms if runs and all(arm in held for held in runs.values())]
+    if whole:
+        found = {arm: courses.average([held[arm] for held in runs.values()], arm) for arm in whole}
+        count = len(next(iter(runs.values()))[whole[0]])
+        courses.draw(found, f"{part}: {len(runs)} runs, {count} held-out environments", path)
+
+
+def table(part: str, rows: Sequence[Row], base: str) -> list[Row]:
+    """A row for each arm of a part, of the runs in which it and ``base`` both played; none where there are no such runs."""
+    runs, found = comparisons(rows), []
     for arm in dict.fromkeys(row["controller"] for row in rows):
         both = [arms for arms in runs.values() if arm in arms and base in arms]
         if not both:

@@ -26,5 +26,5 @@ def forward(plan: Plan, params: Mapping[str, Tensor], x: Tensor, alphas: Sequenc
         if index >= 0 and alpha > 0:
             name = segment(plan, slot, index)
             branch = compute_branch(plan, slot, index, open_segment(plan, name, params[name]), guarded(h))
-            h = add_branch(h, branch, torch.as_tensor(alpha, dtype=h.dtype, device=h.device), 1)
+            h = add_branch(h, branch, torch.full((), alpha, dtype=h.dtype, device=h.device), 1)
     return kind.head(plan.form, host, h)

@@ -3,7 +3,7 @@
 The controller that is asked about plays its episodes as it learnt to. What it spent in an environment, counterfactuals
 counted, is the budget of every other there. One whose episode comes to its end before its budget does goes on training the
 network that it has, with nothing more to decide; one that cannot pay for another epoch ends there. Networks that do not
-change are trained alone, and pay for no counterfactual: nobody looks at them.
+change are trained alone, and pay for no counterfactual. How accurate they are meanwhile is noted for pictures; nobody pays.
 
 All start from the same weights, and read the same examples in the same order.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from stageb.growth import hosts, stopping, views, widening
 from stageb.growth.controllers import Controller
 from stageb.growth.deciding import Decider
-from stageb.growth.environment import Block, Places, Seeds, Setting, play, take_turn
+from stageb.growth.environment import Block, Course, Places, Seeds, Setting, play, take_turn
 from stageb.growth.stopping import Rate, Tuned
 from stageb.growth.types import EpisodeResult, View, restore_tuples
 
@@ -39,11 +39,12 @@ class Comparison:
     flops: float
     kept: Seeds
     truth: Seeds | None = None
+    course: Course = ()  # while it was trained, and at its end
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Comparison:
         """From what ``asdict`` made, JSON in between."""
-        return cls(**restore_tuples(plain))
+        return cls(**{**restore_tuples(plain), "course": tuple(map(tuple, plain.get("course", ())))})
 
 
 Contestant = tuple[Decider, Tuned]
@@ -71,8 +72,9 @@ def _beside(setting: Setting, places: Places, decider: Decider, tuned: Tuned, ot
             each.flops,
             each.kept,
             each.truth,
+            block.course(member, each.accuracy),
         )
-        for each, (_, test_accuracy) in zip(ended, block.judge(test=True), strict=True)
+        for member, (each, (_, test_accuracy)) in enumerate(zip(ended, block.judge(test=True), strict=True))
     ]
     budgets = [each.flops for each in ended]
     for name in others:
@@ -120,6 +122,8 @@ def within(block: Block, name: str, controller: Controller | None, budgets: Sequ
             figures = block.train()
             if controller and acts:
                 _decide(block, controller, block.look(figures))
+            else:
+                block.note([accuracy for _, accuracy in block.judge(test=False)])
     return [found[each] for each in members]
 
 
@@ -150,6 +154,7 @@ def _ended(block: Block, name: str, members: Sequence[int]) -> dict[int, Compari
             block.flops[member],
             views.kept(block.slots[member]),
             block.lessons.right[member] if block.lessons.right else None,
+            block.course(member, judged[member][1]),
         )
     return found
 

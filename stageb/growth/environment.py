@@ -36,6 +36,7 @@ from stageb.training.cuda_graphs import Recorder
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
 Seeds = tuple[tuple[int, int], ...]  # slot and blueprint of each
+Course = tuple[tuple[float, float], ...]  # of a host: FLOPs so far, and validation accuracy
 
 
 class HostError(StagebError):
@@ -107,6 +108,7 @@ class Block:
         self.flops = [0.0] * len(self.keys)
         self.skipped = [0] * len(self.keys)
         self.epochs = 0
+        self.noted: list[tuple[list[float], list[float]]] = []  # FLOPs and validation accuracies at each look
         for member, grown in enumerate(begins or ()):
             self._plant(member, grown)
 
@@ -150,7 +152,18 @@ class Block:
             sizes = Sizes(config.host.epochs, config.host.steps_per_epoch, host, extra)
             after.append(views.after_epoch(self.views[member], slots, measured, sizes, config.gates))
         self.views = list(after)
+        self.note([view.accuracy for view in after])
         return after
+
+    def note(self, accuracies: Sequence[float]) -> None:
+        """Remember how accurate every host is on the validation set, and what was spent on it so far."""
+        self.noted.append((list(self.flops), list(accuracies)))
+
+    def course(self, member: int, accuracy: float) -> Course:
+        """What was noted of a host, which has ended now, and its last accuracy."""
+        spent = self.flops[member]
+        noted = [(flops[member], accuracies[member]) for flops, accuracies in self.noted]
+        return (*(point for point in noted if point[0] <= spent), (spent, accuracy))
 
     def act(self, actions: Sequence[Action]) -> None:
         """Have every environment do what was chosen for it, and end its epoch."""

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from stageb.cli.parsing import parse_run
 from stageb.config import FabricConfig, require
 from stageb.errors import InputError
+from stageb.growth import courses, picture
 from stageb.growth.compare import BY_NAME, OTHERS, Comparison, compare, plain
 from stageb.growth.config import GrowthConfig
+from stageb.growth.courses import Found
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Places, Setting
+from stageb.growth.play import watch
 from stageb.growth.ranks import named
 from stageb.growth.schedule import cut
 from stageb.growth.stopping import STOPPED, tune
-from stageb.growth.stored import StoredController, add_authority, load_controller, replace_authority
+from stageb.growth.stored import StoredController, add_authority, learning_cost, load_controller, replace_authority
 from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
-from stageb.runs.figures import interval, short, wilson
+from stageb.runs.figures import short, wilson
 from stageb.store import disk
 
 KNOWN = (*OTHERS, *BY_NAME)
@@ -41,6 +46,11 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--also", nargs="+", default=[], metavar="RUN", help="runs of the same config, but for its seed")
     parser.add_argument("--out", metavar="FILE", help="write what each came to in each environment as JSON Lines")
+    parser.add_argument(
+        "--pictures",
+        metavar="FOLDER",
+        help="draw accuracy over FLOPs, and the controller's episodes in its best and its worst environment",
+    )
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the environments (default 1)")
     block = config.growth.block
@@ -51,9 +61,12 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")
     others = _named(given.against, config)
+    if given.pictures:
+        disk.check_place(Path(given.pictures), "another --pictures")
     controller = config.growth.controller
     runs = [load_controller(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
     placed = replace_authority(config, folder, given)
+    learning = statistics.fmean(learning_cost(Path(run), config) for run in (folder, *given.also))
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices)
     numbers = range(given.first, given.first + given.environments)
 
@@ -64,7 +77,9 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
                 _write(Path(given.out), found)
             title = f"{folder}, after {runs[0].updates:,} updates" + f", and {len(runs) - 1} like it" * (len(runs) > 1)
             print(f"{title}; {len(numbers)} held-out environments, {numbers[0]} to {numbers[-1]}")
-            print("\n".join(table(found, controller)))
+            print("\n".join(table(found, controller, learning)))
+            if given.pictures:
+                print("\n".join(str(path) for path in _draw(Path(given.pictures), placed, found, runs[0])))
         return 0
 
     return worlds.run(fabric, on_ranks)
@@ -111,7 +126,7 @@ def _together(
     return [[Comparison.of(each) for block in parts for each in block[run]] for run in range(len(runs))]
 
 
-def _write(path: Path, found: Sequence[Sequence[Comparison]]) -> None:
+def _write(path: Path, found: Found) -> None:
     rows = [
         {"run": run, **asdict(each), "truth": each.truth[0] if each.truth and len(each.truth) == 1 else each.truth}
         for run, outcomes in enumerate(found)
@@ -121,35 +136,67 @@ def _write(path: Path, found: Sequence[Sequence[Comparison]]) -> None:
         disk.replace(path, disk.json_lines(rows))
 
 
+def _draw(folder: Path, config: GrowthConfig, found: Found, run: StoredController) -> list[Path]:
+    """Accuracy over FLOPs, and what grew in the environments in which the run's controller does best and worst."""
+    disk.make_named_folder(folder, "another --pictures")
+    controller = config.growth.controller
+    mine = sorted((each for each in found[0] if each.controller == controller), key=lambda each: each.test_accuracy)
+    names = dict.fromkeys(each.controller for each in found[0])
+    title = f"{config.task.name}, {config.host.kind} hosts, {len(mine)} held-out environments"
+    drawn = {"accuracy.png": partial(courses.draw, {name: courses.average(found, name) for name in names}, title)}
+    for name, each in (("best.png", mine[-1]), ("worst.png", mine[0])):
+        episode, _ = watch(config, Decider(controller, run.snapshot, greedy=True), each.environment)
+        drawn[name] = partial(picture.draw, episode)
+    for name, draw in drawn.items():
+        with disk.reporting(folder / name):
+            disk.place(folder / name, draw)
+    return [folder / name for name in drawn]
+
+
 # What came of it
 
 
-def table(found: Sequence[Sequence[Comparison]], controller: str) -> list[str]:
-    """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired differences."""
+def table(found: Found, controller: str, learning: float = 0.0) -> list[str]:
+    """A line for each controller, and what teachers tell. Intervals are of 95 %, of paired differences. ``learning`` are the
+    FLOPs that the run's controller cost."""
     whole = [each for outcomes in found for each in outcomes]
     names = list(dict.fromkeys(each.controller for each in whole))
-    lines = [f"{'':<14}{'test accuracy':>14}{'parameters':>12}{'epochs':>8}{'FLOP':>10}  {controller} above it by"]
+    head = f"{'':<14}{'test accuracy':>14}{'parameters':>12}{'epochs':>8}{'FLOP':>10}  {controller + ' above it by':<24}"
+    lines = [head + "pays after" * bool(learning)]
     for name in names:
         of = [each for each in whole if each.controller == name]
-        lines.append(
+        line = (
             f"{name:<14}{_mean(of, 'test_accuracy'):>14.1%}{1 + _mean(of, 'extra'):>11.2f}x{_mean(of, 'epochs'):>8.1f}"
-            f"{short(_mean(of, 'flops')):>10}  {'' if name == controller else _shown(*above(found, controller, name))}"
+            f"{short(_mean(of, 'flops')):>10}  "
+        )
+        if name != controller:
+            line += f"{_shown(*above(found, controller, name)):<24}"
+            line += pays_after(found, controller, name, learning) if learning else ""
+        lines.append(line.rstrip())
+    if learning:
+        hosts = learning / _mean([each for each in whole if each.controller == controller], "flops")
+        lines.append(
+            f"learning cost {short(learning)}FLOP, as much as {hosts:,.0f} hosts here; {controller} pays after so many, if "
+            "each stops once it is as accurate on the validation set as the other is in the end"
         )
     return [*lines, *_of_teachers(whole, controller)]
 
 
-def above(found: Sequence[Sequence[Comparison]], controller: str, other: str) -> tuple[float, float]:
-    """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
+def pays_after(found: Found, controller: str, other: str, learning: float) -> str:
+    """After how many hosts ``controller`` has saved what it cost to learn, where it is better than ``other`` at all."""
+    mean, half = above(found, controller, other)
+    if mean <= half:
+        return "never" if mean < -half else "not shown"
+    others = [each for outcomes in found for each in outcomes if each.controller == other]
+    enough = courses.average(found, controller).reaches(_mean(others, "accuracy"))
+    saved = 0.0 if enough is None else _mean(others, "flops") - enough
+    return f"{math.ceil(learning / saved):,} hosts" if saved > 0 else "not shown"
 
-    Differences are paired by environment. Where there are several runs, their spread counts as well as that of environments:
-    the squares of both standard errors are added, which is exact but for what the two share, and then too wide.
-    """
-    differences = [_paired(outcomes, controller, other) for outcomes in found]
-    by_environment = [sum(column) / len(column) for column in zip(*differences, strict=True)]
-    mean, half = interval(by_environment)
-    if len(found) > 1:
-        half = math.hypot(half, interval([sum(row) / len(row) for row in differences])[1])
-    return mean, half
+
+def above(found: Found, controller: str, other: str) -> tuple[float, float]:
+    """By how much the test accuracy of ``controller`` is above that of ``other``, and half the width of its interval.
+    Differences are paired by environment."""
+    return courses.across([_paired(outcomes, controller, other) for outcomes in found])
 
 
 def _paired(outcomes: Sequence[Comparison], controller: str, other: str) -> list[float]:

@@ -11,8 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
 from stageb.growth.blueprints import BLUEPRINTS
 from stageb.growth.hosts import Plan
+from stageb.growth.memory import blank
+from stageb.growth.observation import SIZE
+from stageb.growth.policy import Policy
+from stageb.growth.types import SLOTS, Op
 
 
 def forward(plan: Plan, active: Sequence[int]) -> int:
@@ -33,6 +40,14 @@ def judging(plan: Plan, active: Sequence[int], settings: int) -> int:
     """Of one example judged in as many settings: what comes before the first slot is computed once."""
     stem, later = plan.built.products(plan.form, plan.width)
     return 2 * (stem + settings * (later + _seeds(plan, active)))
+
+
+def policy(hidden: int, blueprints: int) -> int:
+    """Of an observation that the policy, actor and critic, reads; torch counts them."""
+    legal, action = torch.ones((1, len(Op), len(SLOTS)), dtype=torch.bool), torch.zeros((1, 3), dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter:
+        Policy(hidden, blueprints, 0)(torch.zeros(1, SIZE), blank(1), legal, action)
+    return int(counter.get_total_flops())
 
 
 def _seeds(plan: Plan, active: Sequence[int]) -> int:

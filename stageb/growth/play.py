@@ -15,7 +15,7 @@ from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import CONTROLLERS, Decider
 from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.stored import add_authority, load_controller, replace_authority
-from stageb.growth.types import SLOTS
+from stageb.growth.types import SLOTS, EpisodeResult
 from stageb.store import disk
 
 
@@ -35,23 +35,30 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     held = load_controller(folder, config, name)
     config = replace_authority(config, folder, given)
     torch.set_num_threads(1)
-    block = Block(Setting.of(config, "cpu"), Places((given.environment,), held_out=True))
-    episodes = play(block, Decider(name, held.snapshot, greedy=True).of(block))
+    episode, ended = watch(config, Decider(name, held.snapshot, greedy=True), given.environment)
+    print(episode.title)
+    print("\n".join(picture.text(episode)))
+    accuracy, parameters = episode.test_accuracy, 1 + ended.extra
+    print(f"test accuracy {accuracy:.1%}, J {ended.objective:.3f}, parameters {parameters:.2f} x the host's")
+    with disk.reporting(place):
+        disk.place(place, lambda path: picture.draw(episode, path))
+    print(place)
+    return 0
+
+
+def watch(config: GrowthConfig, decider: Decider, environment: int) -> tuple[picture.Episode, EpisodeResult]:
+    """The episode of a held-out environment, played alone on the CPU, and what it came to."""
+    block = Block(Setting.of(config, "cpu"), Places((environment,), held_out=True))
+    episodes = play(block, decider.of(block))
     [ended], [(_, test_accuracy)], blueprints = episodes.ended, block.judge(test=True), block.setting.plan.blueprints
     truth = " and ".join(f"{blueprints[index]} in {SLOTS[slot]}" for slot, index in ended.truth or ())
     right = f"; right: {truth}" if truth else ""
     episode = picture.Episode(
-        title=f"{config.task.name}, held-out environment {given.environment}: {name}{right}",
+        title=f"{config.task.name}, held-out environment {environment}: {decider.name}{right}",
         blueprints=blueprints,
         views=tuple(views[0] for views in episodes.views),
         actions=tuple(actions[0] for actions in episodes.actions),
         test_accuracy=test_accuracy,
         kept=ended.kept,
     )
-    print(episode.title)
-    print("\n".join(picture.text(episode)))
-    print(f"test accuracy {test_accuracy:.1%}, J {ended.objective:.3f}, parameters {1 + ended.extra:.2f} x the host's")
-    with disk.reporting(place):
-        disk.place(place, lambda path: picture.draw(episode, path))
-    print(place)
-    return 0
+    return episode, ended

@@ -42,6 +42,7 @@ class Best:
     """The epoch of each member with the least validation loss so far."""
 
     loss: list[float]
+    accuracy: list[float]
     weights: dict[str, Tensor]  # segment -> (B, size)
 
 
@@ -52,17 +53,19 @@ def train(block: Block, rate: Rate, budgets: Sequence[float]) -> list[int]:
     prices = [block.price(each) + price_of_a_look(block, each) for each in members]
     epochs = [int(budget // price) for budget, price in zip(budgets, prices, strict=True)]
     rates, weights = block.hosts.learning_rates.clone(), block.hosts.weights
-    best = Best([math.inf] * len(members), {name: held.clone() for name, held in weights.items()})
+    best = Best([math.inf] * len(members), [0.0] * len(members), {name: held.clone() for name, held in weights.items()})
     spent = list(block.flops)
     for epoch in range(max(epochs)):
         factors = [rate.at(epoch, total) for total in epochs]
         block.hosts.learning_rates = torch.tensor(factors, dtype=rates.dtype, device=rates.device)[:, None] * rates
         block.train()
-        for member, (loss, _) in enumerate(block.judge(test=False)):
+        for member, (loss, accuracy) in enumerate(block.judge(test=False)):
             if epoch < epochs[member] and loss < best.loss[member]:
-                best.loss[member] = loss
+                best.loss[member], best.accuracy[member] = loss, accuracy
                 for name, held in weights.items():
                     best.weights[name][member] = held[member]
+        block.flops = [before + (epoch + 1) * price for before, price in zip(spent, prices, strict=True)]
+        block.note(best.accuracy)
     for name, held in best.weights.items():
         weights[name].copy_(held)
     block.flops = [before + count * price for before, count, price in zip(spent, epochs, prices, strict=True)]

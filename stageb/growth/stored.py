@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from stageb.errors import InputError
+from stageb.growth import flops
 from stageb.growth.config import GrowthConfig
 from stageb.growth.deciding import Snapshot, load_snapshot
+from stageb.runs.folder import RunFolder
+from stageb.runs.run import METRICS
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
 
@@ -24,6 +28,18 @@ class StoredController:
 
     snapshot: Snapshot  # the policy and its normaliser; empty for a controller that does not learn
     updates: int  # that it learnt from
+
+
+def learning_cost(folder: Path, config: GrowthConfig) -> float:
+    """FLOPs by which a run's controller came to what it is: of its episodes, of deciding in them, and of the policy's own
+    learning, as far as committed. 0 for a controller that does not learn."""
+    if config.growth.controller != "ppo":
+        return 0.0
+    decisions = config.growth.environments * (config.host.epochs - 1)
+    forward = flops.policy(config.policy.hidden, len(config.host.blueprints))
+    read = 1 + 1  # by which it decides, and by which learning begins
+    rows = RunFolder(folder).read_committed(METRICS)
+    return math.fsum(row["flops"] + decisions * forward * (read + 3 * row["epochs"]) for row in rows)
 
 
 def add_authority(parser: argparse.ArgumentParser) -> None:

@@ -37,6 +37,7 @@ def grow(setting: Setting, places: Places, name: str, budgets: Sequence[float]) 
     block = Block(setting, places)
     for _ in range(int(min(budgets) / 2 // block.price(0))):
         block.train()
+        block.note([accuracy for _, accuracy in block.judge(test=False)])
     host = replace(setting.config.host, width=2 * setting.config.host.width)
     plan = hosts.plan(host, setting.plan.form)
     wide = Block(replace(setting, config=replace(setting.config, host=host), plan=plan, recorder=Recorder()), places)
@@ -52,7 +53,8 @@ def grow(setting: Setting, places: Places, name: str, budgets: Sequence[float]) 
         )
         wide.hosts.weights[HOST][member] = flatten(plan, new)
     price = 3.0 * count * flops.forward(setting.plan, [-1] * 3) if name == "gradmax" else 0.0
-    wide.epochs, wide.flops = block.epochs, [spent + price for spent in block.flops]
+    wide.noted, wide.epochs = block.noted, block.epochs
+    wide.flops = [spent + price for spent in block.flops]
     return wide
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from programs import forks
 from programs.growths import arguments
 
 from stageb.__main__ import main
-from stageb.growth import progress
-from stageb.growth.config import GrowthConfig, GrowthSection, PolicyConfig
+from stageb.growth import memory, progress
+from stageb.growth.config import GrowthConfig, GrowthSection, HostConfig, PolicyConfig
 from stageb.growth.environment import Block
 from stageb.growth.learner import Learner
+from stageb.growth.observation import SIZE
+from stageb.growth.policy import Policy
 from stageb.growth.rows import CURVES
+from stageb.growth.stored import learning_cost
 
 UPDATES, ENVIRONMENTS = 3, 4
 BRIEF = {"growth__updates": UPDATES, "evaluation__every": 2, "evaluation__environments": 3}
@@ -209,6 +213,45 @@ def test_evaluate_compares_at_equal_flops_and_the_same_on_two_ranks(finished: Pa
         assert row["controller"] not in ("static-final", "stopped-final") or sorted(row["kept"]) == sorted(
             kept[row["environment"]]
         )
+
+
+def test_evaluate_draws_accuracy_over_flops_and_the_best_and_the_worst_episode(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, pictures = tmp_path / "rows.jsonl", tmp_path / "new" / "pictures"
+    line = ["evaluate", str(finished), "--environments", "3", "--against", "heuristic,static-small", "--accelerator", "cpu"]
+    assert main([*line, "--out", str(out), "--pictures", str(pictures)]) == 0
+    said = capsys.readouterr().out
+    for name, size in {"accuracy": (1100, 600), "best": (1100, 550), "worst": (1100, 550)}.items():
+        assert str(pictures / f"{name}.png") in said
+        with Image.open(pictures / f"{name}.png") as shown:
+            assert shown.size == size
+    rows = rows_of(tmp_path, "rows.jsonl")
+    for row in rows:
+        flops, accuracies = zip(*row["course"], strict=True)
+        assert len(flops) == row["epochs"] + 1 and list(flops) == sorted(flops)
+        assert (flops[-1], accuracies[-1]) == (row["flops"], row["accuracy"])
+    assert main([*line, "--pictures", str(out)]) == 2
+    assert "give another --pictures" in capsys.readouterr().err
+
+
+def test_learning_is_charged_with_episodes_and_the_policys_own_work(finished: Path) -> None:
+    config = GrowthConfig(
+        policy=PolicyConfig(hidden=8), host=HostConfig(epochs=5), growth=GrowthSection(environments=4, block=2)
+    )
+    policy, products = Policy(8, len(config.host.blueprints), 0), []
+    for module in policy.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_hook(lambda layer, seen, out: products.append(layer.in_features * out.numel()))
+    policy(
+        torch.zeros(1, SIZE), memory.blank(1), torch.ones(1, 4, 3, dtype=torch.bool), torch.zeros(1, 3, dtype=torch.int64)
+    )
+    rows = rows_of(finished)
+    assert all(row["epochs"] == 1 for row in rows)
+    forwards = UPDATES * ENVIRONMENTS * 4 * (2 + 3)  # to act, to begin, and one pass forward and backward
+    expected = sum(row["flops"] for row in rows) + forwards * 2 * sum(products)
+    assert learning_cost(finished, config) == pytest.approx(expected)
+    assert learning_cost(finished, replace(config, growth=replace(config.growth, controller="heuristic"))) == 0
 
 
 def test_the_size_of_blocks_changes_nothing_but_last_bits(finished: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from stageb.growth import stopping
 from stageb.growth.config import GatesConfig, GrowthConfig, GrowthSection, HostConfig, TaskConfig
 from stageb.growth.deciding import Decider
-from stageb.growth.environment import Block, Places, Setting
+from stageb.growth.environment import Block, Places, Seeds, Setting, play
 from stageb.growth.stopping import SCHEDULES, Rate
 
 CONFIG = GrowthConfig(
@@ -40,6 +40,9 @@ def test_the_best_of_all_epochs_that_the_budget_pays_for_is_kept(rate: Rate) -> 
         every = [trained(setting, rate, epochs, of)[member] for epochs in range(1, of + 1)]
         assert found[member][0] == pytest.approx(min(loss for loss, _ in every), rel=1e-5)
     assert block.flops == pytest.approx([9 * price, 4 * price])
+    course = block.course(1, found[1][1])
+    assert [flops for flops, _ in course] == pytest.approx([price, 2 * price, 3 * price, 4 * price, 4 * price])
+    assert course[-2][1] == course[-1][1]  # the best so far
     assert len({min(range(1, 10), key=lambda at: trained(setting, rate, at, 9)[member][0]) for member in (0, 1)} - {9}) > 0
 
 
@@ -52,7 +55,19 @@ def test_a_budget_that_pays_for_nothing_trains_nothing() -> None:
 
 def test_the_schedule_is_tuned_where_the_controller_learnt() -> None:
     setting = Setting.of(CONFIG, "cpu")
-    tuned = stopping.tune(setting, Decider("heuristic", {}), stopping.STOPPED)
-    assert tuned.keys() == set(stopping.STOPPED) and set(tuned.values()) <= set(SCHEDULES)
+    decider, places = Decider("heuristic", {}), Places((0, 1))
+    ended = play(block := Block(setting, places), decider.of(block)).ended
+    assert any(each.kept for each in ended)
+
+    def score(begins: list[Seeds] | None, rate: Rate) -> float:
+        block = Block(setting, places, begins)
+        stopping.train(block, rate, [each.flops for each in ended])
+        return sum(accuracy for _, accuracy in block.judge(test=False))
+
+    tuned = stopping.tune(setting, decider, stopping.STOPPED)
+    assert tuned.keys() == set(stopping.STOPPED)
+    for name, begins in (("stopped-small", None), ("stopped-final", [each.kept for each in ended])):
+        scores = {rate: score(begins, rate) for rate in SCHEDULES}
+        assert scores[tuned[name]] == max(scores.values()) > min(scores.values())
     assert stopping.tune(setting, Decider("heuristic", {}), []) == {}
     assert Rate(2.0, falls=True).at(0, 10) == 2.0 and Rate(2.0, falls=True).at(5, 10) == pytest.approx(1.0)

@@ -15,7 +15,8 @@ from PIL import Image
 from stageb.growth import picture, views
 from stageb.growth.compare import Comparison
 from stageb.growth.config import GatesConfig
-from stageb.growth.evaluate import above, table
+from stageb.growth.courses import POINTS, average
+from stageb.growth.evaluate import above, pays_after, table
 from stageb.growth.schedule import cut
 from stageb.growth.types import Action, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measurements, Sizes
@@ -152,6 +153,40 @@ def test_differences_are_paired_and_runs_count_too() -> None:
     assert "static-small           70.0%       1.00x    20.0       1 M  +13.50 +- 2.05 points" in lines
     assert "the right slot and blueprint, and no other, in 50.0%" in lines
     assert "no growth in 0.0%" in lines
+
+
+def coursed(controller: str, environment: int, *course: tuple[float, float]) -> Comparison:
+    spent, accuracy = course[-1]
+    return Comparison(controller, environment, accuracy, accuracy, 0.0, 2, spent, (), course=course)
+
+
+def test_courses_are_means_over_environments_of_the_last_looks_before() -> None:
+    one, two = ((10.0, 0.1), (20.0, 0.5), (20.0, 0.4)), ((12.0, 0.3), (21.0, 0.7))
+    found = [[coursed("ppo", 0, *one), coursed("ppo", 1, *two)]]
+    course = average(found, "ppo")
+    assert (course.flops[0], course.flops[-1], len(course.flops)) == (12.0, pytest.approx(21.0), POINTS)
+    for flops, mean, half in zip(course.flops[:-1], course.accuracy, course.half, strict=False):
+        values = [max(point for point in each if point[0] <= flops or point is each[0])[1] for each in (one[:2], two)]
+        values[0] = 0.4 if flops >= 20 else values[0]
+        assert (mean, half) == (pytest.approx(interval(values)[0]), pytest.approx(interval(values)[1]))
+    assert course.reaches(0.2) == 12.0 and course.reaches(0.35) == pytest.approx(20.0, abs=0.05)
+    assert course.reaches(0.9) is None
+
+
+def test_a_controller_pays_after_as_many_hosts_as_save_what_it_cost_to_learn() -> None:
+    grows = [coursed("ppo", each, (10.0, 0.1), (40.0, 0.6), (100.0, 0.7)) for each in range(8)]
+    slower = [coursed("static-small", each, (10.0, 0.1), (100.0, 0.5)) for each in range(8)]
+    better = [coursed("oracle", each, (10.0, 0.1), (100.0, 0.8)) for each in range(8)]
+    level = [coursed("random", each, (10.0, 0.1), (100.0, 0.7 + 0.1 * (-1) ** each)) for each in range(8)]
+    found = [grows + slower + better + level]
+    reached = average(found, "ppo").reaches(0.5)
+    assert reached == pytest.approx(40.0, abs=0.5)
+    assert pays_after(found, "ppo", "static-small", 6000.0) == f"{math.ceil(6000 / (100 - reached)):,} hosts"
+    assert pays_after(found, "ppo", "oracle", 6000.0) == "never"
+    assert pays_after(found, "ppo", "random", 6000.0) == "not shown"
+    lines = table(found, "ppo", 6000.0)
+    assert lines[0].endswith("ppo above it by         pays after") and lines[2].endswith("points   101 hosts")
+    assert "learning cost 6 kFLOP, as much as 60 hosts here" in "\n".join(lines)
 
 
 @given(st.integers(0, 50), st.integers(1, 9))

@@ -51,6 +51,24 @@ def test_widening_leaves_the_function_as_it_is(name: str) -> None:
         torch.testing.assert_close(logits(new, x), logits(host(), x), atol=1e-9, rtol=1e-9)
 
 
+def test_net2net_copies_units_and_shares_out_what_leaves_them() -> None:
+    """Brute force: each new unit is one of the two that were drawn, in what enters it and in what leaves it."""
+    old = {
+        name: each + 0.01 * torch.arange(each.numel()).view(each.shape) for name, each in host().items()
+    }  # no equal biases
+    new = widening.copy_units(old, 5, torch.Generator().manual_seed(1))
+    columns: list[int] | None = None  # which of the old units each new one is, in the layer before
+    for name in widening.LAYERS:
+        whose = [next(unit for unit, bias in enumerate(old[f"{name}_bias"]) if bias == each) for each in new[f"{name}_bias"]]
+        for row, unit in enumerate(whose):
+            expected = old[name][unit]
+            if columns is not None:
+                expected = torch.stack([expected[each] / columns.count(each) for each in columns])
+            torch.testing.assert_close(new[name][row], expected)
+        columns = whose
+    assert columns == [0, 1, 2]  # classes
+
+
 def test_no_other_outgoing_weights_of_that_length_make_the_gradient_larger() -> None:
     x, y = examples()
     new, stream = widened("gradmax", 4), torch.Generator().manual_seed(5)

@@ -35,6 +35,23 @@ def test_hosts_trained_one_by_one_come_to_those_trained_in_blocks(kind: str, gro
                 assert not torch.allclose(weights, before[name], atol=1e-3)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("grown", [False, True])
+def test_replayed_steps_come_to_plain_ones(grown: bool) -> None:
+    given = argparse.Namespace(environments=3, device="cuda", set=["host.width=4", "host.batch_size=8"])
+    made = Made.of(given, "conv1d", grown)
+    (plain, act), (replayed, replay) = one_by_one(made), one_by_one(made, replayed=True)
+    begun = [{name: held.detach().clone() for name, held in network.items()} for network in replayed]
+    for _ in range(2):
+        act()
+        replay()
+    for one, other, before in zip(plain, replayed, begun, strict=True):
+        for name, weights in one.items():
+            assert torch.allclose(weights, other[name], atol=1e-4)
+            assert not torch.allclose(other[name], before[name], atol=1e-3)
+
+
 @pytest.mark.parametrize("shape", [(3, 7), (3, 4, 5)])
 def test_convolutions_of_all_forms_are_one(shape: tuple[int, ...]) -> None:
     x, weight = torch.randn(2, *shape).double(), torch.randn(5, 3, *(3,) * (len(shape) - 1)).double()
@@ -45,7 +62,12 @@ def test_convolutions_of_all_forms_are_one(shape: tuple[int, ...]) -> None:
 def test_outcomes_of_several_calls_are_one_table_against_any_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def written(name: str, arms: dict[str, float]) -> str:
         rows = [
-            {**asdict(Comparison(arm, number, share + number / 100, 0.5, 0.1, 20, 1e6, ((0, 1),))), "run": run}
+            {
+                **asdict(
+                    Comparison(arm, number, share + number / 100, 0.5, 0.1, 20, 1e6, ((0, 1),), course=((1e6, share),))
+                ),
+                "run": run,
+            }
             for run in range(2)
             for arm, share in arms.items()
             for number in range(6)
@@ -66,4 +88,6 @@ def test_outcomes_of_several_calls_are_one_table_against_any_arm(tmp_path: Path,
     assert main(["outcomes", together, "--base", "stopped-final"]) == 0
     assert capsys.readouterr().out.splitlines() == lines
     assert main(["outcomes", together, "--base", "nobody"]) == 2
+    assert main(["outcomes", together, "--pictures", str(tmp_path / "pictures")]) == 0
+    assert [path.name for path in (tmp_path / "pictures").iterdir()] == ["wide.png"]
     assert main(["outcomes", str(tmp_path / "missing.jsonl")]) == 2
