@@ -32,6 +32,7 @@ from stageb.growth.tasks import Task
 from stageb.growth.training import BrokenHostsError, EpochFigures
 from stageb.growth.types import SLOTS, Action, EpisodeResult, Op, Slots, SlotView, Stage, View
 from stageb.growth.views import Measurements, Sizes
+from stageb.job import heartbeat
 from stageb.training.cuda_graphs import Recorder
 
 EMPTY: Slots = (SlotView(), SlotView(), SlotView())
@@ -137,6 +138,7 @@ class Block:
         for member in range(len(self.keys)):
             self.flops[member] += self.price(member)
             self.skipped[member] += int(figures.skipped[member].sum())
+        heartbeat.tick()
         return figures
 
     def look(self, figures: EpochFigures) -> list[View]:

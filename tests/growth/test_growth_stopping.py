@@ -9,6 +9,7 @@ from stageb.growth.config import GatesConfig, GrowthConfig, GrowthSection, HostC
 from stageb.growth.deciding import Decider
 from stageb.growth.environment import Block, Places, Seeds, Setting, play
 from stageb.growth.stopping import SCHEDULES, Rate
+from stageb.job import heartbeat
 
 CONFIG = GrowthConfig(
     task=TaskConfig("digits", fit_examples=60, validation_examples=100),
@@ -44,6 +45,14 @@ def test_the_best_of_all_epochs_that_the_budget_pays_for_is_kept(rate: Rate) -> 
     assert [flops for flops, _ in course] == pytest.approx([price, 2 * price, 3 * price, 4 * price, 4 * price])
     assert course[-2][1] == course[-1][1]  # the best so far
     assert len({min(range(1, 10), key=lambda at: trained(setting, rate, at, 9)[member][0]) for member in (0, 1)} - {9}) > 0
+
+
+def test_an_epoch_is_a_sign_of_life() -> None:
+    block = Block(Setting.of(CONFIG, "cpu"), PLACES)
+    price = block.price(0) + stopping.price_of_a_look(block, 0)
+    before = heartbeat.now().count
+    assert stopping.train(block, SCHEDULES[0], [4 * price, 4 * price]) != [0, 0]
+    assert heartbeat.now().count - before == block.epochs
 
 
 def test_a_budget_that_pays_for_nothing_trains_nothing() -> None:
