@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.functional import ScalingType
 
 from stageb.config import require
 
