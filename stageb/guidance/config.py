@@ -269,9 +269,13 @@ class EarlyStopConfig:
 
     patience: int | None = 2
     """Epochs without an accepted edit after which a mission learns no more; null: all epochs."""
+    reflections: int | None = 12
+    """Reflections in a row without an accepted edit after which a mission learns no more, however many an epoch has; null:
+    all of them."""
 
     def __post_init__(self) -> None:
-        require(self.patience is None or self.patience >= 1, "early_stop.patience", self.patience, "at least 1, or null")
+        for name, most in vars(self).items():
+            require(most is None or most >= 1, f"early_stop.{name}", most, "at least 1, or null")
 
 
 @dataclass(frozen=True)
