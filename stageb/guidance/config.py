@@ -223,7 +223,7 @@ class GateConfig:
     """Train tickets, at most, that test one edit: whole groups, each counted once; none of the fold that taught it."""
     race_size: int = 64
     """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
-    Epochs leave them out."""
+    Epochs leave them out. Where tickets are drawn by price, several times as many, at most a sixth."""
     race_chunk: int = 16
     """Tickets between two cuts of a race, which sees six times as many at most: fewer cost less, more tell small gains."""
     judge_by: Literal["auto", "probability", "answer"] = "auto"
