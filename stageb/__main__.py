@@ -1,6 +1,7 @@
 """The command table: ``python -m stageb`` and the ``stageb`` script.
 
-Exit codes: 0 done, 1 a run broke, 2 bad input and nothing was started, 130 or 143 interrupted. A loop's module is imported
+Exit codes: 0 done, 1 a run broke, 2 bad input and nothing was started, 130 or 143 interrupted, 141 nobody reads what is
+printed any more (``| head``). A loop's module is imported
 when its command runs and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same
 command line once per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
 """
@@ -40,8 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return script(sys.argv[1:])
     try:
         lifetime.accept_signals()
-        return run(arguments)
-    except (Exception, KeyboardInterrupt) as error:
+        try:
+            return run(arguments)
+        finally:
+            sys.stdout.flush()  # what is left, while an error can still be met
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if lifetime.has_lost_reader(error):
+            return lifetime.fall_silent()
+        if isinstance(error, SystemExit):
+            raise
         # Of a single process, or early: where there are several, stageb.job.lifetime acts on signals. Libraries that are
         # interrupted as they are imported may swallow that and fail of what they lack then.
         if isinstance(error, KeyboardInterrupt) or lifetime.was_interrupted():

@@ -177,7 +177,7 @@ def config_of(arm: Arm, root: str, ranks: int, pace: str, given: argparse.Namesp
         ),
         reflection=ReflectionConfig(scope=arm.scope, num_proposals=arm.proposals),
         gate=GateConfig(race_size=arm.race_size, race_chunk=arm.race_chunk),
-        early_stop=EarlyStopConfig(patience=None),
+        early_stop=EarlyStopConfig(patience=None, reflections=None),
         report=False,
     )
 

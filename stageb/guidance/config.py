@@ -223,7 +223,7 @@ class GateConfig:
     """Train tickets, at most, that test one edit: whole groups, each counted once; none of the fold that taught it."""
     race_size: int = 64
     """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
-    Epochs leave them out."""
+    Epochs leave them out. Where tickets are drawn by price, several times as many, at most a sixth."""
     race_chunk: int = 16
     """Tickets between two cuts of a race, which sees six times as many at most: fewer cost less, more tell small gains."""
     judge_by: Literal["auto", "probability", "answer"] = "auto"
@@ -269,9 +269,13 @@ class EarlyStopConfig:
 
     patience: int | None = 2
     """Epochs without an accepted edit after which a mission learns no more; null: all epochs."""
+    reflections: int | None = 12
+    """Reflections in a row without an accepted edit after which a mission learns no more, however many an epoch has; null:
+    all of them."""
 
     def __post_init__(self) -> None:
-        require(self.patience is None or self.patience >= 1, "early_stop.patience", self.patience, "at least 1, or null")
+        for name, most in vars(self).items():
+            require(most is None or most >= 1, f"early_stop.{name}", most, "at least 1, or null")
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,9 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
     mission = replace(mission, failed=(*mission.failed, *learnt.failed))
     taught = learnt.decision.winner is not None
     again = mission.again or (taught and tools.config.has_gate)
-    return replace(_apply_decision(mission, learnt, tools), changed=mission.changed or taught, again=again)
+    idle = 0 if taught else mission.idle_bundles + 1
+    mission = replace(_apply_decision(mission, learnt, tools), changed=mission.changed or taught, again=again)
+    return replace(mission, idle_bundles=idle)
 
 
 def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal, GateResult]]:

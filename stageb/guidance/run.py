@@ -222,6 +222,9 @@ class Run(run.Run):
         spent = self.state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
         spent = spent.plus(saved=bundle.saved)
         self._settled(artifacts.reflection_row(name, bundle, reflection), mission, learnt, spent)
+        if mission.idle_bundles == self.config.early_stop.reflections:
+            idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
+            self.progress.print_line(f"{name}: {idle}: it learns no more (early_stop.reflections)")
 
     def record_removal(self, removal: Removal, learnt: GateResult, mission: MissionState) -> None:
         """Write down, show and commit what came of a search for a rule that can go."""

@@ -27,6 +27,8 @@ from stageb.seeds import shuffled, stream, uniform
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 FURTHER = 4  # times as many of the cheaper label as price alone asks for: false alarms are proven by many small losses
 FURTHER_BY_CODE = 16  # where code judges; with 64 a test ends before it has seen failures enough to prove a narrow rule on
+RACED = 1 / 3  # of train, at most, that edits are raced on
+RACED_BY_PRICE = 1 / 6  # of the tickets drawn by price: evidence and tests need the rare ones more
 MOST_DEAR = 0.5  # of the groups drawn by price: beyond it, the price speaks for those of the dearer label alone
 SPLIT_SEED = "split_seed"  # in a rule's metadata: what named the split that it was learnt by
 
@@ -93,13 +95,15 @@ def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:
 
 
 def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:
-    """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and a third of ``train`` at
-    most; none where there is no gate. Train tickets that are not drawn are neither raced, studied nor tested on."""
+    """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and no more than their share
+    of ``train``; none where there is no gate. Train tickets that are not drawn are neither raced, studied nor tested on."""
     seed, times = split_seed(config), oversampling(config)
     order = shuffled(by["train"], stream(seed, "gate", mission))
     order, drawn = draw_by_price(order, tickets, config.gating, stream(seed, "drawn by price", mission), times)
-    wanted = min(config.gating.race_size * (times if drawn else 1), len(order) // 3)
-    apart = _apart([tickets[i] for i in order], wanted)
+    size, most = config.gating.race_size, len(order) * RACED
+    if drawn:
+        size, most = size * times, len(order) * RACED_BY_PRICE
+    apart = _apart([tickets[i] for i in order], min(size, int(most)))
     studied = [i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in apart]
     if drawn:
         key = stream(seed, "studied", mission)

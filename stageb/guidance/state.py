@@ -170,6 +170,7 @@ class MissionState:
     pruned_step: int = -1  # guidance step at which no rule could be spared; -1 while none was sought
     changed: bool = False  # whether the epoch has accepted an edit
     idle_epochs: int = 0  # in a row, without an accepted edit
+    idle_bundles: int = 0  # the same
     choices: tuple[Choice, ...] = ()  # one per guidance that was judged on val
     distilled: int = 0  # rows written
 
@@ -199,7 +200,16 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
-_AS_IT_IS = ("again", "bundles", "merits", "pruned_step", "changed", "idle_epochs", "distilled")  # JSON data already
+_AS_IT_IS = (  # JSON data already
+    "again",
+    "bundles",
+    "merits",
+    "pruned_step",
+    "changed",
+    "idle_epochs",
+    "idle_bundles",
+    "distilled",
+)
 
 
 def mission_to_plain(mission: MissionState) -> dict[str, Any]:

@@ -19,23 +19,28 @@ UNCHANGED = "unchanged"
 FEWEST_TO_PRUNE = 2  # rules beside the headline
 
 
-def may_learn(state: State, name: str, config: LoopConfig) -> bool:
-    """Whether a mission goes on learning: no budget has ended that, and it has not been idle for too long."""
-    patience = config.early_stop.patience
-    return not state.ended and (patience is None or state.missions[name].idle_epochs < patience)
+def why_ended(state: State, name: str, config: LoopConfig) -> str:
+    """The key of what has ended a mission's learning, a budget or that it was idle for too long; empty while nothing has."""
+    mission, most = state.missions[name], config.early_stop
+    if state.ended:
+        return state.ended
+    if most.patience is not None and mission.idle_epochs >= most.patience:
+        return "early_stop.patience"
+    return "early_stop.reflections" if most.reflections is not None and mission.idle_bundles >= most.reflections else ""
 
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
     """Whether a mission that learns has a bundle to reflect on: ``size`` records, or what an accepted edit left to learn."""
     mission = state.missions[name]
-    return (mission.again or len(mission.pending) >= size) and may_learn(state, name, config)
+    return (mission.again or len(mission.pending) >= size) and not why_ended(state, name, config)
 
 
 def may_prune(state: State, name: str, config: LoopConfig) -> bool:
-    """Whether a mission that learns has rules to spare, and its guidance has changed since none could be."""
+    """Whether a mission has rules to spare, and its guidance has changed since none could be; not where a budget or its
+    patience has ended all that costs verdicts."""
     mission = state.missions[name]
     is_new = mission.pruned_step != mission.guidance.step and len(mission.guidance.rules) - 1 >= FEWEST_TO_PRUNE
-    return config.has_gate and is_new and may_learn(state, name, config)
+    return config.has_gate and is_new and why_ended(state, name, config) in ("", "early_stop.reflections")
 
 
 def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
@@ -44,7 +49,8 @@ def why_skip(batch: Round, state: State, config: LoopConfig) -> str:
     if batch.kind == "distill":
         return "enough" if mission.distilled >= config.distill.size else ""
     if batch.learns:
-        return "" if may_learn(state, batch.mission, config) else f"learning ended: {state.ended or 'early_stop.patience'}"
+        ended = why_ended(state, batch.mission, config)
+        return f"learning ended: {ended}" if ended else ""
     step, _ = mission.judged.get(batch.split, (None, None))
     # Under the same guidance the streams are the same: nothing would come out differently.
     return UNCHANGED if batch.epoch > 0 and step == mission.guidance.step else ""

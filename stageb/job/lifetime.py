@@ -36,6 +36,8 @@ from stageb.errors import shown
 PARENT = "STAGEB_LAUNCHER_PID"
 """Set by rank 0 for the children that Fabric's own launcher makes: whom they must not outlive."""
 
+STANDARD = (1, 2)  # descriptors of standard output and standard error
+
 _ending = threading.Lock()  # taken once, by the thread that ends the process; never given back
 _asked_again = threading.Event()  # by a further caller of ``end``, such as rank 0 when it ends the others
 _last_acts: list[Callable[[int], object]] = []
@@ -97,6 +99,31 @@ def end(code: int, message: str = "") -> NoReturn:
 def interruption() -> tuple[int, str]:
     """The exit code and the last line of a command that a ``KeyboardInterrupt`` ended."""
     return 128 + _by, interrupted(_by)
+
+
+def has_lost_reader(error: BaseException) -> bool:
+    """Whether ``error`` comes of printing what nobody reads any more, as behind ``| head``; other pipes break, too."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, SystemExit):  # rich makes one of it, once it has opened standard output anew
+        return isinstance(error.__context__, BrokenPipeError)
+    return isinstance(error, BrokenPipeError) and any(map(_is_unread, STANDARD))
+
+
+def fall_silent() -> int:
+    """Print no more where nobody reads it. Returns the exit code of a program that SIGPIPE ends, as it ends most others."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in filter(_is_unread, STANDARD):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+    return 128 + signal.SIGPIPE
+
+
+def _is_unread(stream: int) -> bool:
+    """Whether this is a pipe that nobody holds the other end of."""
+    asked = select.poll()
+    asked.register(stream, 0)
+    return any(state & (select.POLLERR | select.POLLHUP) for _, state in asked.poll(0))
 
 
 def set_resume(beside: str | None, kept: str = "the last commit stands") -> None:

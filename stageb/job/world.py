@@ -298,6 +298,8 @@ def _watched(world: World, settings: FabricConfig, children: placement.Children,
         with heartbeat.at("parting"):
             torch.distributed.destroy_process_group()
     except (Exception, SystemExit) as error:
+        if lifetime.has_lost_reader(error):
+            lifetime.end(lifetime.fall_silent())
         watchdog.fail(error if isinstance(error, StagebError) else rank_error(world.rank, error, heartbeat.now().label))
     watchdog.close()
     return code

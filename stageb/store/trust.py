@@ -94,7 +94,7 @@ _DATA = {
         "torch_dtype quantize device_map chat_template_kwargs image_pixels thinking_ends memory_share concurrency timeout_s"
     ),
     "gate": "alpha pool_size race_size race_chunk judge_by fp_weight fn_weight removal_margin",
-    "early_stop": "patience",
+    "early_stop": "patience reflections",
     "budget": "rollouts tokens seconds",
     "distill": "size temperature",
     "manual_review": "min_verdict_agreement",

@@ -534,8 +534,16 @@ def test_a_mission_that_has_been_idle_for_long_enough_learns_no_more(fit: Fit, m
     assert trained(fit) == {1}
     epochs = [(row["epoch"], row["split"]) for row in fit.rows("metrics")]
     assert epochs == [*JUDGED[:4], *((epoch, "val") for epoch in (2, 3, 4)), (4, "test")]
-    assert fit("--fresh", **keys, early_stop__patience="null") == 0
+    assert fit("--fresh", **keys, early_stop__patience="null", early_stop__reflections="null") == 0
     assert trained(fit) == {1, 2, 3, 4}
+
+
+def test_a_mission_that_has_reflected_in_vain_for_long_enough_learns_no_more(fit: Fit, model: Model) -> None:
+    keys = {"model__model_name_or_path": model(models.idle)[0], "runner__epochs": 4, "early_stop__patience": "null"}
+    assert fit(**keys, early_stop__reflections=2) == 0
+    assert len(fit.rows("reflection")) == 2
+    assert trained(fit) == {1}
+    assert "valves: 2 reflections in a row without an accepted edit: it learns no more" in fit.err
 
 
 def test_a_rule_that_goes_is_no_accepted_edit_and_keeps_no_mission_learning(fit: Fit, model: Model) -> None:

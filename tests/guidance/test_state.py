@@ -47,7 +47,7 @@ def states(draw: st.DrawFn) -> tuple[State, dict[str, dict[str, Ticket]]]:
         known[mission] = {ticket.key: ticket for ticket in own}
         pending = [Record(ticket, draw(COUNT), draw(COUNT), draw(COUNT), draw(ANSWERS), draw(SELECTIONS)) for ticket in own]
         seen = [Case(ticket, draw(st.booleans()), draw(TEXT)) for ticket in own if draw(st.booleans())]
-        counts = {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "distilled")}
+        counts = {name: draw(COUNT) for name in ("bundles", "pruned_step", "idle_epochs", "idle_bundles", "distilled")}
         guidance = guidances(st.just(mission))
         missions[mission] = MissionState(
             guidance=draw(guidance),
@@ -103,6 +103,7 @@ def test_no_field_of_a_mission_is_forgotten() -> None:
         4,
         True,
         5,
+        7,
         (Choice(guidance, 3, {"pass": 1, "fail": 1}, {"pass": 9.5}),),
         6,
     )

@@ -37,12 +37,13 @@ def has_commits(folder: Path, number: int) -> bool:
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not(tmp_path: Path, world_size: int) -> None:
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
-    whole = small.arguments(tickets, tmp_path / "whole", world_size, KEYS)
+    keys = KEYS | {"runner.epochs": 3}  # a second or two are left to interrupt, however late a busy machine sends the signal
+    whole = small.arguments(tickets, tmp_path / "whole", world_size, keys)
     assert set(run(whole, world_size, tmp_path / "job").codes) == {0}
     expected, moments = content(tmp_path / "whole" / "run"), random.Random(7)
     for number, to_all in ((2, True), (3, False)):  # after the third, the mission learns from what its last round brought
         root = tmp_path / f"after-{number}"
-        arguments = small.arguments(tickets, root, world_size, KEYS)
+        arguments = small.arguments(tickets, root, world_size, keys)
         job = Forks(arguments, world_size, root / "job")
         assert wait_until(partial(has_commits, root / "run", number), 60.0)
         time.sleep(moments.uniform(0.0, 0.1))

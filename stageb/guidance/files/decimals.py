@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from stageb.guidance.columns import Decimal
+from stageb.guidance.rules.reading import POWER
 from stageb.untrusted.json_lines import FaultError, short
 
 NAMES: Mapping[Decimal, str] = {".": "point", ",": "comma"}
@@ -23,8 +24,8 @@ class _Forms:
 
     def __init__(self, mark: Decimal) -> None:
         own, other = re.escape(mark), re.escape(_OTHER[mark])
-        self.plain = re.compile(rf"-?\d+(?:{own}\d+)?{_UNIT}")
-        self.other = re.compile(rf"-?\d+{other}\d+{_UNIT}")  # with the other mark before decimals
+        self.plain = re.compile(rf"-?\d+(?:{own}\d+)?{POWER}{_UNIT}")
+        self.other = re.compile(rf"-?\d+{other}\d+{POWER}{_UNIT}")  # with the other mark before decimals
         self.grouped = re.compile(rf"-?[1-9]\d{{0,2}}(?:{other}\d{{3}})+(?:{own}\d+)?{_UNIT}")  # with it between thousands
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -18,6 +19,7 @@ Kind = Literal["is", "among", "above", "below", "mentions", "equals", "differs",
 MOST_COMPARED = 20  # names that are compared with each other: those that most tickets have
 MOST_VALUES = 7  # of a name whose values are joined two by two
 LIMITS = 8  # of one name's numbers
+LIMITS_OF_WRONG = 16  # more of them, each way, where it is known which tickets are wrong
 MOST_COMPUTED = 6  # names of numbers with which is computed: those that most tickets have
 LEAST_PHRASE = 3  # tickets
 JOINING = frozenset({"and", "or", "nor", "unless"})  # words that a rule would be cut at
@@ -55,8 +57,9 @@ def reading(ticket: Ticket) -> Reading:
     return parse_summaries(tuple(summary for _, summary in ticket.per_image))
 
 
-def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN) -> dict[Condition, int]:
-    """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts of them."""
+def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN, wrong: int = 0) -> dict[Condition, int]:
+    """Every condition that tickets suggest, with the bit mask of those that meet it; but no counts of them. The first
+    ``wrong`` tickets are the ones to set apart from the others: limits lie where they do, too."""
     masks: dict[Condition, int] = {}
     columns: dict[str, dict[int, str]] = {}
     for position, each in enumerate(readings):
@@ -70,7 +73,7 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN) -> dict[C
             masks[condition] = masks.get(condition, 0) | bit
     numeric = {name: numbers for name, column in columns.items() if (numbers := _numbers(column))}
     for name, numbers in numeric.items():
-        masks |= _limits(name, columns[name], numbers)
+        masks |= _limits(name, columns[name], numbers, wrong)
     for name, column in columns.items():
         if name not in numeric:
             if forms.scales is not None:
@@ -82,7 +85,8 @@ def find_conditions(readings: Sequence[Reading], forms: Forms = PLAIN) -> dict[C
     if forms.phrases:
         masks |= _phrases(readings, masks)
     if forms.arithmetic:
-        masks |= _computed({name: numeric[name] for name in [name for name in common if name in numeric][:MOST_COMPUTED]})
+        most_common = [name for name in common if name in numeric][:MOST_COMPUTED]
+        masks |= _computed({name: numeric[name] for name in most_common}, wrong)
     return masks
 
 
@@ -112,17 +116,29 @@ def _ranked(name: str, scale: Sequence[str], masks: Mapping[Condition, int]) -> 
     return found
 
 
-def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float]) -> dict[Condition, int]:
-    """Above and below each number of a column, or ``LIMITS`` of them evenly spread; written as a ticket has it."""
+def _limits(name: str, column: Mapping[int, str], numbers: Mapping[int, float], wrong: int) -> dict[Condition, int]:
+    """Above and below numbers of a column; written as a ticket has them."""
     written = {numbers[position]: column[position] for position in sorted(numbers, key=column.__getitem__)}
-    ordered = sorted(written)
-    if len(ordered) > LIMITS:
-        ordered = [ordered[len(ordered) * k // LIMITS] for k in range(LIMITS)]
-    found: dict[Condition, int] = {}
-    for limit in ordered:
-        found[Condition("above", name, written[limit])] = _mask(p for p, value in numbers.items() if value > limit)
-        found[Condition("below", name, written[limit])] = _mask(p for p, value in numbers.items() if value < limit)
-    return found
+    limits = _spread_limits(sorted(written), numbers, wrong)
+    return {Condition(kind, name, written[limit]): _beyond(kind, limit, numbers) for kind, limit in limits}
+
+
+def _spread_limits(ordered: Sequence[float], numbers: Mapping[int, float], wrong: int) -> list[tuple[Kind, float]]:
+    """``LIMITS`` of the ``ordered`` numbers, evenly spread; and those just outside ``LIMITS_OF_WRONG`` numbers of wrong
+    tickets: where these are rare, they lie beyond the last of the others."""
+    evenly = _spread(ordered, LIMITS) if len(ordered) > LIMITS else ordered
+    limits: list[tuple[Kind, float]] = [(kind, limit) for limit in evenly for kind in ("above", "below")]
+    of_wrong = sorted(number for position, number in numbers.items() if position < wrong)
+    lower = (bisect_left(ordered, number) - 1 for number in _spread(of_wrong, LIMITS_OF_WRONG))
+    higher = (bisect_right(ordered, number) for number in _spread(of_wrong[::-1], LIMITS_OF_WRONG))
+    limits += [("above", ordered[place]) for place in lower if place >= 0]
+    limits += [("below", ordered[place]) for place in higher if place < len(ordered)]
+    return limits
+
+
+def _spread(numbers: Sequence[float], count: int) -> list[float]:
+    """``count`` of the numbers at equal distances, from the first on; some of them again where there are fewer."""
+    return [numbers[len(numbers) * k // count] for k in range(count)] if numbers else []
 
 
 def _compared(
@@ -158,7 +174,7 @@ def _phrases(readings: Sequence[Reading], masks: Mapping[Condition, int]) -> dic
     return found
 
 
-def _computed(numeric: Mapping[str, Mapping[int, float]]) -> dict[Condition, int]:
+def _computed(numeric: Mapping[str, Mapping[int, float]], wrong: int) -> dict[Condition, int]:
     """Limits of sums, differences, products and quotients, and how products of different names compare."""
     found: dict[Condition, int] = {}
     products: dict[tuple[str, str], dict[int, float]] = {}
@@ -169,7 +185,7 @@ def _computed(numeric: Mapping[str, Mapping[int, float]]) -> dict[Condition, int
             if sign == "×":
                 products[one, other] = numbers
             if len(set(numbers.values())) > 2:
-                found |= _computed_limits(str(Computed(one, sign, other)), numbers)
+                found |= _computed_limits(str(Computed(one, sign, other)), numbers, wrong)
     for (names, left), (others, right) in combinations(products.items(), 2):
         if not {*names} & {*others}:
             one, other = (str(Computed(first, "×", second)) for first, second in (names, others))
@@ -179,15 +195,12 @@ def _computed(numeric: Mapping[str, Mapping[int, float]]) -> dict[Condition, int
     return found
 
 
-def _computed_limits(name: str, numbers: Mapping[int, float]) -> dict[Condition, int]:
-    """Above and below ``LIMITS`` round numbers, evenly spread over those that there are."""
-    ordered = sorted(numbers.values())
-    limits = dict.fromkeys(_written(ordered[len(ordered) * k // LIMITS]) for k in range(LIMITS))
+def _computed_limits(name: str, numbers: Mapping[int, float], wrong: int) -> dict[Condition, int]:
+    """Above and below round numbers."""
     found: dict[Condition, int] = {}
-    for text in limits:
-        limit = float(text)
-        found[Condition("above", name, text, is_computed=True)] = _mask(p for p, value in numbers.items() if value > limit)
-        found[Condition("below", name, text, is_computed=True)] = _mask(p for p, value in numbers.items() if value < limit)
+    for kind, limit in _spread_limits(sorted(numbers.values()), numbers, wrong):
+        text = _written(limit)
+        found[Condition(kind, name, text, is_computed=True)] = _beyond(kind, float(text), numbers)
     return found
 
 
@@ -195,6 +208,10 @@ def _written(number: float) -> str:
     """A number in ``DIGITS`` digits that count, without powers of ten."""
     text = f"{float(f'{number:.{DIGITS}g}'):.12f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
+
+
+def _beyond(kind: Kind, limit: float, numbers: Mapping[int, float]) -> int:
+    return _mask(p for p, value in numbers.items() if (value > limit if kind == "above" else value < limit))
 
 
 def _mask(positions: Iterator[int]) -> int:

@@ -103,7 +103,7 @@ def find_evidence(
     if not most or not wrong:
         return NOTHING
     sides = _Sides(len(wrong), len(right), pure)
-    masks = find_conditions([reading(ticket) for ticket in (*wrong, *right)], forms)
+    masks = find_conditions([reading(ticket) for ticket in (*wrong, *right)], forms, len(wrong))
     told = _search(masks, sides, forms)
     clues: list[Clue] = []
     seen: list[tuple[int, bool]] = []

@@ -226,7 +226,8 @@ Learnt rules as SQL (stageb guidance export --format sql), tried with SQLite.
 The table tickets has a column for each field that rules name: its value as text or number, NULL or empty where a ticket has
 none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
 speaks of the ticket. Values are compared in any case; letters beyond ASCII as they stand, in small letters, in capitals, or
-with a capital at the beginning. A value is a number if nothing follows its digits but a unit that has none (or m2, m3)."""
+with a capital at the beginning. A value is a number if nothing follows its digits, or a power of ten with its sign as in
+1e-05, but a unit that has none (or m2, m3)."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
@@ -331,16 +332,29 @@ def _write_text(field: str) -> str:
 def _write_number(field: str) -> str:
     """What ``parse_number`` makes of a column's text."""
     text = _write_text(field)
-    rest = f"LTRIM({text}, '-.0123456789')"  # a unit, if no digit is left but those of m2 and m3
-    number = f"RTRIM(SUBSTR({text}, 1, LENGTH({text}) - LENGTH({rest})), '-.')"
-    unit = f"REPLACE(REPLACE({rest}, 'm2', ' '), 'm3', ' ')"
-    without = unit
-    for figure in "0123456789":
-        without = f"REPLACE({without}, '{figure}', '')"
-    digit = "BETWEEN '0' AND '9'"
-    begins = f"(SUBSTR({text}, 1, 1) {digit} OR (SUBSTR({text}, 1, 1) = '-' AND SUBSTR({text}, 2, 1) {digit}))"
-    is_one = f"{number} NOT LIKE '%.%.%' AND SUBSTR({number}, 2) NOT LIKE '%-%' AND {without} = {unit}"
-    return f"CASE WHEN {begins} AND {is_one} THEN CAST({number} AS DOUBLE PRECISION) END"
+    rest = f"LTRIM({text}, '-.0123456789')"
+    digits = f"SUBSTR({text}, 1, LENGTH({text}) - LENGTH({rest}))"
+    number = f"RTRIM({digits}, '-.')"
+    begins = f"({_is_digit(text, 1)} OR (SUBSTR({text}, 1, 1) = '-' AND {_is_digit(text, 2)}))"
+    is_one = f"{begins} AND {number} NOT LIKE '%.%.%' AND SUBSTR({number}, 2) NOT LIKE '%-%'"
+    beyond = f"LTRIM(SUBSTR({rest}, 3), '0123456789')"  # what follows a power of ten
+    power = f"SUBSTR({rest}, 1, 2) IN ('e-', 'e+', 'E-', 'E+') AND LENGTH({rest}) - LENGTH({beyond}) BETWEEN 3 AND 4"
+    with_power = f"SUBSTR({text}, 1, LENGTH({text}) - LENGTH({beyond}))"
+    return (
+        f"CASE WHEN {is_one} AND {_is_unit(rest)} THEN CAST({number} AS DOUBLE PRECISION)"
+        f" WHEN {is_one} AND {number} = {digits} AND {power} AND {_is_unit(beyond)}"
+        f" THEN CAST({with_power} AS DOUBLE PRECISION) END"
+    )
+
+
+def _is_digit(text: str, place: int) -> str:
+    return f"SUBSTR({text}, {place}, 1) BETWEEN '0' AND '9'"
+
+
+def _is_unit(text: str) -> str:
+    """Whether no digit is left but those of m2 and m3."""
+    unit = f"REPLACE(REPLACE({text}, 'm2', ' '), 'm3', ' ')"
+    return " AND ".join(f"{unit} NOT LIKE '%{figure}%'" for figure in "0123456789")  # nested calls overflow SQLite's parser
 
 
 def _quote(text: str) -> str:

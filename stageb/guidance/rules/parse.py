@@ -29,14 +29,14 @@ from typing import Literal, TypeAlias, TypeVar
 from stageb.guidance.prompts import WORDS, Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Atom, Expression, Relation, Some, negate
 from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
-from stageb.guidance.rules.reading import OPERATORS, Computed, fold_value, parse_number, read_summaries
+from stageb.guidance.rules.reading import NUMBER, OPERATORS, Computed, fold_value, parse_number, read_summaries
 from stageb.guidance.rules.vocabulary import Vocabulary
 from stageb.guidance.types import Verdict
 
 LONGEST = 2000  # characters of a rule that is read
 PIECES = 24  # between "and" and "or", at most
 _OPERATOR = re.compile(rf" ([{re.escape(''.join(OPERATORS))}]) ")
-_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?: ?(\S+))?")  # with its unit
+_NUMBER = re.compile(rf"({NUMBER})(?: ?(\S+))?")  # with its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +301,7 @@ class _Reader:
         if relation not in ("above", "below"):
             return OutOfReach(f"{str(left)!r} is compared by above or below alone")
         other = self._read_computed(value)
-        if other is None and not re.fullmatch(r"-?\d+(\.\d+)?", value):
+        if other is None and not re.fullmatch(NUMBER, value):
             return OutOfReach(f"{value!r} is no number that {str(left)!r} is compared with")
         beside: Literal["over", "under"] = "over" if relation == "above" else "under"
         limit: Literal["above", "below"] = "above" if relation == "above" else "below"

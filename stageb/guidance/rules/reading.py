@@ -28,7 +28,9 @@ _PAIR = re.compile(
 )  # single spaces: else hostile ones take long
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
-_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)(?:\D|(?<=m)[23])*")  # with its unit, which has no digit but in m2, cm3 and so on
+POWER = r"(?:[eE][-+]\d{1,2})?"  # of ten, as programs write it; without a sign it may be part of a code
+NUMBER = rf"-?\d+(?:\.\d+)?{POWER}"
+_NUMBER = re.compile(rf"({NUMBER})(?:\D|(?<=m)[23])*")  # with its unit, which has no digit but in m2, cm3 and so on
 _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
@@ -81,7 +83,8 @@ parse_summaries = lru_cache(maxsize=1 << 16)(read_summaries)
 
 
 def parse_number(value: str) -> float | None:
-    """The number that a value is, maybe with a unit; None where it is none, or may be another, as ``1,5`` and ``2-3``."""
+    """The number that a value is, as ``-2.5`` and ``1e-05``, maybe with a unit; None where it is none, or may be another, as
+    ``1,5``, ``2-3`` and ``1e5``."""
     found = _NUMBER.fullmatch(value)
     return float(found[1]) if found else None
 

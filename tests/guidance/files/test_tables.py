@@ -194,6 +194,7 @@ NUMBERS = ColumnsConfig(mission_name="m", group_id=None)
     [
         (["0,1136", "2"], 2, '"0,1136" has a decimal comma'),
         (["", "7", "-26,5 mm", "310K"], 4, '"-26,5 mm" has a decimal comma'),
+        (["1e-05", "2,5e-05"], 3, '"2,5e-05" has a decimal comma'),
         (["1,234"], 2, '"1,234" is 1.234 if the comma stands before decimals, 1234 if between thousands'),
         (["1.5", "1,234,567"], 3, '"1,234,567" has a comma between thousands'),
         (["1,234.5"], 2, '"1,234.5" has a comma between thousands'),
@@ -218,9 +219,9 @@ def test_commas_in_columns_of_more_than_numbers_are_left_alone(tmp_path: Path, c
 
 def test_a_decimal_comma_is_read_as_a_point_where_the_config_says_so(tmp_path: Path) -> None:
     columns = replace(NUMBERS, decimal=",")
-    path = write(tmp_path, "label;mean;note\npass;0,1136;a, b\nfail;-26,5 mm;3,5\npass;7;worn\n")
+    path = write(tmp_path, "label;mean;note\npass;0,1136;a, b\nfail;-26,5 mm;3,5\npass;7,5e-05;worn\n")
     tickets, _ = read_tickets([path], "error", columns)
-    said = ["mean: 0.1136; note: a, b", "mean: -26.5 mm; note: 3.5", "mean: 7; note: worn"]
+    said = ["mean: 0.1136; note: a, b", "mean: -26.5 mm; note: 3.5", "mean: 7.5e-05; note: worn"]
     assert [each.per_image[0][1] for each in tickets] == said
     ((line, what, remedy),) = faults(write(tmp_path, "label;mean\npass;0,5\npass;1.234\n"), columns)
     assert (line, what) == (

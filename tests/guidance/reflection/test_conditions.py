@@ -87,6 +87,22 @@ def test_a_rule_in_the_words_of_a_computed_condition_decides_the_tickets_that_we
     assert not any(condition.is_computed for condition in find_conditions(readings))
 
 
+def test_limits_lie_where_the_wrong_tickets_do() -> None:
+    wrong = [("80", "3"), ("85", "9"), ("90", "-20")]
+    rows = [*wrong, *((str(k % 71), str(k % 43)) for k in range(200))]
+    readings = [Reading({"torque": one, "wear": other}, frozenset()) for one, other in rows]
+    evenly, nearby = (find_conditions(readings, Forms(arithmetic=True), count) for count in (0, len(wrong)))
+    assert evenly.items() <= nearby.items()
+    for condition, met in [
+        (Condition("above", "torque", "70"), 0b111),
+        (Condition("above", "torque", "85"), 0b100),
+        (Condition("below", "wear", "0"), 0b100),
+        (Condition("above", "torque - wear", "76", is_computed=True), 0b101),
+    ]:
+        assert nearby[condition] == met
+        assert condition not in evenly
+
+
 SAID = st.lists(st.sampled_from(["oil", "leaks", "leaking", "at", "the", "hose", "a", "hoses,"]), min_size=1, max_size=9)
 
 

@@ -63,7 +63,8 @@ def test_rows_are_judged_alike_by_python_sql_and_the_rules_themselves() -> None:
 
 
 NUMBERS = st.one_of(
-    st.text("0123.-,e m%", min_size=1, max_size=8),
+    st.text("0123.-+,eE m%", min_size=1, max_size=8),
+    st.from_regex(r"-?[0-9]{1,2}(\.[0-9]{0,2})?[eE][-+]?[0-9]{1,3}( ?(m|m2|m3|5|e-5|.5))?", fullmatch=True),
     st.sampled_from(
         ["26.5 mm", "26.54 %", "310K", "0.2 - 0.3", "1,234.5", "1.234,5", "2024-05-01", "5 m2", "5 m23", "5mm32", "5mm22"]
     ),
@@ -79,6 +80,18 @@ def test_sql_makes_a_number_of_the_same_values_as_the_rules(values: list[str]) -
     assert [
         verdict for verdict, _ in judge_by_sql(CodedMission("m", 1, rules), [{"A": value} for value in values])
     ] == expected
+
+
+def test_a_power_of_ten_is_part_of_a_number_in_every_language() -> None:
+    values = ["1e-05", "2.5E-5 m2", "0.5", "-1e+10", "1e5", "1e-123"]
+    rows: list[Fields] = [{"Leak": value, "Limit": "3e-05"} for value in values]
+    expected = ["pass", "fail", "fail", "pass", None, None]  # 1e5 may be a code
+    for text in ("Fail if Leak is above 1.1e-05.", "Fail if Leak / Limit is above 4e-01."):
+        mission = coded([text], list(map(ticket, rows)))
+        by_rules, by_python = compile_rules(mission.rules), judge_by_python([mission])
+        assert [by_rules(reading(ticket(row))).verdict for row in rows] == expected
+        assert [by_python(row).verdict for row in rows] == expected
+        assert [verdict for verdict, _ in judge_by_sql(mission, rows)] == expected
 
 
 def test_a_column_that_is_not_there_is_an_error_in_sql_and_no_text() -> None:
