@@ -255,10 +255,14 @@ def deterministic(device: torch.device) -> Iterator[None]:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are."""
+    """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are.
+
+    On a GPU a compiled pass back runs only in the order of sums that its pass forward was compiled in.
+    """
+    device = next(model.parameters()).device
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
-            layer.forward = torch.compile(layer.forward, dynamic=True)
+            layer.forward = deterministic(device)(torch.compile(layer.forward, dynamic=True))
 
 
 def average_decay(config: ScheduleConfig, step: int) -> float:

@@ -83,6 +83,19 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         assert all(torch.equal(each, once[name]) for name, each in learnt().items())
 
 
+def test_compiled_layers_learn_what_others_do(root: Path) -> None:
+    def learnt(compiled: bool) -> list[float]:
+        found = made.detector(root, ModelConfig())
+        found.model.to("cuda")
+        config = made.config(model=ModelConfig(compile=compiled))
+        learner = Learner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
+        targets = made.taught(root, found)
+        totals = count_totals(target for _, target in targets)
+        return [sum(learner.step(step, iter(targets), "A", totals, 1e-3).losses.values()) for step in range(3)]
+
+    assert learnt(True) == pytest.approx(learnt(False), rel=0.02)
+
+
 def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
     found = model.load(str(root / "model"), ModelConfig(), made.WORDS, "cuda", torch.bfloat16)
     writer = Writer(found, text.find_spelling(found.tokenizer))
