@@ -90,6 +90,7 @@ class Progress:
         self._rounds_done = self._rounds_before = schedule.count(state.done)
         self._rounds = schedule.count()
         self._edits = edits
+        self._over: set[str] = set()  # missions that learn no more
         self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
         if self._resumed:
             place = f"{config.output.root}/{config.output.run_name}"
@@ -203,6 +204,8 @@ class Progress:
     def show_skipped(self, batch: Round, why: str) -> None:
         """A round needed no rollout."""
         self._last = time.monotonic()
+        if batch.learns:
+            self._over.add(batch.mission)
         self._one_more(batch, why)
 
     def show_activity(self, text: str) -> None:
@@ -231,7 +234,7 @@ class Progress:
 
     def _tell_all(self) -> None:
         """How long the run takes, once a reflection has been timed, which most of its time goes into."""
-        seconds = self._pace.estimate(self._schedule.to_come(self._at))
+        seconds = self._pace.estimate(self._schedule.to_come(self._at, self._over))
         if seconds is not None:
             self._told_all = True
             left = describe_time(seconds)
@@ -266,7 +269,7 @@ class Progress:
         """A round is over. What is said of the time left."""
         self._rounds_done += 1
         self._at = batch.place
-        left = describe_left(self._pace.left(self._last, self._schedule.to_come(batch.place)))
+        left = describe_left(self._pace.left(self._last, self._schedule.to_come(batch.place, self._over)))
         left = f", {left}" if left and self._rounds_done < self._rounds else ""
         place = self._place(batch)
         self._bar.update(self._task, completed=self._rounds_done, description=place, left=left, figures=figures, doing="")

@@ -9,7 +9,7 @@ or before the committed place. No list of a whole run is ever made: rounds are d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -121,10 +121,14 @@ class Schedule:
             return whole
         return whole - -(-spans[-1].tickets // self._size) + until[3] + 1
 
-    def to_come(self, done: Place) -> dict[str, int]:
-        """Tickets of the rounds after ``done``: those to learn from, and those that are judged alone."""
+    def to_come(self, done: Place, over: Collection[str] = ()) -> dict[str, int]:
+        """Tickets of the rounds after ``done``: those to learn from, and those that are judged alone. Missions that learn no
+        more (``over``) are judged in this epoch and at the end."""
         found = {LEARNT: 0, JUDGED: 0}
         for span in self._spans():
+            learnt_from = span.split == "train" and span.kind == "round"
+            if span.mission in over and span.place[0] != self._end and (learnt_from or span.epoch > done[0]):
+                continue
             gone = (done[3] + 1) * self._size if span.place[:3] == done[:3] else span.tickets if span.place <= done else 0
             kind = LEARNT if span.epoch and span.split == "train" and span.kind == "round" else JUDGED
             found[kind] += max(0, span.tickets - gone)

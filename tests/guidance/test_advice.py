@@ -93,7 +93,7 @@ def test_gains_that_prices_weigh_are_called_points_of_cost() -> None:
 
 def test_a_long_tail_of_reflections_that_change_nothing_shares_lines(capsys: pytest.CaptureFixture[str]) -> None:
     guidance = Guidance("valves", 0, (Rule("G0", "Look."),), 1)
-    schedule = Mock(missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda _: {})
+    schedule = Mock(missions=["valves"], bundle_size=lambda name: 1, count=lambda *_: 9, to_come=lambda *_: {})
     progress = Progress(config(), schedule, State({}), EditCounts())
     for number in range(1, 27):
         progress.show_edits("valves", reflection(number), guidance, guidance)

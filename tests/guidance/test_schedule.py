@@ -200,6 +200,17 @@ def forecast(world: Sequence[Ticket], config: LoopConfig) -> Forecast:
     return Schedule(split_tickets(world, config), config, 12).forecast()
 
 
+def test_a_mission_that_learns_no_more_waits_for_this_epochs_judgements_and_the_end_alone() -> None:
+    tickets = [Ticket("m", f"g{n}", "pass" if n % 2 else "fail", {"image_1": f"seen {n}"}) for n in range(40)]
+    splits = split_tickets(tickets, CONFIG)
+    schedule = Schedule(splits, replace(CONFIG, runner=RunnerConfig(epochs=4)), 4)
+    first = next(schedule.train(2, "m"))
+    judged = [*schedule.val(2, "m"), *schedule.after("m")]
+    on, over = schedule.to_come(first.place), schedule.to_come(first.place, {"m"})
+    assert sum(over.values()) == sum(len(r.tickets) for r in judged) < sum(on.values())
+    assert schedule.to_come(first.place, {"other"}) == on
+
+
 def test_a_forecast_counts_the_rounds() -> None:
     config = replace(CONFIG, sampler=SamplerConfig(samples_per_decode=3), distill=DistillConfig(size=1), gate="none")
     config = replace(config, reflection=ReflectionConfig(batch_size=20, num_proposals=5))

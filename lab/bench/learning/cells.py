@@ -30,8 +30,9 @@ from stageb.guidance.types import Split, Ticket
 from stageb.store import disk
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-Noise = Literal["shuffled", "one-rule", "idle"]
-"""Labels dealt anew: nothing to learn; the same beside one true rule; proposals made up that change nothing in meaning."""
+Noise = Literal["shuffled", "permuted", "one-rule", "idle"]
+"""Labels dealt anew, half of each: nothing to learn; in another order, as many of each as before; dealt anew beside one true
+rule; proposals made up that change nothing in meaning."""
 SPLIT = SplitConfig(train=0.6, val=0.2, test=0.2)
 
 
@@ -100,6 +101,8 @@ def run(cell: Cell, place: Place) -> str:
     ruled: Set[str] = frozenset()
     if cell.noise == "shuffled":
         tickets = data.shuffled_labels(tickets, cell.seed)
+    if cell.noise == "permuted":
+        tickets = data.permuted_labels(tickets, cell.seed)
     if cell.noise == "one-rule":
         tickets, ruled = data.one_rule(tickets, cell.seed)
     parts = split(tickets, cell.seed)

@@ -44,6 +44,14 @@ def shuffled_labels(tickets: Sequence[Ticket], seed: int) -> list[Ticket]:
     return _dealt(tickets, frozenset(), stream("shuffled labels", seed))
 
 
+def permuted_labels(tickets: Sequence[Ticket], seed: int) -> list[Ticket]:
+    """The tickets with their labels in another order, so that as many fail as before. There is nothing to learn only where
+    passing all, as the first guidance does, costs less than failing all. Every ticket gets a group_id of its own."""
+    labels = shuffled([ticket.label for ticket in tickets], stream("permuted labels", seed))
+    dealt = zip(tickets, labels, strict=True)
+    return join_equal([replace(t, label=label, group_id=f"{number:05d}") for number, (t, label) in enumerate(dealt)])
+
+
 def one_rule(tickets: Sequence[Ticket], seed: int) -> tuple[list[Ticket], frozenset[str]]:
     """The tickets with one true rule, and the groups of which it speaks: they fail. The labels of all others are dealt anew.
 

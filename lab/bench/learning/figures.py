@@ -18,7 +18,8 @@ Result = Mapping[str, Any]  # what ``cells.run`` writes
 OURS = "ours"
 NOISE: Mapping[Noise, str] = {
     "shuffled": "labels dealt anew",
-    "one-rule": "the same beside one true rule",
+    "permuted": "labels in another order",
+    "one-rule": "labels dealt anew beside one true rule",
     "idle": "idle edits",
 }
 RIVALS = ("gepa-tuned", "gepa-evidence", "gepa-code", "statistics")  # that the set-by-set table shows

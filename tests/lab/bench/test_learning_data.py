@@ -84,6 +84,18 @@ def test_shuffled_labels_favour_neither_verdict_and_follow_nothing(name: str) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_permuted_labels_are_as_rare_as_before_and_follow_nothing(name: str) -> None:
+    tickets = data.load(name, None)
+    assert tickets
+    one, other = (data.permuted_labels(tickets, seed) for seed in (1, 2))
+    labels = [[t.label for t in some] for some in (tickets, one, other)]
+    assert Counter(labels[0]) == Counter(labels[1]) == Counter(labels[2])
+    assert labels[0] != labels[1] != labels[2] != labels[0]
+    assert [t.per_image for t in one] == [t.per_image for t in tickets]
+    assert len({t.group_id for t in one}) == len(tickets)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_one_true_rule_says_the_labels_of_its_tickets_and_all_others_are_chance(name: str) -> None:
     tickets = data.load(name, None)
     assert tickets
