@@ -126,11 +126,11 @@ class Schedule:
         more (``over``) are judged in this epoch and at the end."""
         found = {LEARNT: 0, JUDGED: 0}
         for span in self._spans():
-            learnt_from = span.split == "train" and span.kind == "round"
-            if span.mission in over and span.place[0] != self._end and (learnt_from or span.epoch > done[0]):
+            studied = span.split == "train" and span.kind == "round"
+            if span.mission in over and span.place[0] != self._end and (studied or span.epoch > done[0]):
                 continue
             gone = (done[3] + 1) * self._size if span.place[:3] == done[:3] else span.tickets if span.place <= done else 0
-            kind = LEARNT if span.epoch and span.split == "train" and span.kind == "round" else JUDGED
+            kind = LEARNT if span.epoch and studied else JUDGED
             found[kind] += max(0, span.tickets - gone)
         return found
 

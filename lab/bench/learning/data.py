@@ -47,9 +47,7 @@ def shuffled_labels(tickets: Sequence[Ticket], seed: int) -> list[Ticket]:
 def permuted_labels(tickets: Sequence[Ticket], seed: int) -> list[Ticket]:
     """The tickets with their labels in another order, so that as many fail as before. There is nothing to learn only where
     passing all, as the first guidance does, costs less than failing all. Every ticket gets a group_id of its own."""
-    labels = shuffled([ticket.label for ticket in tickets], stream("permuted labels", seed))
-    dealt = zip(tickets, labels, strict=True)
-    return join_equal([replace(t, label=label, group_id=f"{number:05d}") for number, (t, label) in enumerate(dealt)])
+    return _relabelled(tickets, shuffled([ticket.label for ticket in tickets], stream("permuted labels", seed)))
 
 
 def one_rule(tickets: Sequence[Ticket], seed: int) -> tuple[list[Ticket], frozenset[str]]:
@@ -76,12 +74,13 @@ def _dealt(tickets: Sequence[Ticket], failed: Collection[int], key: int) -> list
     """The tickets at the places ``failed`` fail; of the others as many fail as pass, in an order that ``key`` draws."""
     both: list[Verdict] = ["pass", "fail"]
     labels = iter(shuffled([both[number % 2] for number in range(len(tickets) - len(failed))], key))
-    return join_equal(
-        [
-            replace(ticket, label="fail" if number in failed else next(labels), group_id=f"{number:05d}")
-            for number, ticket in enumerate(tickets)
-        ]
-    )
+    return _relabelled(tickets, ["fail" if number in failed else next(labels) for number in range(len(tickets))])
+
+
+def _relabelled(tickets: Sequence[Ticket], labels: Sequence[Verdict]) -> list[Ticket]:
+    """The tickets with these labels, each with a group_id of its own."""
+    dealt = zip(tickets, labels, strict=True)
+    return join_equal([replace(t, label=label, group_id=f"{number:05d}") for number, (t, label) in enumerate(dealt)])
 
 
 def write(tickets: Sequence[Ticket], path: Path) -> None:
