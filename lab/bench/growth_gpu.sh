@@ -14,18 +14,20 @@
 #   PARTS=wide LEARN=0 lab/bench/growth_gpu.sh - - OUT 9
 #
 # Variables: PYTHON; PARTS ("wide images"); RUNS, a folder; FROM, a runs.tgz to begin with where RUNS is new (another machine);
-# LEARN (45); MORE, minutes that later calls will learn, so that rates are annealed over all of them (0); SEEDS of wide
-# ("1 2 3"); TINY, further keys of all runs; and of wide.yaml (WIDE_) and of images (IMAGE_) each: DEVICE where they learn,
-# EPISODES of an update, TESTED environments.
+# LEARN (45); MORE, minutes that later calls will learn, so that rates are annealed over all of them (0); GPUS (1), among which
+# seeds are dealt; TINY, further keys of all runs; and of wide.yaml (WIDE_) and of images (IMAGE_) each: SEEDS ("1 2 3"),
+# DEVICE where they learn, EPISODES of an update, TESTED environments. DENSE_DEVICE is where mlp hosts of images learn (cpu, a
+# core for each), IMAGE_BLOCK how many hosts of images make a batch.
 set -euo pipefail
 fashion=$(realpath -m "$1") cifar=$(realpath -m "$2") out=$(realpath -m "$3") minutes=${4:-8.5}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON:-python} runs=${RUNS:-/tmp/growth-runs}
-wide_on=${WIDE_DEVICE:-cuda} images_on=${IMAGE_DEVICE:-cuda}
-wide_episodes=${WIDE_EPISODES:-128} image_episodes=${IMAGE_EPISODES:-48}
-wide_tested=${WIDE_TESTED:-128} images_tested=${IMAGE_TESTED:-32}
+wide_on=${WIDE_DEVICE:-cuda} images_on=${IMAGE_DEVICE:-cuda} dense_on=${DENSE_DEVICE:-cpu} gpus=${GPUS:-1}
+wide_episodes=${WIDE_EPISODES:-128} image_episodes=${IMAGE_EPISODES:-32} image_block=${IMAGE_BLOCK:-16}
+wide_tested=${WIDE_TESTED:-128} images_tested=${IMAGE_TESTED:-16}
 learn=${LEARN:-45} parts=" ${PARTS:-wide images} "
-read -ra seeds <<<"${SEEDS:-1 2 3}"
+read -ra seeds <<<"${WIDE_SEEDS:-1 2 3}"
+read -ra image_seeds <<<"${IMAGE_SEEDS:-1 2 3}"
 read -ra tiny <<<"${TINY:-}"
 read -r total more < <("$python" -c "print(int(60 * $minutes), int(60 * ${MORE:-0}))")
 made=$(mktemp -d)
@@ -77,13 +79,16 @@ learn() {
     read -ra some <<<"$3"
     shift 3
     for seed in "${some[@]}"; do
-        [ -e "$runs/$name-$seed/weights" ] || fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
+        [ -e "$runs/$name-$seed/weights" ] ||
+            CUDA_VISIBLE_DEVICES=$((seed % gpus)) fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
     done
     wait
     # policies that have learnt grow more than the first two updates tell; what is planned can be raised, but not lowered
     if count=$(updates $(((second - SECONDS - 20 + more) * (more ? 7 : 10) / 10)) "${some[@]/#/$runs/$name-}" 2>>"$made/progress"); then
         say "$name: $count updates"
-        for seed in "${some[@]}"; do fit "$second" "$name-$seed" "$count" "$@" --seed "$seed" & done
+        for seed in "${some[@]}"; do
+            CUDA_VISIBLE_DEVICES=$((seed % gpus)) fit "$second" "$name-$seed" "$count" "$@" --seed "$seed" &
+        done
         wait
     fi
 }
@@ -114,38 +119,50 @@ wide() {
     wait
 }
 
-# images TASK CONTROLLER KIND ARMS/ARMS KEY...: a run, then its comparisons beside each other
-images() {
-    local task=$1 controller=$2 kind=$3 groups=$4 name=$1-$3-$2 second=$((total * learn / 100)) number=0 arms all=()
-    shift 4
-    local keys=(--config "configs/growth/$task.yaml" --task.folder "$data/$task" --growth.controller "$controller" "$@"
-        --growth.environments "$image_episodes" --growth.block "$image_episodes" --fabric.accelerator "$images_on")
-    if [ "$controller" = ppo ]; then
-        learn "$second" "$name" 1 "${keys[@]}"
-    else
-        fit "$total" "$name-1" 1 "${keys[@]}" --seed 1
+# of_images TASK KIND: sets name, keys and on for this part
+of_images() {
+    name=$1-$2 on=$images_on
+    keys=(--config "configs/growth/$1.yaml" --task.folder "$data/$1" --growth.environments "$image_episodes"
+        --growth.block "$image_block")
+    if [ "$2" = mlp ]; then
+        on=$dense_on
+        keys+=(--host.kind mlp --host.width 16 "--host.blueprints=[norm,mlp,low_rank]")
     fi
-    IFS=/ read -ra all <<<"$groups"
-    for arms in "${all[@]}"; do
-        number=$((number + 1))
-        compared "$name" "$number" 1 "$arms" --folder "$data/$task" --accelerator "$images_on" \
-            --environments "$images_tested" --block "$images_tested" &
+}
+
+# judged KIND JOBS: the policies of all seeds, so many comparisons at once; every policy has budgets of its own
+judged() {
+    local kind=$1 jobs=$2 task seed arms number name keys on found
+    local groups=(probe-1,probe-2,selective,heuristic,random,periodic,static-small,static-final stopped-small,stopped-final)
+    [ "$kind" = conv2d ] || groups[0]+=,net2net,gradmax
+    for seed in "${image_seeds[@]}"; do
+        for task in fashion_mnist cifar10; do
+            of_images "$task" "$kind"
+            for number in "${!groups[@]}"; do
+                while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
+                {
+                    CUDA_VISIBLE_DEVICES=$((seed % gpus)) compared "$name" "$seed-$number" "$seed" "${groups[number]}" \
+                        --folder "$data/$task" --accelerator "$on" --environments "$images_tested" --block "$images_tested"
+                    found=$kept/$name.$seed-$number.jsonl
+                    [ ! -e "$found" ] || sed -i "s/^{\"run\": [0-9]*,/{\"run\": $((seed - 1)),/" "$found"
+                } &
+            done
+        done
     done
     wait
 }
 
 all_images() {
-    local dense=(--host.kind mlp --host.width 16 "--host.blueprints=[norm,mlp,low_rank]")
-    local rules=probe-1,probe-2,selective,heuristic,random,periodic,static-small,static-final
+    local task kind name keys on
     for task in fashion_mnist cifar10; do
-        images "$task" ppo conv2d "$rules/stopped-small,stopped-final" &
-        images "$task" ppo mlp "$rules,net2net,gradmax/stopped-small,stopped-final" "${dense[@]}" &
-    done
-    for controller in heuristic probe-2; do
-        for task in fashion_mnist cifar10; do
-            images "$task" "$controller" conv2d static-small,static-final,stopped-small,stopped-final
+        for kind in conv2d mlp; do
+            of_images "$task" "$kind"
+            learn $((total * learn / 100)) "$name" "${image_seeds[*]}" "${keys[@]}" --fabric.accelerator "$on" &
         done
-    done &
+    done
+    wait
+    judged conv2d $((4 * gpus)) &
+    judged mlp 40 &
     wait
 }
 
