@@ -33,5 +33,5 @@ print(faults[3] - faults[1])
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="libc is not glibc")
 def test_learning_on_a_cpu_asks_the_system_for_no_memory_once_it_goes() -> None:
     done = subprocess.run([sys.executable, "-c", LEARN], capture_output=True, text=True, check=True)
-    # pages; two updates take some 46,000 where libc gives back what is freed, and up to 5,000 on a machine short of memory
+    # pages; two updates take some 46,000 where libc gives back what is freed, and up to 5,000 beside other work
     assert int(done.stdout) < 15_000
