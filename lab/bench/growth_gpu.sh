@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What one GPU and some 16 cores should show of loop growth in MINUTES (8.5) a call: PPO and all that it is compared with, at
+# What GPUs and some 16 cores should show of loop growth in MINUTES (8.5) a call: PPO and all that it is compared with, at
 # equal FLOPs, on wide.yaml and on images; convolutional hosts and dense ones.
 #
 #   lab/bench/growth_gpu.sh FASHION_NPZ CIFAR_NPZ OUT [MINUTES]      # files of images: "-" where PARTS has none
@@ -14,21 +14,22 @@
 #   PARTS=wide LEARN=0 lab/bench/growth_gpu.sh - - OUT 9
 #
 # Variables: PYTHON; PARTS ("wide images"); RUNS, a folder; FROM, a runs.tgz to begin with where RUNS is new (another machine);
-# LEARN (45); MORE, minutes that later calls will learn, so that rates are annealed over all of them (0); GPUS (1), among which
-# seeds are dealt; TINY, further keys of all runs; and of wide.yaml (WIDE_) and of images (IMAGE_) each: SEEDS ("1 2 3"),
-# DEVICE where they learn, EPISODES of an update, TESTED environments. DENSE_DEVICE is where mlp hosts of images learn (cpu, a
-# core for each), IMAGE_BLOCK how many hosts of images make a batch.
+# LEARN (45); MORE, minutes that later calls will learn, so that rates are annealed over all of them (0); TINY, further keys of all
+# runs; CUDA_VISIBLE_DEVICES (0), among which seeds are dealt; and of wide.yaml (WIDE_) and of images (IMAGE_) each: SEEDS
+# ("1 2 3"), DEVICE where they learn, EPISODES of an update, TESTED environments. DENSE_DEVICE is where mlp hosts of images
+# learn (cpu, a core for each), IMAGE_BLOCK how many hosts of images make a batch.
 set -euo pipefail
 fashion=$(realpath -m "$1") cifar=$(realpath -m "$2") out=$(realpath -m "$3") minutes=${4:-8.5}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 python=${PYTHON:-python} runs=${RUNS:-/tmp/growth-runs}
-wide_on=${WIDE_DEVICE:-cuda} images_on=${IMAGE_DEVICE:-cuda} dense_on=${DENSE_DEVICE:-cpu} gpus=${GPUS:-1}
+wide_on=${WIDE_DEVICE:-cuda} images_on=${IMAGE_DEVICE:-cuda} dense_on=${DENSE_DEVICE:-cpu}
 wide_episodes=${WIDE_EPISODES:-128} image_episodes=${IMAGE_EPISODES:-32} image_block=${IMAGE_BLOCK:-16}
 wide_tested=${WIDE_TESTED:-128} images_tested=${IMAGE_TESTED:-16}
 learn=${LEARN:-45} parts=" ${PARTS:-wide images} "
 read -ra seeds <<<"${WIDE_SEEDS:-1 2 3}"
 read -ra image_seeds <<<"${IMAGE_SEEDS:-1 2 3}"
 read -ra tiny <<<"${TINY:-}"
+IFS=, read -ra gpus <<<"${CUDA_VISIBLE_DEVICES:-0}"
 read -r total more < <("$python" -c "print(int(60 * $minutes), int(60 * ${MORE:-0}))")
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
@@ -50,6 +51,9 @@ by() {
     timeout -k 5 "$left" "$@" >>"$made/$name.said" 2>&1 || code=$?
     say "$name: ended with $code"
 }
+
+# on_gpu SEED COMMAND...: the command sees the GPU of this seed alone
+on_gpu() { CUDA_VISIBLE_DEVICES=${gpus[$1 % ${#gpus[@]}]} "${@:2}"; }
 
 # updates SECONDS RUN...: what growth.updates should be, for runs to go on for so long at the pace of the slowest; never fewer
 # than they have
@@ -79,16 +83,13 @@ learn() {
     read -ra some <<<"$3"
     shift 3
     for seed in "${some[@]}"; do
-        [ -e "$runs/$name-$seed/weights" ] ||
-            CUDA_VISIBLE_DEVICES=$((seed % gpus)) fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
+        [ -e "$runs/$name-$seed/weights" ] || on_gpu "$seed" fit "$second" "$name-$seed" 2 "$@" --seed "$seed" &
     done
     wait
     # policies that have learnt grow more than the first two updates tell; what is planned can be raised, but not lowered
     if count=$(updates $(((second - SECONDS - 20 + more) * (more ? 7 : 10) / 10)) "${some[@]/#/$runs/$name-}" 2>>"$made/progress"); then
         say "$name: $count updates"
-        for seed in "${some[@]}"; do
-            CUDA_VISIBLE_DEVICES=$((seed % gpus)) fit "$second" "$name-$seed" "$count" "$@" --seed "$seed" &
-        done
+        for seed in "${some[@]}"; do on_gpu "$seed" fit "$second" "$name-$seed" "$count" "$@" --seed "$seed" & done
         wait
     fi
 }
@@ -132,7 +133,7 @@ of_images() {
 
 # judged KIND JOBS: the policies of all seeds, so many comparisons at once; every policy has budgets of its own
 judged() {
-    local kind=$1 jobs=$2 task seed arms number name keys on found
+    local kind=$1 jobs=$2 task seed number name keys on found
     local groups=(probe-1,probe-2,selective,heuristic,random,periodic,static-small,static-final stopped-small,stopped-final)
     [ "$kind" = conv2d ] || groups[0]+=,net2net,gradmax
     for seed in "${image_seeds[@]}"; do
@@ -141,7 +142,7 @@ judged() {
             for number in "${!groups[@]}"; do
                 while (($(jobs -rp | wc -l) >= jobs)); do wait -n || true; done
                 {
-                    CUDA_VISIBLE_DEVICES=$((seed % gpus)) compared "$name" "$seed-$number" "$seed" "${groups[number]}" \
+                    on_gpu "$seed" compared "$name" "$seed-$number" "$seed" "${groups[number]}" \
                         --folder "$data/$task" --accelerator "$on" --environments "$images_tested" --block "$images_tested"
                     found=$kept/$name.$seed-$number.jsonl
                     [ ! -e "$found" ] || sed -i "s/^{\"run\": [0-9]*,/{\"run\": $((seed - 1)),/" "$found"
@@ -161,8 +162,8 @@ all_images() {
         done
     done
     wait
-    judged conv2d $((4 * gpus)) &
-    judged mlp 40 &
+    judged conv2d $((4 * ${#gpus[@]})) &
+    judged mlp "$(nproc)" &
     wait
 }
 

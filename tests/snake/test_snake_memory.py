@@ -23,15 +23,16 @@ config = SnakeConfig(agent=AgentConfig(16, 1, 64), ppo=PpoConfig(epochs=2), runn
 ranks = Ranks(config, Schedule.of(config, 1, 128), World(Fabric(accelerator="cpu", devices=1)))
 ranks.take_up(None)
 faults = []
-for update in range(4):
+for update in range(8):
     faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
     ranks.learn(ranks.roll_out(update), update)
-print(faults[3] - faults[1])
+print(min(faults[update + 2] - faults[update] for update in range(1, 6)))
 """
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="libc is not glibc")
 def test_learning_on_a_cpu_asks_the_system_for_no_memory_once_it_goes() -> None:
     done = subprocess.run([sys.executable, "-c", LEARN], capture_output=True, text=True, check=True)
-    # pages; two updates take some 46,000 where libc gives back what is freed, and up to 5,000 beside other work
-    assert int(done.stdout) < 15_000
+    # pages of the two updates that take fewest, since other work on the machine adds some; where libc gives back what is freed,
+    # two take 19,500 to 46,000
+    assert int(done.stdout) < 4_000
