@@ -33,6 +33,6 @@ print(min(faults[update + 2] - faults[update] for update in range(1, 6)))
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="libc is not glibc")
 def test_learning_on_a_cpu_asks_the_system_for_no_memory_once_it_goes() -> None:
     done = subprocess.run([sys.executable, "-c", LEARN], capture_output=True, text=True, check=True)
-    # pages of the two updates that take fewest, since other work on the machine adds some; where libc gives back what is freed,
-    # two take 19,500 to 46,000
+    # pages of the two updates that take fewest, since other work on the machine adds some; where libc gives back what is
+    # freed, two take 19,500 to 46,000
     assert int(done.stdout) < 4_000
