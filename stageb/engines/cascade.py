@@ -6,9 +6,9 @@ where it belongs, and is what a forward pass hands to its attention: ``Reading``
 token of every row. Levels are merged by their log-sum-exp: out = sum_i exp(lse_i - lse) out_i with lse = log sum_i
 exp(lse_i), as in Flash-Decoding (Dao et al., 2023).
 
-On a GPU in half precision, torch's flash attention reads stem and prompts, and the kernel in ``kernels.py`` the new
-tokens. On a CPU, where rows are packed for reading alone, torch has a flash attention of another name. Elsewhere (tests,
-float32 on a GPU) plain products do the same, slowly.
+On a GPU in half precision, the kernels in ``kernels.py`` read prompts and, in steps, all but the stem, which torch's flash
+attention reads. On a CPU, where rows are packed for reading alone, torch has a flash attention of another name. Elsewhere
+(tests, float32 on a GPU) plain products do the same, slowly.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stageb.engines.float8 import FLOAT8, quantized
 Stem = tuple[Tensor, Tensor]  # keys and values that all rows share: each (1, key heads, stem, dim)
 Found = tuple[Tensor, Tensor]  # (queries, heads, dim) and its log-sum-exp, float32 (heads, queries)
 
+TILE = 64  # queries of one text that a program reads for
 GROUP_LINES = 64  # queries of one key head that a group of rows may bring: more would spill registers
 
 
@@ -72,7 +73,7 @@ class Reading:
 
     stems: list[Stem] | None  # one per layer
     edges: list[int]  # where the texts that are packed in the line begin and end
-    sent: Tensor  # int32 (texts + 1,): the same on the device
+    tiles: Tensor  # see ``tiles_of``, on the device
     store: Kept | None = None  # where to keep their keys and values
     start: int = 0  # from which token of it
 
@@ -80,14 +81,15 @@ class Reading:
         """(queries, heads, dim) and (key heads, queries, dim) to (queries, heads, dim)."""
         if self.store is not None:
             self.store.keep(layer, self.start, (key, value))
-        lengths = [end - start for start, end in pairwise(self.edges)]
+        stem = None if self.stems is None else self.stems[layer]
         if flashes(query):
-            own = _flash(query, key, value, self.sent, max(lengths), scaling)
-        else:
-            own = _each(query, key, value, lengths, scaling)
-        if self.stems is None:
+            from stageb.engines import kernels
+
+            return kernels.read_attention(query, key, value, self.tiles, stem and (stem[0][0], stem[1][0]), scaling)
+        own = _each(query, key, value, [end - start for start, end in pairwise(self.edges)], scaling)
+        if stem is None:
             return own[0]
-        return _merged(own, stem_attention(query, self.stems[layer], scaling))
+        return _merged(own, stem_attention(query, stem, scaling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,13 @@ def packed_attention(module: Any, packed: Envelope, query: Tensor, key: Tensor, 
     return packed.view.attend(module.layer_idx, query[0].transpose(0, 1).contiguous(), key[0], value[0], scaling)[None]
 
 
+def tiles_of(edges: list[int]) -> list[tuple[int, int, int]]:
+    """Texts between ``edges`` in tiles of TILE queries: (where the text begins, the tile's first place in it, the text's
+    length)."""
+    texts = [(start, end - start) for start, end in pairwise(edges)]
+    return [(start, first, length) for start, length in texts for first in range(0, length, TILE)]
+
+
 def grouped(prompt_of: list[int], lines: int) -> list[tuple[int, int, int]]:
     """Runs of rows with one prompt as (prompt, first row, rows), none of more rows than bring GROUP_LINES queries.
 
@@ -179,18 +188,6 @@ def stem_attention(query: Tensor, stem: Stem, scaling: float) -> Found:
 def flashes(query: Tensor) -> bool:
     """Whether torch's flash attention takes such queries."""
     return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] in range(8, 257, 8)
-
-
-def _flash(query: Tensor, key: Tensor, value: Tensor, edges: Tensor, longest: int, scaling: float) -> Found:
-    """Texts packed behind each other, each seeing itself.
-
-    ``varlen_attn`` of ``torch.nn.attention.varlen`` is the same call, under a name whose arguments change from release to
-    release: grouped heads must be asked for in some and cannot be in others.
-    """
-    found = torch.ops.aten._flash_attention_forward(
-        query, key.transpose(0, 1), value.transpose(0, 1), edges, edges, longest, longest, 0.0, True, False, scale=scaling
-    )  # fmt: skip
-    return found[0], found[1]
 
 
 def _each(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float) -> Found:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from transformers import PreTrainedTokenizerFast
+
 from stageb.engines.protocol import Completion, Finish, Prompt
 from stageb.engines.thinking import Thoughts, is_told, tag_in
 from stageb.errors import EngineError
@@ -68,6 +70,8 @@ class Chat:
         # Where a special token begins: the lookahead finds those that overlap as well.
         begins = "|".join(f"{re.escape(token[0])}(?={re.escape(token[1:])})" for token in special if len(token) > 1)
         self._special = re.compile(begins or "(?!)")
+        # The tokenizer itself looks at every id before it does the same, which takes four times as long.
+        self._plain = getattr(type(tokenizer), "_decode", None) is PreTrainedTokenizerFast._decode
         self._anchor = self._find_anchor()
         self._shared = lru_cache(_SYSTEMS)(self._encode_shared)
         self._own = lru_cache(_TURNS)(self._encode_own)
@@ -119,6 +123,8 @@ class Chat:
         return is_told(self._closes, self._variables) or self.thoughts.opened
 
     def _said(self, ids: Sequence[int]) -> str:
+        if self._plain:
+            return str(self._tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=True))
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text
 

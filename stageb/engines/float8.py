@@ -11,6 +11,9 @@ attention stay as they are. Keys and values of prompts are kept so, too, with a 
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -19,6 +22,8 @@ from stageb.config import require
 FLOAT8 = torch.float8_e4m3fn
 LARGEST = 448.0  # of e4m3
 CAPABILITY = (8, 9)  # of GPUs that multiply such numbers
+# Names that families of models give to layers that read the same input, in the order in which they are asked.
+TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 SIDES = 16  # both sides of a matrix must be multiples of it
 
 
@@ -26,30 +31,67 @@ class Float8Linear(nn.Linear):
     """A linear layer whose weight is float8, with ``scale`` (1, out)."""
 
     scale: Tensor
+    joined: Joined | None = None  # where its product is part of a wider one
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as the layer names it
         """(..., in) to (..., out)."""
-        lines, scale = quantized(input.flatten(0, -2))
-        out = torch._scaled_mm(
-            lines, self.weight.t(), scale, self.scale, self.bias, out_dtype=input.dtype, use_fast_accum=True
-        )
-        return out.view(*input.shape[:-1], -1)
+        return self.joined.part(self, input) if self.joined else product(input, self.weight, self.scale, self.bias)
+
+
+class Joined:
+    """One product in place of those of ``layers``, which have no bias and are asked for the same input one after another, in
+    this order."""
+
+    def __init__(self, layers: Sequence[Float8Linear]) -> None:
+        self._layers = layers
+        self._weight = torch.cat([layer.weight for layer in layers])
+        self._scale = torch.cat([layer.scale for layer in layers], 1)
+        self._widths = [len(layer.weight) for layer in layers]
+        self._parts: list[Tensor] = []  # of the latest input, for the layers that have yet to be asked
+        for layer, weight in zip(layers, torch.split(self._weight, self._widths), strict=True):
+            layer.weight, layer.joined = nn.Parameter(weight, requires_grad=False), self
+
+    def part(self, layer: Float8Linear, input: Tensor) -> Tensor:  # noqa: A002
+        """(..., in) to (..., out) of ``layer``."""
+        if layer is self._layers[0]:
+            self._parts = list(torch.split(product(input, self._weight, self._scale, None), self._widths, -1))
+        found, *self._parts = self._parts
+        return found
+
+
+def product(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:  # noqa: A002
+    """(..., in) times ``weight`` (out, in), with ``scale`` (1, out): (..., out)."""
+    lines, of_lines = quantized(input.flatten(0, -2))
+    out = torch._scaled_mm(lines, weight.t(), of_lines, scale, bias, out_dtype=input.dtype, use_fast_accum=True)
+    return out.view(*input.shape[:-1], -1)
 
 
 def quantized(lines: Tensor) -> tuple[Tensor, Tensor]:
     """``lines`` (..., n) in float8, and their scales, float32 (..., 1)."""
+    if lines.is_cuda:  # in one reading; what torch's compiler makes of the below takes two
+        from stageb.engines import kernels
+
+        flat = lines.flatten(0, -2)
+        kept, scales = torch.empty_like(flat, dtype=FLOAT8), flat.new_empty(len(flat), dtype=torch.float32)
+        kernels.keep_in_float8(flat[None], kept[None], scales[None])
+        return kept.view(lines.shape), scales.view(*lines.shape[:-1], 1)
     scale = lines.abs().amax(-1, keepdim=True).float().clamp(min=1e-12) / LARGEST
     return (lines.float() / scale).clamp(-LARGEST, LARGEST).to(FLOAT8), scale
 
 
 def quantize(model: nn.Module) -> None:
     """Let the linear layers of the decoder of ``model``, which is in half precision, multiply in float8."""
-    for module in model.get_decoder().modules():  # type: ignore[operator]  # as transformers' models have it
+    modules = list(model.get_decoder().modules())  # type: ignore[operator]  # as transformers' models have it
+    for module in modules:
         if type(module) is nn.Linear and not (module.in_features % SIDES or module.out_features % SIDES):
             weight, scale = quantized(module.weight.detach())
             module.__class__ = Float8Linear
             module.weight = nn.Parameter(weight, requires_grad=False)
             module.register_buffer("scale", scale.t().contiguous(), persistent=False)
+    for parent, names in itertools.product(modules, TOGETHER):
+        layers = [layer for name in names if isinstance(layer := getattr(parent, name, None), Float8Linear)]
+        if len(layers) == len(names) and all(layer.bias is None for layer in layers):
+            Joined(layers)
 
 
 def check_device(device: str, asked: str) -> None:

@@ -1,10 +1,11 @@
-"""Triton kernels: sums over blocks of a vocabulary (``sampling.py``); a decode step's attention, and prompts kept in float8
-(``cascade.py``).
+"""Triton kernels: sums over blocks of a vocabulary (``sampling.py``); attention of a decode step and of prompts being read
+(``cascade.py``); lines of numbers in float8 (``float8.py``).
 
-The attention kernel runs one program per group and key head, where a *group* is the rows of one prompt. It reads the
+The kernel of a step runs one program per group and key head, where a *group* is the rows of one prompt. It reads the
 prompt's keys and values once for all rows of the group, then each row's new tokens, and merges both with what the rows
 found in the stem (softmax in base 2, by running maximum and sum). Every key and value is read once per step, so the step
-is bound by memory bandwidth.
+is bound by memory bandwidth. The kernel of prompts runs one program per head and *tile*, that is ``TILE`` queries of one
+text: the stem and the text's own keys go through one softmax.
 
 Triton comes with torch's CUDA wheels; this module is imported on GPUs alone.
 """
@@ -21,9 +22,11 @@ import triton  # type: ignore[import-not-found, unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
+from stageb.engines.cascade import TILE
 from stageb.engines.float8 import LARGEST
 
 BLOCK = 64  # keys that a program looks at together
+KEPT = 8192  # numbers that a program makes float8
 
 
 @triton.jit
@@ -47,7 +50,7 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     groups, slots, counts, stem_out, stem_lse,
     rows, tokens, room, scale,
     KEY_HEADS: tl.constexpr, PER_KEY: tl.constexpr, DIM: tl.constexpr,
-    STEM: tl.constexpr, FLOAT8: tl.constexpr, PRECISION: tl.constexpr, MEMBERS: tl.constexpr,
+    STEM: tl.constexpr, FLOAT8: tl.constexpr, LARGEST: tl.constexpr, PRECISION: tl.constexpr, MEMBERS: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     group, head = tl.program_id(0), tl.program_id(1)
@@ -87,6 +90,8 @@ def _step_kernel(  # type: ignore[no-untyped-def]
     # The prompt, for all members at once.
     n = tl.arange(0, BLOCK_N)
     prompt = (head.to(tl.int64) * tokens + start) * DIM
+    if FLOAT8:  # becomes float16 in one instruction, bfloat16 in four; values' scales are lifted into float16's range
+        acc = acc * LARGEST
     for begin in range(0, length, BLOCK_N):
         at = prompt + (begin + n)[:, None] * DIM + d
         mask = (begin + n < length)[:, None] & (d < DIM)
@@ -96,11 +101,14 @@ def _step_kernel(  # type: ignore[no-untyped-def]
         if FLOAT8:
             token = head.to(tl.int64) * tokens + start + begin + n
             of_key = scale * tl.load(key_scales + token, mask=is_key, other=1.0)[None, :]
-            of_value = tl.load(value_scales + token, mask=is_key, other=1.0)[None, :]
-            k, v = k.to(q.dtype), v.to(q.dtype)
-            top, total, acc = _look(q, k, v, is_key[None, :], top, total, acc, of_key, of_value, PRECISION)
+            of_value = LARGEST * tl.load(value_scales + token, mask=is_key, other=1.0)[None, :]
+            k, v = k.to(tl.float16), v.to(tl.float16)
+            top, total, acc = _look(q.to(tl.float16), k, v, is_key[None, :], top, total, acc, of_key, of_value, PRECISION)
         else:
             top, total, acc = _look(q, k, v, is_key[None, :], top, total, acc, scale, 1.0, PRECISION)
+
+    if FLOAT8:
+        acc = acc / LARGEST
 
     # Each member's earlier new tokens: a block holds as many columns of every member.
     WIDE: tl.constexpr = BLOCK_N // MEMBERS
@@ -150,6 +158,7 @@ def step_attention(
     rows, heads, dim = query.shape
     key_heads, tokens = prompts[0].shape[:2]
     per_key, members = heads // key_heads, triton.next_power_of_2(members)
+    lines = max(16, triton.next_power_of_2(members * per_key))
     out = torch.empty_like(query)
     float8 = len(prompts) == 4
     _step_kernel[len(groups), key_heads](
@@ -161,43 +170,143 @@ def step_attention(
         DIM=dim,
         STEM=stem is not None,
         FLOAT8=float8,
+        LARGEST=LARGEST,
         PRECISION="ieee" if query.dtype == torch.float32 else "tf32",
         MEMBERS=members,
-        BLOCK_M=max(16, triton.next_power_of_2(members * per_key)),
+        BLOCK_M=lines,
         BLOCK_N=max(BLOCK, members),
         BLOCK_R=max(16, members),
         BLOCK_D=max(16, triton.next_power_of_2(dim)),
-        num_warps=4,
+        num_warps=2 if float8 and lines == 16 else 4,
         num_stages=2,
     )
     return out
 
 
 @triton.jit
-def _keep_kernel(  # type: ignore[no-untyped-def]
-    states, kept, scales, tokens, of_head, of_token, kept_of_head, scales_of_head, largest,
-    DIM: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr,
+def _look_at_all(q, k, v, top, total, acc, scale):  # type: ignore[no-untyped-def]
+    """``_look`` where every query sees every key."""
+    scores = tl.dot(q, tl.trans(k))
+    higher = tl.maximum(top, tl.max(scores, 1) * scale)
+    weights = tl.exp2(scores * scale - higher[:, None])
+    shrink = tl.exp2(top - higher)
+    acc = tl.dot(weights.to(v.dtype), v, acc * shrink[:, None])
+    return higher, total * shrink + tl.sum(weights, 1), acc
+
+
+@triton.jit(do_not_specialize=["stem_tokens"])
+def _read_kernel(  # type: ignore[no-untyped-def]
+    query, key, value, stem_key, stem_value, tiles, out,
+    key_of_head, key_of_token, value_of_head, value_of_token,
+    stem_key_of_head, stem_key_of_token, stem_value_of_head, stem_value_of_token, stem_tokens, scale,
+    HEADS: tl.constexpr, PER_KEY: tl.constexpr, DIM: tl.constexpr, STEM: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    head, token = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
+    head, tile = tl.program_id(0), tl.program_id(1)
+    key_head = (head // PER_KEY).to(tl.int64)
+    text = tl.load(tiles + tile * 3).to(tl.int64)
+    begin = tl.load(tiles + tile * 3 + 1)  # from here on all places are of the text
+    length = tl.load(tiles + tile * 3 + 2)
+
+    m, n = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N)
+    d = tl.arange(0, BLOCK_D)[None, :]
+    at_query = ((text + begin + m)[:, None] * HEADS + head) * DIM + d
+    is_query = (begin + m < length)[:, None] & (d < DIM)
+    q = tl.load(query + at_query, mask=is_query, other=0.0)
+    top = tl.full([BLOCK_M], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+
+    if STEM:
+        keys = stem_key + key_head * stem_key_of_head + d
+        values = stem_value + key_head * stem_value_of_head + d
+        whole = stem_tokens // BLOCK_N * BLOCK_N
+        for first in range(0, whole, BLOCK_N):
+            k = tl.load(keys + (first + n)[:, None] * stem_key_of_token, mask=d < DIM, other=0.0)
+            v = tl.load(values + (first + n)[:, None] * stem_value_of_token, mask=d < DIM, other=0.0)
+            top, total, acc = _look_at_all(q, k, v, top, total, acc, scale)
+        if whole < stem_tokens:
+            inside = whole + n < stem_tokens
+            mask = inside[:, None] & (d < DIM)
+            k = tl.load(keys + (whole + n)[:, None] * stem_key_of_token, mask=mask, other=0.0)
+            v = tl.load(values + (whole + n)[:, None] * stem_value_of_token, mask=mask, other=0.0)
+            top, total, acc = _look(q, k, v, inside[None, :], top, total, acc, scale, 1.0, "ieee")
+
+    # The text itself: what stands before the tile, which all of its queries see, then the tile.
+    keys = key + key_head * key_of_head + text * key_of_token + d
+    values = value + key_head * value_of_head + text * value_of_token + d
+    for first in range(0, begin, BLOCK_N):
+        k = tl.load(keys + (first + n)[:, None] * key_of_token, mask=d < DIM, other=0.0)
+        v = tl.load(values + (first + n)[:, None] * value_of_token, mask=d < DIM, other=0.0)
+        top, total, acc = _look_at_all(q, k, v, top, total, acc, scale)
+    for first in range(begin, tl.minimum(begin + BLOCK_M, length), BLOCK_N):
+        mask = (first + n < length)[:, None] & (d < DIM)
+        k = tl.load(keys + (first + n)[:, None] * key_of_token, mask=mask, other=0.0)
+        v = tl.load(values + (first + n)[:, None] * value_of_token, mask=mask, other=0.0)
+        seen = (begin + m)[:, None] >= (first + n)[None, :]
+        top, total, acc = _look(q, k, v, seen, top, total, acc, scale, 1.0, "ieee")
+    tl.store(out + at_query, (acc / total[:, None]).to(out.dtype.element_ty), mask=is_query)
+
+
+def read_attention(
+    query: Tensor, key: Tensor, value: Tensor, tiles: Tensor, stem: tuple[Tensor, Tensor] | None, scaling: float
+) -> Tensor:
+    """What ``cascade.Reading.attend`` says, in half precision: (tokens, heads, dim).
+
+    ``key`` and ``value`` are (key heads, tokens, dim), and so are those of the stem; ``tiles`` is ``tiles_of`` the texts.
+    """
+    heads, dim = query.shape[1:]
+    stem_key, stem_value = stem or (key, value)
+    assert query.is_contiguous() and all(tensor.stride(2) == 1 for tensor in (key, value, stem_key, stem_value))
+    out, wide = torch.empty_like(query), max(16, triton.next_power_of_2(dim))
+    # As many stages as the device's shared memory holds, of three: queries stand there once, keys and values for each.
+    room = torch.cuda.get_device_properties(query.device).shared_memory_per_block_optin  # type: ignore[attr-defined]
+    stages = (room // (wide * query.element_size()) - TILE) // (2 * BLOCK)
+    _read_kernel[heads, len(tiles)](
+        *(query, key, value, stem_key, stem_value, tiles, out),
+        *(*key.stride()[:2], *value.stride()[:2], *stem_key.stride()[:2], *stem_value.stride()[:2]),
+        *(stem_key.shape[1], scaling * math.log2(math.e)),
+        HEADS=heads,
+        PER_KEY=heads // len(key),
+        DIM=dim,
+        STEM=stem is not None,
+        BLOCK_M=TILE,
+        BLOCK_N=BLOCK,
+        BLOCK_D=wide,
+        num_warps=4,
+        num_stages=max(1, min(3, stages)),
+    )
+    return out
+
+
+@triton.jit
+def _keep_kernel(  # type: ignore[no-untyped-def]
+    states, kept, scales, tokens, of_head, of_token, kept_of_head, scales_of_head,
+    LARGEST: tl.constexpr, DIM: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    token, head = tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T), tl.program_id(1).to(tl.int64)
     d = tl.arange(0, BLOCK_D)[None, :]
     inside = (token < tokens)[:, None] & (d < DIM)
     numbers = tl.load(states + head * of_head + token[:, None] * of_token + d, mask=inside, other=0.0).to(tl.float32)
-    scale = tl.maximum(tl.max(tl.abs(numbers), 1), 1e-12) / largest
-    numbers = tl.minimum(tl.maximum(numbers / scale[:, None], -largest), largest)
+    scale = tl.maximum(tl.max(tl.abs(numbers), 1), 1e-12) / LARGEST
+    numbers = tl.minimum(tl.maximum(numbers / scale[:, None], -LARGEST), LARGEST)
     tl.store(kept + head * kept_of_head + token[:, None] * DIM + d, numbers.to(kept.dtype.element_ty), mask=inside)
     tl.store(scales + head * scales_of_head + token, scale, mask=token < tokens)
 
 
 def keep_in_float8(states: Tensor, kept: Tensor, scales: Tensor) -> None:
-    """Put ``states`` (key heads, tokens, dim) into ``kept``, float8 of that shape, and their scales into ``scales`` (key
-    heads, tokens), as ``float8.quantized`` would make them. In ``kept`` a head's tokens stand behind each other."""
+    """Put ``states`` (heads, tokens, dim) into ``kept``, float8 of that shape, and their scales into ``scales`` (heads,
+    tokens), as ``float8.quantized`` says. In ``kept`` a head's tokens stand behind each other. A line is read once."""
     heads, tokens, dim = states.shape
     assert states.stride(2) == kept.stride(2) == scales.stride(1) == 1 and kept.stride(1) == dim
-    _keep_kernel[heads, triton.cdiv(tokens, BLOCK)](
-        *(states, kept, scales, tokens, states.stride(0), states.stride(1), kept.stride(0), scales.stride(0), LARGEST),
+    wide = triton.next_power_of_2(dim)
+    block = max(1, KEPT // wide)
+    _keep_kernel[triton.cdiv(tokens, block), heads](
+        *(states, kept, scales, tokens, states.stride(0), states.stride(1), kept.stride(0), scales.stride(0)),
+        LARGEST=LARGEST,
         DIM=dim,
-        BLOCK_T=BLOCK,
-        BLOCK_D=triton.next_power_of_2(dim),
+        BLOCK_T=block,
+        BLOCK_D=wide,
         num_warps=4,
     )
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from stageb.engines.cascade import Envelope, Kept, Reading, Stem, Stepping, flashes, grouped
+from stageb.engines.cascade import Envelope, Kept, Reading, Stem, Stepping, flashes, grouped, tiles_of
 from stageb.engines.float8 import is_quantized
 from stageb.engines.rows import (
     Answer,
@@ -185,14 +185,7 @@ class Packed:
         tokens = self._tensor([token for _, ids in asked for token in ids])
         return torch.split(chances[lines, tokens], [len(ids) for _, ids in asked])
 
-    def read(
-        self,
-        texts: list[Ids],
-        keep: list[int],
-        before: int,
-        stems: list[Stem] | None,
-        store: Kept | None,
-    ) -> Tensor:
+    def read(self, texts: list[Ids], keep: list[int], before: int, stems: list[Stem] | None, store: Kept | None) -> Tensor:
         """Read ``texts`` behind ``before`` tokens: the logits (sum of keep, vocabulary) behind the last ``keep`` of each."""
         found: list[Tensor] = []
         # All that the device is told is sent before it has work: sending waits for what it is at.
@@ -203,10 +196,11 @@ class Packed:
             edges = [0, *accumulate(len(texts[index]) for index in chunk)]
             ends = zip(edges[1:], chunk, strict=True)
             kept = self._tensor([place for end, index in ends for place in range(end - keep[index], end)])
-            chunks.append((edges, self._tensor(edges, torch.int32), kept, [texts[index] for index in chunk]))
+            tiles = self._tensor(tiles_of(edges), torch.int32)
+            chunks.append((edges, tiles, kept, [texts[index] for index in chunk]))
         start = 0
-        for edges, sent, kept, read in chunks:
-            view = Reading(stems, edges, sent, store, start)
+        for edges, tiles, kept, read in chunks:
+            view = Reading(stems, edges, tiles, store, start)
             span = slice(start, start + edges[-1])
             found.append(self._forward(ids[span], positions[..., span], view, kept, self.eyes.shown(read)))
             start = span.stop

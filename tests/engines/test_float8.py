@@ -5,8 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from transformers import PreTrainedModel
 
-from stageb.engines.cascade import Kept, Reading, Stepping
+from stageb.engines import float8
+from stageb.engines.cascade import Kept, Reading, Stepping, tiles_of
 from stageb.engines.config import ModelConfig
 from stageb.engines.float8 import FLOAT8, LARGEST, Float8Linear, is_quantized, quantize, quantized
 from stageb.engines.protocol import Question
@@ -61,13 +63,45 @@ def test_a_layer_multiplies_nearly_as_before(bias: bool) -> None:
     assert (found.float() - expected).norm() < 0.06 * expected.norm()
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=on_a_gpu)])
+def test_layers_with_one_input_multiply_together_as_they_would_apart(device: str) -> None:
+    def made() -> PreTrainedModel:
+        torch.manual_seed(0)
+        return tiny_models.model("qwen3", 300).bfloat16().to(device)
+
+    model, apart = made(), made()
+    quantize(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(float8, "TOGETHER", ())
+        quantize(apart)
+    joined = [module.joined for module in model.modules() if isinstance(module, Float8Linear)]
+    layers = model.config.num_hidden_layers
+    assert len(joined) == 7 * layers and len(set(joined) - {None}) == 2 * layers and joined.count(None) == 2 * layers
+    for ids in (torch.arange(9, device=device)[None], torch.arange(4, device=device)[None]):
+        found, expected = model(ids).logits.float(), apart(ids).logits.float()
+        assert (found - expected).norm() < 0.01 * expected.norm()
+
+
+@pytest.mark.parametrize("n", [16, 576, 2560, 9728])
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_lines_on_a_gpu_are_made_as_on_a_cpu(n: int) -> None:
+    lines = torch.randn(37, n).bfloat16() * torch.logspace(-9, 9, 37)[:, None].bfloat16()
+    lines[5] = 0
+    (kept, scale), (expected, of_them) = quantized(lines.cuda()), quantized(lines)
+    torch.testing.assert_close(scale.cpu(), of_them)
+    apart = kept.cpu().float() != expected.float()
+    assert apart.float().mean() < 0.01  # a quotient between two numbers may be rounded either way
+    torch.testing.assert_close(kept.cpu().float(), expected.float(), rtol=1 / 8, atol=2**-9)
+
+
 def test_prompts_are_kept_nearly_as_they_were() -> None:
     torch.manual_seed(0)
     query, (key, value) = torch.randn(7, 4, 8), torch.randn(2, 2, 7, 8)
     exact = Kept(torch.zeros(1, 2, 2, 20, 8))
     small = Kept(torch.zeros(1, 2, 2, 20, 8, dtype=FLOAT8), torch.zeros(1, 2, 2, 20))
     for kept in (exact, small):
-        Reading(None, [0, 7], torch.tensor([0, 7], dtype=torch.int32), kept, 6).attend(0, query, key, value, 0.3)
+        Reading(None, [0, 7], torch.tensor(tiles_of([0, 7])), kept, 6).attend(0, query, key, value, 0.3)
     for before, after in zip(exact.read(0, torch.float32), small.read(0, torch.float32), strict=True):
         assert (after - before).abs().max() < 0.1 * before.abs().max()
         assert torch.equal(before == 0, after == 0)
@@ -136,7 +170,7 @@ def test_a_step_on_a_gpu_reads_float8_as_plain_products_do(
     )
     kept.keep(0, 0, (states[0, :, :5], states[1, :, :5]))
     kept.keep(0, 5, (states[0, :, 5:], states[1, :, 5:]))
-    expected, scales = quantized(states)
+    expected, scales = (part.cuda() for part in quantized(states.cpu()))
     assert kept.scales is not None
     torch.testing.assert_close(kept.scales[0], scales[..., 0])
     rounded = (kept.states[0].float() - expected.float()).abs() <= expected.float().abs() / 8 + 2**-9

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from stageb.engines.cascade import Kept, Stepping, stem_attention
+from stageb.engines.cascade import Kept, Reading, Stepping, stem_attention, tiles_of
 from stageb.engines.sampling import BLOCK
 
 pytestmark = [
@@ -52,6 +52,27 @@ def test_a_step_on_a_gpu_is_the_plain_one(
     found = view.attend(1, query, key, value, 0.1).float()
     assert (found - expected).norm() < tolerance * expected.norm()
     assert torch.equal(view.new, wide.new)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 1e-2), (torch.float16, 2e-3)])
+@pytest.mark.parametrize(("heads", "key_heads", "dim"), [(32, 8, 128), (4, 4, 16), (6, 1, 64), (5, 5, 24), (8, 2, 256)])
+@pytest.mark.parametrize("stem", [0, 1, 64, 1000])
+def test_reading_on_a_gpu_is_the_plain_one(
+    heads: int, key_heads: int, dim: int, stem: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def some(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device="cuda").to(dtype)
+
+    edges = [0, 1, 65, 129, 629, 1000]
+    tokens, tiles = edges[-1], torch.tensor(tiles_of(edges), dtype=torch.int32, device="cuda")
+    query, (key, value) = some(tokens, heads, dim), some(2, tokens, key_heads, dim).transpose(1, 2)
+    stems = [(some(1, key_heads, stem, dim), some(1, key_heads, stem, dim))] if stem else None
+    wide = [(one.float(), other.float()) for one, other in stems] if stems else None
+    expected = Reading(wide, edges, tiles).attend(0, query.float(), key.float(), value.float(), 0.1)
+    found = Reading(stems, edges, tiles).attend(0, query, key, value, 0.1).float()
+    assert torch.all((found - expected).norm(dim=-1) < tolerance * expected.norm(dim=-1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

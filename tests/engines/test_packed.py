@@ -8,7 +8,7 @@ import tiny_models
 import torch
 import transformers
 
-from stageb.engines import decoding, packed
+from stageb.engines import decoding, float8, packed
 from stageb.engines.decoding import Decoder
 from stageb.engines.packed import Packed
 from stageb.engines.protocol import Decode
@@ -86,6 +86,7 @@ def test_packed_answers_and_scores_are_the_plain_ones(made: Any) -> None:
         assert found == pytest.approx(expected, abs=1e-4)
 
 
+FLOAT8 = transformers.Qwen3Config(**SMALL, hidden_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
 MIXED = transformers.Qwen3MoeConfig(
     **SMALL, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=16, moe_intermediate_size=24,
     num_experts=4, num_experts_per_tok=2, decoder_sparse_step=1,
@@ -118,10 +119,14 @@ def test_packed_answers_and_scores_on_a_gpu_are_the_plain_ones(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_layers_are_compiled_once_for_all_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("quantized", [False, True])
+def test_layers_are_compiled_once_for_all_batches(quantized: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "FUSE_FROM", 0)
     compiled = torch._dynamo.utils.counters["stats"]
-    engine = Decoder(warmed(ODD["a key head each"]).to("cuda"), EOS, text_of)
+    model = warmed(FLOAT8 if quantized else ODD["a key head each"]).to("cuda")
+    if quantized:
+        float8.quantize(model.bfloat16())
+    engine = Decoder(model, EOS, text_of)
     engine.answers(SHARED, rows(15))
     before = compiled["unique_graphs"]
     for count in (3, 7, 30):  # the compiler takes a line of one token for a shape of its own
