@@ -82,7 +82,7 @@ def draw_pairs(rows: Sequence[Pair], name: str) -> str:
     started = any(row.before for row in rows)
     if started:
         axes.plot([], [], "o", color=SOFT, markerfacecolor=PAPER, markersize=7, label="before")
-    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}, and how sure that is")
+    axes.plot([], [], "o", color=INK, markersize=7, label=f"{'after' if started else 'accuracy'}; bar: likely range")
     axes.plot([], [], "|", color=INK, markersize=11, markeredgewidth=1.5, label="always the same answer")
     _add_legend(axes, 2)
     told = (

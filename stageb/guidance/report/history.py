@@ -37,6 +37,14 @@ class Lineage:
         keys = self.rule.metadata.get("sources")
         return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
 
+    @property
+    def reason(self) -> str:
+        """The model's reason for it, less the rule's own condition, which reasons that count tickets begin with."""
+        said, condition = self.read_metadata("rationale"), self.rule.text.partition(" if ")[2].rstrip(".")
+        counted = said.removeprefix(condition).strip()
+        is_count = bool(condition) and counted != said and counted.startswith("(") and counted.endswith(")")
+        return f"when it was proposed, {counted[1:-1]}" if is_count else said
+
     def read_metadata(self, name: str) -> str:
         """A text of its metadata: ``reflection_id``, ``op`` or ``rationale``; empty where it has none."""
         value = self.rule.metadata.get(name)

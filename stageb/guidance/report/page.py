@@ -84,6 +84,11 @@ class Section:
         return any(sum(each["n"] for each in after["classes"].values()) > after["n"] for _, after in self.pairs)
 
     @property
+    def held_out(self) -> str:
+        """The split that the constant answer's accuracy is shown of."""
+        return str(_find_held_out(self.mission.metrics)["split"])
+
+    @property
     def accepted_edits(self) -> int:
         """Edits that were accepted, searches for idle rules left out."""
         return sum(not each.is_removal for each in self.mission.attempts.accepted)

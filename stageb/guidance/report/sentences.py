@@ -12,6 +12,7 @@ from stageb.guidance.files.reflection_file import ACCEPTED
 from stageb.guidance.outcomes import count_of
 from stageb.guidance.reflection.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.report.words import format_percent
+from stageb.runs.figures import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,19 @@ def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outc
             f" At a price of {prices['fail']:g} for a missed failure and {prices['pass']:g} for a false alarm, a ticket "
             f"costs {row['cost']:.3f} on average; with always {always['verdict']}ing {always['cost']:.3f}."
         )
+    more += _describe_chance(fails["n"], caught, n) if fails["n"] and n == row["n"] else ""
     warning = warn_of_constant(row, prices)
     return Outcome(lead, more, f"{warning}." if warning else "")
+
+
+def _describe_chance(failures: int, caught: int, tickets: int) -> str:
+    """How far the share of failures caught may lie from the true one, and how far it depends on how many there are."""
+    low, high = wilson(caught, failures)
+    return (
+        f" Of all failures like these, between {low:.0%} and {high:.0%} are caught, or so it is 19 times in 20: "
+        f"{count_of(failures, 'failure')} cannot say it more exactly. {failures / tickets:.0%} of these tickets are "
+        "failures; where they are rarer, more of the alarms are false ones."
+    )
 
 
 def describe_unmeasured(keys: Sequence[str]) -> str:
@@ -83,13 +95,13 @@ def describe_attempt(attempt: Attempt, is_weighed: bool) -> str:
     said = ""
     if attempt.race:
         race = attempt.race
-        said = f"On {race.tickets:,} tickets set apart to compare edits: {_describe_gain(race.won, race.lost)}."
+        said = f"On {race.tickets:,} train tickets set apart to compare edits: {_describe_gain(race.won, race.lost)}."
     if attempt.test and attempt.test["tickets"]:
         test = attempt.test
         points = f"{test['mean_gain'] * 100:+.1f} points{', weighed by the prices' if is_weighed else ' of accuracy'}"
         many = "groups of equal tickets " if test["groups"] != test["tickets"] else ""
         counts = f"{_describe_gain(test['won'], test['lost'], many)}, {points}" if "won" in test else points
-        said += f" On {test['tickets']:,} other tickets that it was not made from: {counts}."
+        said += f" On {test['tickets']:,} other train tickets that it was not made from: {counts}."
     return f"{said} {_describe_end(attempt)}".strip()
 
 
@@ -101,13 +113,14 @@ def _describe_end(attempt: Attempt) -> str:
     if attempt.is_removal:
         return "Nothing was lost without it." if attempt.outcome == ACCEPTED else "So the rule stays."
     if attempt.outcome == "turns no evidence" and attempt.turned:
-        return f"It mended none of the {count_of(attempt.turned[1], 'ticket')} that it was made for."
+        mended = f"none of the {attempt.turned[1]:,} tickets" if attempt.turned[1] > 1 else "not the one ticket"
+        return f"It mended {mended} that it was made for."
     return {
-        ACCEPTED: "That is a proof." if attempt.test else "",
-        "unproven": "The tickets ended before that was a proof.",
-        "futile": "There was little hope left of a proof.",
-        "unpromising": "That promises too little for a test.",
-        "dropped": "It promised too little, or less than another edit.",
+        ACCEPTED: "Chance alone would hardly do that: it is proven." if attempt.test else "",
+        "unproven": "The tickets ended before that was proven.",
+        "futile": "There was little hope left of proving it.",
+        "unpromising": "That promises too little to be worth a test.",
+        "dropped": "So it was not tested: another edit promised more, or this one too little.",
     }.get(attempt.outcome, "")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,20 @@ from programs import small
 
 from stageb.guidance import transitions
 from stageb.guidance.attempts import Attempt
+from stageb.guidance.costs import EQUAL
 from stageb.guidance.files.reflection_file import RaceEntry
 from stageb.guidance.outcomes import explain_refusals
+from stageb.guidance.report.history import Lineage
 from stageb.guidance.report.sentences import (
     describe_attempt,
     describe_decided,
+    describe_outcome,
     describe_unmeasured,
     mark_cut,
     name_ticket,
     split_fields,
 )
+from stageb.guidance.types import Rule
 
 TORN = {
     "valves": {"step": 1, "experiences": {"G0": "A ticket passes unless a rule fails it.", "G1": "Fail if state is torn."}}
@@ -95,7 +100,7 @@ def test_nothing_is_said_in_codes(learnt: Path) -> None:
     ):
         assert not re.search(code, text), code
     assert "from reflection 1" in text
-    assert "points of accuracy. That is a proof." in text
+    assert "points of accuracy. Chance alone would hardly do that: it is proven." in text
     assert "Rows: what the label says. Columns: what was answered." in text
     assert "judged fail" in text
     assert "labelled fail" in text
@@ -158,8 +163,8 @@ def test_a_rule_that_brings_nothing_measurable_is_said_so_though_it_stays(tmp_pa
     ended = fit(tmp_path, tickets, guidance__path=str(tmp_path / "rules.json"))
     assert ended.code == 0
     assert "2 rules looked at, none could be shown to be idle" in ended.err
-    told = re.findall(r"Leaving it out (would cost|changes nothing) ", plain(tmp_path))
-    assert told == ["would cost", "changes nothing"]
+    told = re.findall(r"Leaving it out (would lower accuracy|changes nothing) ", plain(tmp_path))
+    assert told == ["would lower accuracy", "changes nothing"]
 
 
 def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path: Path) -> None:
@@ -203,9 +208,31 @@ def test_refusals_are_told_in_words() -> None:
 def test_edits_are_told_in_words() -> None:
     raced = Attempt(2, "R2", "dropped", (), (), 1, (3, 3), RaceEntry(72, 20.9, 0.0001), None, 0)
     assert describe_attempt(raced, False) == (
-        "On 72 tickets set apart to compare edits: 21 judged better, 0 worse. "
-        "It promised too little, or less than another edit."
+        "On 72 train tickets set apart to compare edits: 21 judged better, 0 worse. "
+        "So it was not tested: another edit promised more, or this one too little."
     )
+    idle = replace(raced, outcome="turns no evidence", turned=(0, 1), race=None)
+    assert describe_attempt(idle, False) == "It mended not the one ticket that it was made for."
+
+
+def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
+    classes = {"fail": {"n": 60, "recall": 41 / 60}, "pass": {"n": 119, "recall": 115 / 119}}
+    row = {"split": "test", "n": 179, "acc": 0.872, "classes": classes, "always": {"verdict": "pass", "acc": 0.665}}
+    more = describe_outcome(row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2).more
+    assert "Of all failures like these, between 56% and 79% are caught" in more
+    assert "34% of these tickets are failures; where they are rarer, more of the alarms are false ones." in more
+    sampled = row | {"n": 100, "cost": 0.1, "always": row["always"] | {"cost": 0.3}}
+    assert "19 times" not in describe_outcome(sampled, EQUAL, 2).more  # classes stand for more tickets than were judged
+
+
+def test_a_reason_that_counts_does_not_say_its_condition_again() -> None:
+    def told(rationale: str) -> str:
+        rule = Rule("G1", "Fail if speed is below 9.", {"rationale": rationale})
+        return Lineage(rule, 1, (), None, 1).reason
+
+    assert told("speed is below 9 (31 tickets for it, 0 against)") == "when it was proposed, 31 tickets for it, 0 against"
+    for other in ("slow machines break", "speed is below 9 and the belt slips", "speed is below 9", ""):
+        assert told(other) == other
 
 
 def test_fields_are_told_from_free_text() -> None:
