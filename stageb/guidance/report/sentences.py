@@ -14,6 +14,8 @@ from stageb.guidance.reflection.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.report.words import format_percent
 from stageb.runs.figures import wilson
 
+RARE = 0.05  # share of failures from which on it is said what alarms are worth where they are rarer
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -44,19 +46,25 @@ def describe_outcome(row: Mapping[str, Any], prices: Prices, rules: int) -> Outc
             f" At a price of {prices['fail']:g} for a missed failure and {prices['pass']:g} for a false alarm, a ticket "
             f"costs {row['cost']:.3f} on average; with always {always['verdict']}ing {always['cost']:.3f}."
         )
-    more += _describe_chance(fails["n"], caught, n) if fails["n"] and n == row["n"] else ""
+    more += _describe_chance((caught, fails["n"]), (alarms, passes["n"])) if fails["n"] and n == row["n"] else ""
     warning = warn_of_constant(row, prices)
     return Outcome(lead, more, f"{warning}." if warning else "")
 
 
-def _describe_chance(failures: int, caught: int, tickets: int) -> str:
-    """How far the share of failures caught may lie from the true one, and how far it depends on how many there are."""
-    low, high = wilson(caught, failures)
-    return (
-        f" Of all failures like these, between {low:.0%} and {high:.0%} are caught, or so it is 19 times in 20: "
-        f"{count_of(failures, 'failure')} cannot say it more exactly. {failures / tickets:.0%} of these tickets are "
-        "failures; where they are rarer, more of the alarms are false ones."
+def _describe_chance(caught: tuple[int, int], alarms: tuple[int, int]) -> str:
+    """What (failures caught, failures) and (false alarms, tickets that should pass) say of other tickets: how many failures
+    are caught there, and what alarms are worth where failures are rarer."""
+    low, high = wilson(*caught)
+    said = (
+        f" Of all failures like these, {low:.0%} to {high:.0%} are likely to be caught (a range that holds 19 times in 20)."
     )
+    share, catches = caught[1] / (caught[1] + alarms[1]), 10 * caught[0] / caught[1]
+    if share > RARE and alarms[1]:
+        said += (
+            f" {share:.0%} of these tickets are failures. Where it were 1%, 1,000 tickets would bring about {catches:.0f} "
+            f"failures caught and {count_of(round(990 * alarms[0] / alarms[1]), 'false alarm')}."
+        )
+    return said
 
 
 def describe_unmeasured(keys: Sequence[str]) -> str:
@@ -113,8 +121,9 @@ def _describe_end(attempt: Attempt) -> str:
     if attempt.is_removal:
         return "Nothing was lost without it." if attempt.outcome == ACCEPTED else "So the rule stays."
     if attempt.outcome == "turns no evidence" and attempt.turned:
-        mended = f"none of the {attempt.turned[1]:,} tickets" if attempt.turned[1] > 1 else "not the one ticket"
-        return f"It mended {mended} that it was made for."
+        tickets = attempt.turned[1]
+        none = f"None of the {tickets:,} tickets" if tickets > 1 else "The one ticket"
+        return f"{none} that it was made for {'is' if tickets > 1 else 'is not'} judged right with it."
     return {
         ACCEPTED: "Chance alone would hardly do that: it is proven." if attempt.test else "",
         "unproven": "The tickets ended before that was proven.",

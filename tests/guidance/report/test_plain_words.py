@@ -175,7 +175,7 @@ def test_where_rules_judge_as_code_the_model_is_not_said_to_follow_them(tmp_path
         == 0
     )
     text = plain(tmp_path)
-    assert "As it is written, it decides" in text
+    assert "Taken word for word, it decides" in text
     assert "answers and verdicts that rules as code spared the model" in text
     assert "The model judged" not in text
 
@@ -212,15 +212,16 @@ def test_edits_are_told_in_words() -> None:
         "So it was not tested: another edit promised more, or this one too little."
     )
     idle = replace(raced, outcome="turns no evidence", turned=(0, 1), race=None)
-    assert describe_attempt(idle, False) == "It mended not the one ticket that it was made for."
+    assert describe_attempt(idle, False) == "The one ticket that it was made for is not judged right with it."
 
 
 def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
     classes = {"fail": {"n": 60, "recall": 41 / 60}, "pass": {"n": 119, "recall": 115 / 119}}
     row = {"split": "test", "n": 179, "acc": 0.872, "classes": classes, "always": {"verdict": "pass", "acc": 0.665}}
     more = describe_outcome(row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2).more
-    assert "Of all failures like these, between 56% and 79% are caught" in more
-    assert "34% of these tickets are failures; where they are rarer, more of the alarms are false ones." in more
+    assert "Of all failures like these, 56% to 79% are likely to be caught" in more
+    assert "34% of these tickets are failures. Where it were 1%, 1,000 tickets would bring about 7 failures caught" in more
+    assert "caught and 33 false alarms." in more
     sampled = row | {"n": 100, "cost": 0.1, "always": row["always"] | {"cost": 0.3}}
     assert "19 times" not in describe_outcome(sampled, EQUAL, 2).more  # classes stand for more tickets than were judged
 
