@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -69,7 +69,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Prompts being read: each sees the stem and itself up to the token that looks."""
+    """Prompts being read: each sees the stem and itself up to the token that looks. No gradient goes back through it."""
 
     stems: list[Stem] | None  # one per layer
     edges: list[int]  # where the texts that are packed in the line begin and end
@@ -86,7 +86,7 @@ class Reading:
             from stageb.engines import kernels
 
             return kernels.read_attention(query, key, value, self.tiles, stem and (stem[0][0], stem[1][0]), scaling)
-        own = _each(query, key, value, [end - start for start, end in pairwise(self.edges)], scaling)
+        own = attend_apart(query, key, value, self.edges, scaling)
         if stem is None:
             return own[0]
         return _merged(own, stem_attention(query, stem, scaling))
@@ -134,13 +134,21 @@ class Stepping:
         return _merged(own, stem) if stem else own[0]
 
 
+class View(Protocol):
+    """Says which tokens see which."""
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """(queries, heads, dim) and (key heads, queries, dim) to (queries, heads, dim)."""
+        ...
+
+
 class Envelope:
     """Carries a view through compiled layers unread: they would be compiled anew for every length of a list in a view.
 
     A plain class, since the compiler looks into dataclasses.
     """
 
-    def __init__(self, view: Reading | Stepping) -> None:
+    def __init__(self, view: View) -> None:
         self.view = view
 
 
@@ -190,8 +198,9 @@ def flashes(query: Tensor) -> bool:
     return query.is_cuda and query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] in range(8, 257, 8)
 
 
-def _each(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float) -> Found:
-    """Texts packed behind each other, each seeing itself, one by one."""
+def attend_apart(query: Tensor, key: Tensor, value: Tensor, edges: list[int], scaling: float) -> Found:
+    """Texts packed behind each other between ``edges``, each seeing itself, one by one; in a view's shapes."""
+    lengths = [end - start for start, end in pairwise(edges)]
     parts = zip(torch.split(query, lengths), torch.split(key, lengths, 1), torch.split(value, lengths, 1), strict=True)
     found = [_whole(*part, scaling, causal=True) for part in parts]
     return torch.cat([out for out, _ in found]), torch.cat([lse for _, lse in found], 1)

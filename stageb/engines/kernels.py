@@ -257,6 +257,7 @@ def read_attention(
     """
     heads, dim = query.shape[1:]
     stem_key, stem_value = stem or (key, value)
+    assert not (torch.is_grad_enabled() and query.requires_grad), "there is no way back"
     assert query.is_contiguous() and all(tensor.stride(2) == 1 for tensor in (key, value, stem_key, stem_value))
     out, wide = torch.empty_like(query), max(16, triton.next_power_of_2(dim))
     # As many stages as the device's shared memory holds, of three: queries stand there once, keys and values for each.

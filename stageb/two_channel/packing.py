@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stageb.engines.cascade import Envelope, Reading
+from stageb.engines.cascade import Envelope, attend_apart, flashes
 from stageb.engines.rows import Ids
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
@@ -111,21 +111,36 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
         "input_ids": torch.tensor([[token for text in texts for token in eyes.fed(text)]], device=device),
         "position_ids": _positions(detector, lines).to(device),
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # of four dimensions: taken as it is
-        "packed": Envelope(Apart(None, edges, torch.tensor(edges, dtype=torch.int32, device=device))),
+        "packed": Envelope(Apart(edges, torch.tensor(edges, dtype=torch.int32, device=device))),
         "use_cache": False,
     }
     keep, taught = _taught(lines, edges, totals)
     return Pack(inputs, eyes.inputs(names), keep.to(device), taught.to(device))
 
 
-class Apart(Reading):
-    """Sequences that do not see each other, in one pass that gradients go back through."""
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A view of sequences that do not see each other, in one pass that gradients go back through."""
+
+    edges: list[int]  # where they begin and end
+    sent: Tensor  # int32 (sequences + 1,): the same on the device
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """See ``Reading``. Under autocast in its type, as torch's own attention: norms may have left another."""
+        """See ``View``. Under autocast in its type, as torch's own attention: norms may have left another.
+
+        ``varlen_attn`` of ``torch.nn.attention.varlen`` is the same call as here on a GPU, under a name whose arguments
+        change from release to release: grouped heads must be asked for in some and cannot be in others.
+        """
         if torch.is_autocast_enabled(query.device.type):
             query, key, value = (each.to(torch.get_autocast_dtype(query.device.type)) for each in (query, key, value))
-        return super().attend(layer, query, key, value, scaling)
+        if not flashes(query):
+            return attend_apart(query, key, value, self.edges, scaling)[0]
+        longest = max(end - start for start, end in pairwise(self.edges))
+        found: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
+            query, key.transpose(0, 1), value.transpose(0, 1), self.sent, self.sent, longest, longest, 0.0, True, False,
+            scale=scaling,
+        )  # fmt: skip
+        return found[0]
 
 
 def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
