@@ -9,6 +9,7 @@ command line once per rank, so nothing here writes a file, and rank 0 alone spea
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ def script(arguments: Sequence[str]) -> int:
     if code > 128:
         lifetime.end(code)
     signals.release()
+    gc.freeze()  # the interpreter's shutdown would look for garbage in all that torch has brought, for a second or more
     return code
 
 

@@ -18,14 +18,15 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from conformance import commits, content, differing
-from programs import detectors, growths, small, snakes
+from programs import detectors, forks, growths, small, snakes
+from programs.models import HASTE
 from programs.processes import Job, wait_until
 
 WORLD_SIZES = (1, 2, 3, 4)
@@ -175,25 +176,26 @@ def one_run(folder: Path, plan: Plan, number: int = 0) -> Run:
             break
         kills.append(kill)
     else:
-        job = start(plan.loop, root, plan.world_size, len(kills))
+        job = start(plan.loop, root, plan.world_size, len(kills), HASTE)
     in_order, amiss = finished(job), differing(content(root / "run"), content(expected))
     return Run(plan.loop, tuple(kills), in_order, tuple(amiss), job.err)
 
 
 def undisturbed(folder: Path, loop: str, world_size: int) -> Path:
-    """The run that others are compared with; made once. Raises RuntimeError where it fails."""
+    """The run that others are compared with; made once, by forks, which start sooner than commands and leave the same
+    (``check_the_command``). Raises RuntimeError where it fails."""
     root = folder / f"whole-{world_size}"
     if not root.exists():
-        job = start(loop, root, world_size, 0)
-        if not finished(job):
-            raise RuntimeError(f"{loop}, undisturbed: {job.err}")
+        ended = forks.run(LOOPS[loop].arguments(root, world_size), world_size, root / "job", environment=HASTE)
+        if set(ended.codes) != {0}:
+            raise RuntimeError(f"{loop}, undisturbed: {ended.err}")
     return root / "run"
 
 
-def start(loop: str, root: Path, world_size: int, number: int) -> Job:
+def start(loop: str, root: Path, world_size: int, number: int, environment: Mapping[str, str] | None = None) -> Job:
     """Start, or go on with, the run in ``root``."""
     line = [sys.executable, "-m", "stageb", *LOOPS[loop].arguments(root, world_size)]
-    return Job.start(line, root / f"start-{number}", {"PYTHONPATH": str(Path(__file__).parent)})
+    return Job.start(line, root / f"start-{number}", {"PYTHONPATH": str(Path(__file__).parent), **(environment or {})})
 
 
 def finished(job: Job) -> bool:

@@ -159,6 +159,7 @@ LIGHT = {
     "stageb/guidance/types",
     "stageb/guidance/use/__init__",
     "stageb/guidance/use/config",
+    "stageb/job/collector",
     "stageb/job/lifetime",
     "stageb/cli/registry",
     "stageb/job/heartbeat",

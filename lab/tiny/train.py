@@ -36,6 +36,7 @@ from stageb.training.muon import Muon
 
 RECENT, RECENT_LEAST = 4000, 100  # batches kept for further uses (2 MB each), and how many make a choice
 SAVE_EVERY_S = 90.0
+SCORED = 4  # batches of rollouts, and as many of reflections
 BOARDS = 0.35  # of the rollout rows: attributes that are all alike, for many conjunctions, comparisons and calculations
 DRILLS = 0.7  # of the rollout rows of a world that has what they need
 
@@ -256,7 +257,7 @@ def train(recipe: Recipe, out: Path, device: str, workers: int, limit_s: float, 
         "gpus": ranks.size,
         "seconds": round(time.monotonic() - began),
         "steps": steps,
-        "scores": score(trainer, path, 4) if ranks.rank == 0 else {},
+        "scores": score(trainer, path, SCORED) if ranks.rank == 0 else {},
     }
     if start is not None and (start / "training.json").exists():
         report["started_from"] = json.loads((start / "training.json").read_text(encoding="utf-8"))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stageb.errors import InputError
+from stageb.job.collector import collector_off
 
 DEFAULT = "guidance"
 
@@ -194,4 +195,5 @@ def _check(who: str, extra: str, modules: Sequence[str]) -> None:
 
 def _named(dotted: str) -> Any:
     module, _, name = dotted.partition(":")
-    return getattr(importlib.import_module(module), name)
+    with collector_off():  # all that torch brings lives to the end: looking for garbage in it takes a fifth of the import
+        return getattr(importlib.import_module(module), name)

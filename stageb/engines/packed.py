@@ -44,7 +44,7 @@ from stageb.engines.rows import (
 from stageb.engines.sampling import Settings, next_tokens
 from stageb.engines.vision import TextInputs
 from stageb.job import heartbeat
-from stageb.training.cuda_graphs import collector_off
+from stageb.job.collector import collector_off
 
 CHUNK = 16384  # tokens of prompts that are read at once: enough to keep the matrix units busy
 CHUNK_WHOLE = 2048  # and elsewhere: on a CPU its caches hold no more, in float32 on a GPU all scores stand in memory

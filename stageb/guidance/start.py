@@ -5,6 +5,7 @@ from __future__ import annotations
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.shape import check_folder
 from stageb.guidance.inputs import read_inputs
+from stageb.job.collector import collector_off
 from stageb.runs import log_level
 
 
@@ -21,6 +22,7 @@ def fit(config: LoopConfig, resolved_yaml: str, fresh: bool) -> int:
     inputs = read_inputs(config)
     check_folder(config, inputs, fresh)
 
-    from stageb.guidance.loop import run  # brings torch
+    with collector_off():  # as in stageb/cli/registry.py
+        from stageb.guidance.loop import run  # brings torch
 
     return run(config, resolved_yaml, fresh, inputs)

@@ -3,26 +3,14 @@ launch their kernels than the GPU to run them."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 
+from stageb.job.collector import collector_off
+
 T = TypeVar("T")
-
-
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Have Python's collector wait: it could free tensors of the GPU, or another graph, in the middle of a recording."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class Recorder:
@@ -48,7 +36,7 @@ class Recorder:
         with torch.cuda.stream(stream):
             ready()
             pool = self._newest.pool() if self._newest else None
-            with collector_off():
+            with collector_off():  # it could free tensors of the GPU, or another graph, in the middle of the recording
                 graph.capture_begin(pool, capture_error_mode="thread_local")  # NCCL's own threads go on meanwhile
                 try:
                     left = act()

@@ -19,6 +19,7 @@ from conformance import commits, content
 from guidance.use import made
 from programs import small
 from programs.forks import Forks, run
+from programs.models import HASTE
 from programs.processes import Job, wait_until
 
 KEYS: dict[str, Any] = {
@@ -39,7 +40,7 @@ def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not
     tickets = small.write(tmp_path / "tickets.jsonl", "valves", groups=48)
     keys = KEYS | {"runner.epochs": 3}  # a second or two are left to interrupt, however late a busy machine sends the signal
     whole = small.arguments(tickets, tmp_path / "whole", world_size, keys)
-    assert set(run(whole, world_size, tmp_path / "job").codes) == {0}
+    assert set(run(whole, world_size, tmp_path / "job", environment=HASTE).codes) == {0}
     expected, moments = content(tmp_path / "whole" / "run"), random.Random(7)
     for number, to_all in ((2, True), (3, False)):  # after the third, the mission learns from what its last round brought
         root = tmp_path / f"after-{number}"
@@ -51,7 +52,7 @@ def test_a_run_without_val_that_is_interrupted_learns_as_much_as_one_that_is_not
             assert rank.pid
             os.kill(rank.pid, signal.SIGINT)
         assert set(job.wait().codes) == {130}
-        assert set(run(arguments, world_size, root / "again").codes) == {0}
+        assert set(run(arguments, world_size, root / "again", environment=HASTE).codes) == {0}
         assert content(root / "run") == expected, f"interrupted after commit {number}"
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -50,9 +50,10 @@ class Forks:
         folder: Path,
         kill_before: int | None = None,
         nodes: Sequence[Node] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """``folder`` is for what is printed and noted; rank 0 is killed just before that many file operations are done.
-        Each of ``nodes`` has as many ranks as any other; without them all are here."""
+        Each of ``nodes`` has as many ranks as any other; without them all are here. ``environment`` is for all ranks."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._began = time.monotonic()
@@ -69,14 +70,15 @@ class Forks:
                 target=_rank,
                 args=(
                     list(arguments),
-                    {
+                    dict(environment or {})
+                    | {
                         **place,
                         "RANK": str(rank),
                         "LOCAL_RANK": str(rank % local),
                         "GROUP_RANK": str(rank // local),
                     }
                     if world_size > 1
-                    else {},
+                    else dict(environment or {}),
                     str(folder),
                     rank,
                     kill_before if rank == 0 else None,
@@ -116,9 +118,15 @@ class Forks:
         return path.read_text(errors="replace") if path.exists() else ""
 
 
-def run(arguments: Sequence[str], world_size: int, folder: Path, kill_before: int | None = None) -> Ended:
+def run(
+    arguments: Sequence[str],
+    world_size: int,
+    folder: Path,
+    kill_before: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Ended:
     """A job from start to end."""
-    return Forks(arguments, world_size, folder, kill_before).wait()
+    return Forks(arguments, world_size, folder, kill_before, environment=environment).wait()
 
 
 def killed_after_a_commit(arguments: Sequence[str], world_size: int, folder: Path, committed: Path, seconds: float) -> Ended:

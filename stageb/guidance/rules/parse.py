@@ -20,9 +20,9 @@ Nothing is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
@@ -64,6 +64,12 @@ class OutOfReach:
     unknown: Literal["field", "value", "word", ""] = ""  # what it names that no ticket has
     field: str = ""  # that it names where ``unknown`` is a field or a value
     value: str = ""  # the value or the word that is unknown, where no other way to read it is left
+    nearest: Callable[[], str] = str  # looks for what may have been meant; nothing by default
+
+    def with_hint(self) -> OutOfReach:
+        """The same for a reader. Parsing meets many faults that nobody is told of, and looking for what is near is slow."""
+        near = self.nearest()
+        return replace(self, why=f"{self.why}; the nearest is {near!r}" if near else self.why, nearest=str)
 
 
 NO_RULE = OutOfReach("it does not begin with a verdict and 'if' or 'unless'")
@@ -94,7 +100,7 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
         condition, exception = (None if isinstance(half, OutOfReach) else half for half in halves)
         if not any(isinstance(half, OutOfReach) for half in halves):
             codes.append(RuleCode(verdict, condition, exception, reader.is_loose))
-    return codes[0] if len(codes) == 1 else TWO_WAYS if codes else faults[-1]
+    return codes[0] if len(codes) == 1 else TWO_WAYS if codes else faults[-1].with_hint()
 
 
 def _begins(text: str, spelled: str, grammar: Grammar) -> bool:
@@ -115,9 +121,12 @@ class _Reader:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._grammar, self._vocabulary = grammar, vocabulary
         self._atom, self._lists = cache(self._read_atom), cache(self._read_lists)
+        self._subject = cache(self._read_subject)
         comma, either = re.escape(grammar.comma), f"(?:{re.escape(grammar.or_)}|{re.escape(grammar.nor)})"
         after_comma = f"(?:{re.escape(grammar.or_.lstrip())}|{re.escape(grammar.nor.lstrip())})"
         self._separator = re.compile(f"{comma}{after_comma}|{comma}|{either}")
+        longest_first = sorted(grammar.relations.items(), key=lambda item: -len(item[0]))
+        self._relations = [(re.compile(re.escape(mark)), *said) for mark, said in longest_first]
         self._counts = {_counting(form, grammar.part): is_denied for form, is_denied in grammar.counts.items()}
         self.is_loose = False
 
@@ -201,8 +210,8 @@ class _Reader:
                 return self._read_count(int(counted["count"]), counted["parts"], is_denied)
         tried = [
             self._compare(text[: found.start()], relation, is_denied, text[found.end() :])
-            for mark, (relation, is_denied) in sorted(self._grammar.relations.items(), key=lambda item: -len(item[0]))
-            for found in re.finditer(re.escape(mark), text)
+            for mark, relation, is_denied in self._relations
+            for found in mark.finditer(text)
         ]
         right = list(dict.fromkeys(each for each in tried if not isinstance(each, OutOfReach)))
         if len(right) == 1:
@@ -223,23 +232,24 @@ class _Reader:
         return negate(found) if is_denied else found
 
     def _mention(self, listed: str) -> _Atom:
-        words = [word.casefold() for word in self._items(listed)]
+        known, words = self._vocabulary, [word.casefold() for word in self._items(listed)]
         for word in words:
-            is_phrase = self._vocabulary.holds_phrase(word)
-            if not is_phrase and not self._vocabulary.holds(word):
-                why = f"no ticket mentions {word!r}{_hint(self._vocabulary.nearest_word(word))}"
-                return OutOfReach(why, "word", value=word if word in read_summaries((word,)).words else "")
-            if not is_phrase and word not in self._vocabulary.words:
+            is_phrase = known.holds_phrase(word)
+            if not is_phrase and not known.holds(word):
+                value = word if word in read_summaries((word,)).words else ""
+                nearest = partial(known.nearest_word, word)
+                return OutOfReach(f"no ticket mentions {word!r}", "word", value=value, nearest=nearest)
+            if not is_phrase and word not in known.words:
                 return OutOfReach(f"{word!r} is no single word, and no phrase of two or three")
         return Atom("mentions", "", self._once(words))
 
     def _compare(self, name: str, relation: Relation, is_denied: bool, value: str) -> _Atom:
-        known = self._vocabulary
-        field, other = known.field(name), known.field(value)
-        if field is None and (computed := self._read_computed(name)):
-            return self._compare_computed(computed, relation, is_denied, value)
+        known, field = self._vocabulary, self._subject(name)
+        if isinstance(field, Computed):
+            return self._compare_computed(field, relation, is_denied, value)
         if field is None:
-            return OutOfReach(f"no ticket has {name!r}{_hint(known.nearest_name(name))}", "field", name)
+            return OutOfReach(f"no ticket has {name!r}", "field", name, nearest=partial(known.nearest_name, name))
+        other = known.field(value)
         if relation == "is":
             lists = self._lists(field, value)
             if len(lists) > 1:
@@ -248,9 +258,9 @@ class _Reader:
                 wrong = next((each for each in self._items(value) if fold_value(each) not in known.values[field]), value)
                 if field in known.numeric and parse_number(wrong) is None:  # a wording of its own
                     return OutOfReach(f"{field!r} is compared with no number")
-                hint = _hint(known.nearest_value(field, wrong))
-                why = f"no ticket has {field!r} as {wrong!r}{hint}"
-                return OutOfReach(why, "value", field, value if self._is_plain(value) else "")
+                nearest = partial(known.nearest_value, field, wrong)
+                left = value if self._is_plain(value) else ""
+                return OutOfReach(f"no ticket has {field!r} as {wrong!r}", "value", field, left, nearest)
             found = Atom("is", field, self._once(lists[0]))
         elif relation in ("above", "below"):
             if field not in known.numeric and field in known.scales:
@@ -261,15 +271,14 @@ class _Reader:
             if other is None and not (is_number and fold_value(value) in known.values[field]):
                 number = _NUMBER.fullmatch(value) if is_number else None
                 if not number:
-                    return OutOfReach(
-                        f"{value!r} is neither a number nor a field{_hint(known.nearest_name(value))}", "field"
-                    )
+                    why = f"{value!r} is neither a number nor a field"
+                    return OutOfReach(why, "field", nearest=partial(known.nearest_name, value))
                 if number[2] and not any(each.endswith(number[2].casefold()) for each in known.values[field]):
                     return OutOfReach(f"no ticket has {field!r} in {number[2]!r}")
             beside: Relation = "over" if relation == "above" else "under"
             found = Atom(relation, field, (value,)) if other is None else Atom(beside, field, (other,))
         elif other is None:
-            return OutOfReach(f"no ticket has {value!r}{_hint(known.nearest_name(value))}", "field", value)
+            return OutOfReach(f"no ticket has {value!r}", "field", value, nearest=partial(known.nearest_name, value))
         else:
             found = Atom(relation, field, (other,))
         return negate(found) if is_denied else found
@@ -279,14 +288,18 @@ class _Reader:
         scale = self._vocabulary.scales[field]
         place = next((rank for rank, each in enumerate(scale) if fold_value(each) == fold_value(value)), None)
         if place is None:
-            why = f"no ticket has {field!r} as {value!r}{_hint(self._vocabulary.nearest_value(field, value))}"
-            return OutOfReach(why, "value", field)
+            nearest = partial(self._vocabulary.nearest_value, field, value)
+            return OutOfReach(f"no ticket has {field!r} as {value!r}", "value", field, nearest=nearest)
         higher, lower = scale[place + (is_above and not is_denied) :], scale[: place + (is_above and is_denied)]
         held = higher if is_above != is_denied else lower
         if not held:
             return OutOfReach(f"no ticket can have {field!r} {'above' if is_above else 'below'} {value!r}")
         self.is_loose = True
         return Atom("is", field, held)
+
+    def _read_subject(self, text: str) -> str | Computed | None:
+        """What is compared: a field, or a number that two give."""
+        return self._vocabulary.field(text) or self._read_computed(text)
 
     def _read_computed(self, text: str) -> Computed | None:
         """``A × B``, where both are fields that have numbers; None where it is not, or may be cut in two ways."""
@@ -338,7 +351,3 @@ def _counting(form: str, part: str) -> re.Pattern[str]:
 def _worst(faults: Sequence[OutOfReach]) -> OutOfReach:
     """What to tell of several readings that fail: a name that is not there, rather than a wording."""
     return next((fault for fault in faults if fault.unknown), OutOfReach("it compares no fields"))
-
-
-def _hint(near: str) -> str:
-    return f"; the nearest is {near!r}" if near else ""

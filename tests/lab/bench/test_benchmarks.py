@@ -150,7 +150,7 @@ def test_gate_of_an_engine_without_probabilities() -> None:
 
 def test_heart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "out.json"
-    small = ["--per-rank", "4", "--tickets", "900", "--missions", "2", "--repeats", "1"]
+    small = ["--per-rank", "4", "--tickets", "1500", "--missions", "2", "--repeats", "1"]
     assert main(["heart", "--ranks", "1,2", *small, "--json", str(file)]) == 0
     record = json.loads(file.read_text())
     assert record["equal_bytes"] == {"1": True, "2": True}
@@ -181,8 +181,13 @@ def test_rounds(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert 0 < first["reached_s"] <= first["seconds"]
     assert first["spent"]["reflections"] > 0 < second["spent"]["reflections"]
     assert capsys.readouterr().out.count("equal bytes at 1,2 ranks: True") == 2
+
+
+def test_rounds_tell_runs_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "climb", lambda *given: rounds.Climbed(1.0, [(0.5, 0.9)], {}))
+    monkeypatch.setattr(rounds, "on_ranks", lambda ranks, act: None)
     monkeypatch.setattr(rounds, "content", lambda folder: {"some": str(folder).encode()})
-    assert main(["rounds", "--ranks", "1,2", "--arms", "round:4:64:16", *quick, "--tickets", "200"]) == 1
+    assert main(["rounds", "--ranks", "1,2", "--arms", "round:4:64:16", "--tickets", "20"]) == 1
 
 
 def write_a_run(folder: Path, size: int) -> dict[str, Any]:

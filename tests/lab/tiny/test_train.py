@@ -19,7 +19,7 @@ from stageb.guidance.types import Guidance, Rule, Ticket
 from stageb.tiny import CHECKPOINT
 from stageb.training.muon import Muon
 
-SMALL = Recipe(steps=6, rows=1, answers=900, layers=1, width=64, inner=64, heads=2, kv_heads=1, tokenizer_rows=60, warmup=2)
+SMALL = Recipe(steps=4, rows=1, answers=900, layers=1, width=64, inner=64, heads=2, kv_heads=1, tokenizer_rows=60, warmup=2)
 
 
 def test_packed_segments_see_their_prefix_and_themselves_alone():
@@ -94,7 +94,8 @@ def test_rows_are_cut_into_tokens_as_the_engine_feeds_prompts(tmp_path):
     assert tokenizer.decode(segments[0][1]) == answer + "<|end|>"
 
 
-def test_a_few_steps_leave_a_checkpoint_that_the_engine_loads(tmp_path):
+def test_a_few_steps_leave_a_checkpoint_that_the_engine_loads(tmp_path, monkeypatch):
+    monkeypatch.setattr("lab.tiny.train.SCORED", 1)
     report = train(SMALL, tmp_path, "cpu", workers=0, limit_s=1e9)
     assert report["steps"] == SMALL.steps
     assert json.loads((tmp_path / "training.json").read_text())["recipe"]["seed"] == SMALL.seed
