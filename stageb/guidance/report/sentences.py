@@ -61,8 +61,9 @@ def _describe_chance(caught: tuple[int, int], alarms: tuple[int, int]) -> str:
     share, catches = caught[1] / (caught[1] + alarms[1]), 10 * caught[0] / caught[1]
     if share > RARE and alarms[1]:
         said += (
-            f" {share:.0%} of these tickets are failures. Where it were 1%, 1,000 tickets would bring about {catches:.0f} "
-            f"failures caught and {count_of(round(990 * alarms[0] / alarms[1]), 'false alarm')}."
+            f" {share:.0%} of these tickets are failures. If it were 1%, 1,000 tickets would bring about {catches:.0f} "
+            f"failures caught and {count_of(round(990 * alarms[0] / alarms[1]), 'false alarm')}, at worst "
+            f"{990 * wilson(*alarms)[1]:.0f} (in the same sense)."
         )
     return said
 

@@ -220,8 +220,8 @@ def test_what_test_says_of_failures_is_told_with_how_sure_it_is() -> None:
     row = {"split": "test", "n": 179, "acc": 0.872, "classes": classes, "always": {"verdict": "pass", "acc": 0.665}}
     more = describe_outcome(row | {"cost": 0.1, "always": row["always"] | {"cost": 0.3}}, EQUAL, 2).more
     assert "Of all failures like these, 56% to 79% are likely to be caught" in more
-    assert "34% of these tickets are failures. Where it were 1%, 1,000 tickets would bring about 7 failures caught" in more
-    assert "caught and 33 false alarms." in more
+    assert "34% of these tickets are failures. If it were 1%, 1,000 tickets would bring about 7 failures caught" in more
+    assert "caught and 33 false alarms, at worst 82 (in the same sense)." in more
     sampled = row | {"n": 100, "cost": 0.1, "always": row["always"] | {"cost": 0.3}}
     assert "19 times" not in describe_outcome(sampled, EQUAL, 2).more  # classes stand for more tickets than were judged
 
