@@ -16,6 +16,7 @@ from typing import Any
 
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.decimals import Decimals
+from stageb.guidance.rules.reading import join_cells
 from stageb.untrusted.json_lines import FaultError, short
 
 SHOWN = 4  # names of columns at either end
@@ -167,9 +168,9 @@ class Table:
         """Summaries by image: columns called image_1, image_2, ... are one each; the others stand together as ``name: text;
         ...`` under the first number that is free. Raises ``FaultError``."""
         said = {name: cells[place].strip() for name, place in self._seen.items()}
-        texts = {name: self._decimals.read(text) for name, text in said.items() if text}
-        images = {name: text for name, text in texts.items() if _IMAGE.fullmatch(name)}
-        fields = "; ".join(f"{name}: {' '.join(text.split())}" for name, text in texts.items() if name not in images)
+        texts = {name: self._decimals.read(text) if text else "" for name, text in said.items()}
+        images = {name: text for name, text in texts.items() if text and _IMAGE.fullmatch(name)}
+        fields = join_cells({name: text for name, text in texts.items() if not _IMAGE.fullmatch(name)})
         if fields:
             free = next(n for n in range(1, len(self._seen) + 2) if f"image_{n}" not in self._seen)
             images[f"image_{free}"] = fields

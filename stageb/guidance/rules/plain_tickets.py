@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from stageb.guidance.rules.reading import Reading, read_summaries
+from stageb.guidance.rules.reading import Reading, join_cells, read_summaries
 
 NAMES = ("mission", "group_id", "label")  # what is no field of a row
 _HEADER = re.compile(r"\A\s*<DOMAIN=[^>\n]*>,[ \t]*<TASK=SUMMARY>[ \t\r]*(\n|\Z)")
@@ -23,11 +23,10 @@ def read_ticket(ticket: Mapping[str, object]) -> Reading:
     if isinstance(images, Mapping):
         numbered = sorted((_parse_image(str(key)), _HEADER.sub("", str(text))) for key, text in images.items())
         return read_summaries(tuple(text for _, text in numbered))
-    cells = {name: str(value).strip() for name, value in ticket.items() if value is not None and name not in NAMES}
-    fields = "; ".join(
-        f"{name}: {' '.join(text.split())}" for name, text in cells.items() if text and not _IMAGE_COLUMN.fullmatch(name)
-    )
-    summaries = sorted((_parse_image(name), text) for name, text in cells.items() if _IMAGE_COLUMN.fullmatch(name))
+    cells = {name: "" if value is None else str(value).strip() for name, value in ticket.items() if name not in NAMES}
+    images = {name: text for name, text in cells.items() if _IMAGE_COLUMN.fullmatch(name)}
+    fields = join_cells({name: text for name, text in cells.items() if name not in images})
+    summaries = sorted((_parse_image(name), text) for name, text in images.items())
     return read_summaries((*(text for _, text in summaries), fields))
 
 

@@ -82,6 +82,30 @@ parse_summaries = lru_cache(maxsize=1 << 16)(read_summaries)
 """``read_summaries``, for tickets that are read again and again."""
 
 
+def join_cells(cells: Mapping[str, str]) -> str:
+    """The cells of a row, by the names of their columns, as one summary: ``name: text; ...``, empty ones left out. What a
+    cell says of a column, as a remark may (``was fixed; Seal: new``), stands in quotes: it is not that column's value."""
+    columns = frozenset(map(_fold_name, cells))
+    texts = {name: " ".join(text.split()) for name, text in cells.items()}
+    return "; ".join(f"{name}: {_quote_fields(text, columns)}" for name, text in texts.items() if text)
+
+
+def _quote_fields(text: str, columns: frozenset[str]) -> str:
+    """``text`` with quotes around its pieces behind the first that are pairs of one of ``columns``."""
+    first, *rest = re.split(f"({_PIECE.pattern})", text)
+    for place, piece in enumerate(rest):
+        pair, _ = _read_piece(piece)
+        if pair and _fold_name(pair[0]) in columns:
+            said = piece.strip()
+            rest[place] = piece.replace(said, f'"{said}"')
+    return "".join([first, *rest])
+
+
+def _fold_name(name: str) -> str:
+    """A column's name as rules may spell it, too."""
+    return one_line(name, MOST_CHARS).casefold().removeprefix("the ")
+
+
 def parse_number(value: str) -> float | None:
     """The number that a value is, as ``-2.5`` and ``1e-05``, maybe with a unit; None where it is none, or may be another, as
     ``1,5``, ``2-3`` and ``1e5``."""
