@@ -24,9 +24,22 @@ REMEDY = "set the run's folder aside and start anew"
 
 
 def read_commit(folder: Path) -> dict[str, Any]:
-    """The content of commit.json, its versions as a table; before the first commit, that of an empty one."""
-    nothing: dict[str, Any] = {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
-    return read_checked(file_of(folder, folder / COMMIT), _check, REMEDY) or nothing
+    """The content of commit.json, its versions as a table; before the first commit, that of an empty one.
+
+    Raises ``JournalError`` where it is not what a commit wrote, and where it is gone.
+    """
+    content = read_checked(file_of(folder, folder / COMMIT), _check, REMEDY)
+    if content is None and (left := _find_version(folder)):
+        raise JournalError(f"{folder / COMMIT}: another program removed it, {left} is of that commit; {REMEDY}")
+    return content or {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
+
+
+def _find_version(folder: Path) -> str:
+    """A version that no commit under way has begun: so some commit has listed it. Empty where there is none."""
+    begun = folder / BEGUN
+    known = set(begun.read_text("utf-8", "replace").splitlines()) if begun.exists() else set()
+    files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if versions.is_name(path.name))
+    return next((file for file in sorted(files) if file not in known and is_inside(file)), "")
 
 
 def _check(content: Any) -> dict[str, Any]:

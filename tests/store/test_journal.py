@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stageb.errors import InputError, JournalError
 from stageb.store import disk
-from stageb.store.commits import flatten
+from stageb.store.commits import check_folder, flatten
 from stageb.store.journal import Journal, safe_name
 
 CONFIG: dict[str, Any] = {"seed": 17, "model": {"name": "x"}, "output": {"root": "out"}}
@@ -728,3 +728,17 @@ def test_flattened_configs_have_dotted_keys_and_plain_values() -> None:
     assert flatten({"a": {"b": {"c": 1}, "d": (1, 2)}, "e": {}, "f": [{"g": None}]}) == {
         "a.b.c": 1, "a.d": [1, 2], "e": {}, "f": [{"g": None}],
     }  # fmt: skip
+
+
+def test_a_run_whose_commit_was_removed_is_not_begun_anew(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.put("weights/w.bin", weights(1))
+        journal.commit(1, parts={"m": {"a": 1}})
+    (tmp_path / "run" / "commit.json").unlink()
+    before = content(tmp_path / "run")
+    with pytest.raises(JournalError, match=r"commit\.json: another program removed it, .*-00000001.* set the run's folder"):
+        opened(tmp_path)
+    with pytest.raises(JournalError, match="another program removed it"):
+        check_folder(tmp_path / "run", {}, fresh=False)
+    assert content(tmp_path / "run") == before
+    check_folder(tmp_path / "run", {}, fresh=True)
