@@ -82,6 +82,8 @@ class Run(run.Run):
         if not self.state.finished:
             self.journal.close()
             return False
+        for mission in self.state.missions.values():
+            artifacts.restore_current(self.journal, mission.guidance)
         finished_already(self.config.output, "" if self.config.jump_reflection else GO_ON)
         self._shows()
         return True

@@ -925,6 +925,18 @@ def test_another_config_is_refused_by_name_and_changes_nothing(fit: Fit) -> None
     assert content(fit.run, not_compared=frozenset({".lock"})) == before
 
 
+def test_a_finished_run_has_its_result_again_where_it_was_removed(fit: Fit) -> None:
+    assert fit() == 0
+    before, (result, *others) = content(fit.run), sorted(fit.run.glob("*/guidance.json"))
+    result.unlink()
+    for other in others:
+        other.write_text("changed by hand")
+    assert fit() == 0
+    assert content(fit.run).keys() == before.keys()
+    assert result.read_bytes() == before[result.relative_to(fit.run).as_posix()]
+    assert all(other.read_text() == "changed by hand" for other in others)
+
+
 def test_what_shapes_no_result_may_differ(fit: Fit) -> None:
     assert fit() == 0
     before = content(fit.run)

@@ -145,6 +145,12 @@ def write_current(journal: Journal, guidance: Guidance) -> None:
     journal.replace(f"{folder(guidance.mission)}/guidance.json", _format_guidance(guidance))
 
 
+def restore_current(journal: Journal, guidance: Guidance) -> None:
+    """guidance.json of a finished run, where it was removed; one that a person changed since stays as it is."""
+    if not (journal.folder / folder(guidance.mission) / "guidance.json").exists():
+        write_current(journal, guidance)
+
+
 def _format_guidance(guidance: Guidance) -> str:
     return json.dumps(to_json(guidance), ensure_ascii=False, indent=2) + "\n"
 
