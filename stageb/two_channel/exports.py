@@ -7,10 +7,15 @@ What is given are the rows that ``stageb predict`` writes: ``{"images": [NAME], 
 - *Label Studio*: tasks with predictions, in per cent of the image (its pre-annotations), and an interface for them.
 - *YOLO*: a file of ``class x_center y_center width height confidence`` an image, in shares of it, as Ultralytics saves them,
   and ``classes.txt``.
+
+People go on working in such files, and correct boxes there: a file that is not as it was written here (``.exports.json``
+notes what was) is set aside as ``NAME.1`` before another takes its place.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -22,6 +27,7 @@ from stageb.errors import InputError
 from stageb.store import disk
 
 Row = Mapping[str, Any]
+NOTES = ".exports.json"
 LABEL, IMAGE = "label", "image"  # what Label Studio's labels and pictures are called
 
 
@@ -41,7 +47,49 @@ class Selection:
                 yield each["desc"], each["bbox_2d"], each["score"]
 
 
-def write_coco(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
+class ExportFolder:
+    """Where exports go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.aside: list[str] = []  # files that were set aside
+        self._folder, self._notes = folder, folder / NOTES
+        self._known: dict[str, str] = _read_notes(self._notes)  # by file, the digest of what was written here
+        self._written: dict[str, str] = {}
+
+    def write(self, name: str, text: str) -> None:
+        """Make ``text`` the content of a file of the folder."""
+        path, data = self._folder / name, disk.encode(text)
+        self._written[name] = _digest(data)
+        before = path.read_bytes() if path.is_file() else None
+        if before == data:
+            return
+        if before is not None and _digest(before) != self._known.get(name):
+            path.rename(disk.free_name(path))
+            self.aside.append(name)
+        disk.make_folder(path.parent)
+        beside = path.with_name(f"{disk.UNFINISHED}{path.name}")
+        beside.write_bytes(data)  # one of many, so not synced: a call that was killed writes all of them again
+        beside.replace(path)
+
+    def note(self) -> None:
+        """Note what was written, once all of it is."""
+        disk.replace(self._notes, disk.encode(disk.json_text(self._known | self._written) + "\n"))
+
+
+def _read_notes(path: Path) -> dict[str, str]:
+    """What is noted; nothing where that cannot be read: then all that is there counts as somebody's own."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {str(name): str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def write_coco(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
     """Write ``coco/results.json`` and ``coco/images.json``; an image's id is its place among all, from 1."""
     ids = {desc: number for number, desc in enumerate(selection.categories, 1)}
     images = [
@@ -55,11 +103,11 @@ def write_coco(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
         for desc, box, score in selection.kept(row)
     ]
     categories = [{"id": number, "name": desc} for desc, number in ids.items()]
-    _write(folder / "coco" / "results.json", results)
-    _write(folder / "coco" / "images.json", {"images": images, "annotations": [], "categories": categories})
+    into.write("coco/results.json", _format(results))
+    into.write("coco/images.json", _format({"images": images, "annotations": [], "categories": categories}))
 
 
-def write_label_studio(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
+def write_label_studio(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
     """Write ``label_studio/tasks.json`` and ``label_studio/interface.xml``."""
     tasks = [
         {
@@ -70,15 +118,15 @@ def write_label_studio(rows: Sequence[Row], selection: Selection, folder: Path) 
         if "error" not in row
     ]
     labels = "".join(f"    <Label value={quoteattr(desc)}/>\n" for desc in selection.categories)
-    _write(folder / "label_studio" / "tasks.json", tasks)
+    into.write("label_studio/tasks.json", _format(tasks))
     interface = f'  <Image name="{IMAGE}" value="${IMAGE}"/>\n  <RectangleLabels name="{LABEL}" toName="{IMAGE}">\n{labels}'
-    _write_text(folder / "label_studio" / "interface.xml", f"<View>\n{interface}  </RectangleLabels>\n</View>\n")
+    into.write("label_studio/interface.xml", f"<View>\n{interface}  </RectangleLabels>\n</View>\n")
 
 
-def write_yolo(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
+def write_yolo(rows: Sequence[Row], selection: Selection, into: ExportFolder) -> None:
     """Write ``yolo/labels/NAME.txt`` for each image, and ``yolo/classes.txt``."""
     ids = {desc: number for number, desc in enumerate(selection.categories)}
-    _write_text(folder / "yolo" / "classes.txt", "".join(f"{desc}\n" for desc in ids))
+    into.write("yolo/classes.txt", "".join(f"{desc}\n" for desc in ids))
     for row in rows:
         if "error" in row:
             continue
@@ -87,12 +135,10 @@ def write_yolo(rows: Sequence[Row], selection: Selection, folder: Path) -> None:
             width, height = row["width"], row["height"]
             shares = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height
             lines.append(f"{ids[desc]} {' '.join(f'{each:.6f}' for each in shares)} {score:.6g}\n")
-        path = folder / "yolo" / "labels" / _label_file(row["images"][0])
-        disk.make_folder(path.parent)
-        path.write_text("".join(lines), encoding="utf-8")  # one of many: a call that was killed writes all of them again
+        into.write(f"yolo/labels/{_label_file(row['images'][0])}", "".join(lines))
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Row], Selection, Path], None]] = {
+FORMATS: Mapping[str, Callable[[Sequence[Row], Selection, ExportFolder], None]] = {
     "coco": write_coco,
     "label_studio": write_label_studio,
     "yolo": write_yolo,
@@ -131,10 +177,5 @@ def _sides(box: Sequence[float]) -> list[float]:
     return [x1, y1, round(x2 - x1, 2), round(y2 - y1, 2)]
 
 
-def _write(path: Path, value: Any) -> None:
-    _write_text(path, disk.json_text(value) + "\n")
-
-
-def _write_text(path: Path, text: str) -> None:
-    disk.make_folder(path.parent)
-    disk.replace(path, disk.encode(text))
+def _format(value: Any) -> str:
+    return disk.json_text(value) + "\n"

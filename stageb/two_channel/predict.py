@@ -25,7 +25,7 @@ from stageb.store.output import Output, check_file, read_rows, set_aside
 from stageb.two_channel import exports, fusion, model
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.evaluate import answer_images
-from stageb.two_channel.exports import FORMATS, Selection
+from stageb.two_channel.exports import FORMATS, ExportFolder, Selection
 from stageb.two_channel.images import LEAVE_OUT, Picture, digest, find_pictures
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
@@ -228,9 +228,11 @@ def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learn
     """Write what other programs read of the rows, and say what came of it."""
     path = given.to / ROWS
     rows = list(read_rows(path))
+    into = ExportFolder(given.to)
     with disk.reporting(given.to):
         for each in given.formats:
-            FORMATS[each](rows, selection, given.to)
+            FORMATS[each](rows, selection, into)
+        into.note()
     broken = [row["images"][0] for row in rows if "error" in row]
     told = [each for row in rows for each in row.get("objects", ())]
     strange = sorted({each["desc"] for each in told} - {*selection.categories})
@@ -241,6 +243,9 @@ def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learn
     if given.formats:
         of = f"{kept:,} of them, with a score of at least {selection.threshold:.4g} ({by})"
         print(shown(f"{', '.join(f'{given.to}/{each}' for each in given.formats)}: {of}"))
+    if into.aside:
+        more = f" and {len(into.aside) - TOLD} more" if len(into.aside) > TOLD else ""
+        print(shown(f"set aside, since they were not as written here: {', '.join(into.aside[:TOLD])}{more} (as NAME.1)"))
     if strange:
         print(shown(f"left out there: boxes of names that are none of the categories, such as {strange[0]!r}", 200))
     if broken:

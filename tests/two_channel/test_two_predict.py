@@ -218,6 +218,28 @@ def test_a_row_holds_boxes_with_area_once() -> None:
     }
 
 
+def test_exports_that_somebody_corrected_are_set_aside(
+    run: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "to"
+    foreign, ours = to / "yolo" / "labels" / "first" / "00000.txt", to / "yolo" / "classes.txt"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("0 .5 .5 .2 .2\n")
+    assert main(words(run, images, to)) == 0
+    assert (
+        "set aside, since they were not as written here: yolo/labels/first/00000.txt (as NAME.1)" in capsys.readouterr().out
+    )
+    assert foreign.with_name("00000.txt.1").read_text() == "0 .5 .5 .2 .2\n"
+    ours.write_text("cat\n")
+    for more in ((), ("--threshold=1",), ("--fresh",)):
+        assert main(words(run, images, to, *more)) == 0
+    assert [path.name for path in sorted(to.rglob("*.[0-9]"))] == ["predictions.jsonl.1", "classes.txt.1", "00000.txt.1"]
+    assert ours.with_name("classes.txt.1").read_text() == "cat\n"
+    (to / exports.NOTES).write_text("[")
+    assert main(words(run, images, to)) == 0  # the same again: nothing is set aside
+    assert len(list(to.rglob("*.[0-9]"))) == 3
+
+
 def test_exports_by_hand(tmp_path: Path) -> None:
     boxes = [
         {"desc": "b & c", "bbox_2d": [10, 20, 30, 60], "score": 0.5},
@@ -230,7 +252,7 @@ def test_exports_by_hand(tmp_path: Path) -> None:
         {"images": ["y.png"], "width": 10, "height": 10, "objects": []},
     ]
     for write in exports.FORMATS.values():
-        write(given, Selection(("a", "b & c"), 0.3, "/files/?d=", "run"), tmp_path)
+        write(given, Selection(("a", "b & c"), 0.3, "/files/?d=", "run"), exports.ExportFolder(tmp_path))
 
     def read(name: str) -> Any:
         return json.loads((tmp_path / name).read_text())
