@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from stageb.cli.parsing import WordParser
-from stageb.errors import InputError, shown
+from stageb.errors import BadInputError, InputError, shown
 from stageb.store import disk
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import ImportedData
 from stageb.two_channel.label_studio import label_studio
 from stageb.two_channel.yolo import yolo
+from stageb.untrusted.json_lines import FaultError
 
 WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
 
@@ -70,22 +71,22 @@ def parser() -> argparse.ArgumentParser:
 
 def of_voc(asked: Any) -> int:
     """Write what a folder of VOC holds."""
-    return _keep(imports.voc(asked.folder, asked.split), asked.folder, asked.to)
+    return _keep(lambda: imports.voc(asked.folder, asked.split), asked.folder, asked.to)
 
 
 def of_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
-    return _keep(imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
+    return _keep(lambda: imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
 def of_yolo(asked: Any) -> int:
     """Write what a folder of YOLO's text files holds."""
-    return _keep(yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
+    return _keep(lambda: yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
 
 
 def of_label_studio(asked: Any) -> int:
     """Write what Label Studio has exported."""
-    return _keep(label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
+    return _keep(lambda: label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
 def of_shapes(asked: Any) -> int:
@@ -103,15 +104,21 @@ def of_shapes(asked: Any) -> int:
     return 0
 
 
-def _keep(made: ImportedData, images: Path, to: Path) -> int:
+def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
     """Write rows, read them back as a fit would, and say what came of it."""
+    if to.is_dir() or to.suffix != ".jsonl":
+        raise InputError(f"--to {to}: name a file that ends in .jsonl")
+    made = convert()
 
     def write(beside: Path) -> None:
         beside.write_bytes(disk.json_lines(made.rows))
-        read([beside], images)
+        try:
+            read([beside], images)
+        except BadInputError as error:  # of lines that are nowhere once this is refused: the annotations are to be mended
+            for bad in error.bad:
+                made.fault(FaultError(bad.what, bad.remedy), made.places[bad.line - 1] if bad.line else "")
+            made.checked()
 
-    if to.is_dir() or to.suffix != ".jsonl":
-        raise InputError(f"--to {to}: name a file that ends in .jsonl")
     with disk.reporting(to):
         disk.place(to, write)
     objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]

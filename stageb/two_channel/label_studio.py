@@ -14,7 +14,17 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from stageb.errors import BadInputError, BadLine
-from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, box_around, number_of, read_json, size_of
+from stageb.two_channel.imports import (
+    POLYGON,
+    POLYGONS_REMEDY,
+    ImportedData,
+    box_around,
+    clean_name,
+    number_of,
+    places,
+    read_json,
+    size_of,
+)
 from stageb.two_channel.types import Box
 from stageb.untrusted.json_lines import FaultError, file_named, short
 
@@ -30,8 +40,8 @@ def label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
     listed = isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
     if not listed or not all(isinstance(task.get("data"), dict) for task in tasks):
         raise BadInputError("annotations", [BadLine(str(file), 0, "not a list of Label Studio's tasks", EXPORT)])
-    made, bad = ImportedData(), list[BadLine]()
-    for place, task in enumerate(tasks, 1):
+    made = ImportedData(str(file))
+    for task, place in zip(tasks, places("task", tasks), strict=True):
         try:
             results = _results(task)
             if results is None:
@@ -41,12 +51,11 @@ def label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
             sizes = {(each.get("original_width"), each.get("original_height")) for each in results}
             told = next(iter(sizes)) if len(sizes) == 1 else (None, None)
             size = size_of(name, images, *(int(side) if isinstance(side, int | float) else None for side in told))
-            made.add(name, size, [_object(each, size, polygons, made) for each in results])
+            regions = zip(results, places("region", results), strict=True)
+            made.add(name, size, [_object(each, here, size, polygons, made) for each, here in regions], place=place)
         except FaultError as fault:
-            bad.append(BadLine(str(file), 0, f"task {short(task.get('id', place))}: {fault.what}", fault.remedy))
-    if bad:
-        raise BadInputError("annotations", bad)
-    return made
+            made.fault(fault, place)
+    return made.checked()
 
 
 def _results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -91,16 +100,19 @@ def _file_of(data: dict[str, Any], images: Path) -> str:
     raise fault
 
 
-def _object(result: dict[str, Any], size: tuple[int, int], polygons: bool, made: ImportedData) -> tuple[str, Box]:
-    """A region in pixels. Raises ``FaultError``."""
+def _object(result: dict[str, Any], here: str, size: tuple[int, int], polygons: bool, made: ImportedData) -> tuple[str, Box]:
+    """A region in pixels, which stands at ``here``. Raises ``FaultError``."""
     kind, value = result["type"], result.get("value")
-    here = f"region {short(result.get('id'))}"
     if kind not in SHAPES:
         raise FaultError(f"{here}: {short(kind)}", "keep rectangles and polygons alone")
     names = value.get(kind) if isinstance(value, dict) else None
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str) or not names[0].strip():
         raise FaultError(f"{here}: {short(names)}", "give it one label")
     assert isinstance(value, dict)
+    try:
+        desc = clean_name(names[0])
+    except FaultError as fault:
+        raise FaultError(f"{here}: {fault.what}", fault.remedy) from None
     corners = _corners(value, size) if kind == "rectanglelabels" else _points(value, size)
     if corners is None:
         raise FaultError(f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent")
@@ -109,7 +121,7 @@ def _object(result: dict[str, Any], size: tuple[int, int], polygons: bool, made:
             turned = "a polygon" if kind == "polygonlabels" else "turned"
             raise FaultError(f"{here}: {turned}", POLYGONS_REMEDY)
         made.counts[POLYGON] += 1
-    return names[0].strip(), box_around(corners)
+    return desc, box_around(corners)
 
 
 def _corners(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:

@@ -39,14 +39,14 @@ def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedDat
     if not labels.is_dir():
         raise InputError(f"{labels}: no folder lies there; name the folder of YOLO's text files")
     known = read_names(names)
-    made, bad = ImportedData(), list[BadLine]()
+    made = ImportedData(str(labels), "labels")
     left = {each.removesuffix(".txt") for each in _text_files(labels)} - {"classes"}
     for picture in find_pictures(images, skip_broken=False):
         assert picture.sample
         size, stem = (picture.sample.width, picture.sample.height), PurePosixPath(picture.name).with_suffix("").as_posix()
         if stem not in left:
             made.counts[WITHOUT_FILE] += 1
-            made.add(picture.name, size, [])
+            made.add(picture.name, size, [], place=picture.name)
             continue
         left.remove(stem)
         objects = list[tuple[str, Box]]()
@@ -56,15 +56,14 @@ def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedDat
                 try:
                     objects += _object(raw, known, size, polygons, made)
                 except FaultError as fault:
-                    bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
+                    made.bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
         except FaultError as fault:
-            bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
-        made.add(picture.name, size, objects)
+            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
+        made.add(picture.name, size, objects, place=picture.name)
     remedy = f"put it into {images}, or name the folder of these pictures' labels alone"
-    bad += [BadLine(str(labels / f"{each}.txt"), 0, "there is no picture of that name", remedy) for each in sorted(left)]
-    if bad:
-        raise BadInputError("labels", bad)
-    return made
+    for each in sorted(left):
+        made.bad.append(BadLine(str(labels / f"{each}.txt"), 0, "there is no picture of that name", remedy))
+    return made.checked()
 
 
 def read_names(path: Path) -> list[str]:

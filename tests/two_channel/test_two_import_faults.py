@@ -1,0 +1,191 @@
+"""``stageb boxes`` never teaches what nobody annotated, and never breaks: each fault with its file, its place, a remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from stageb.errors import BadInputError
+from stageb.two_channel.boxes import main
+from stageb.two_channel.data import read
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with pictures, in the places of VOC, too."""
+    for folder in ("im/sub", "JPEGImages", "Annotations", "ImageSets/Main", "labels"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name in ("im/a.png", "im/b.png", "im/a.jpg", "im/sub/c.png", "JPEGImages/a.png", "JPEGImages/b.png"):
+        Image.new("RGB", (64, 48)).save(tmp_path / name)
+    return tmp_path
+
+
+@pytest.fixture
+def refused(root: Path) -> Callable[..., None]:
+    """Asserts that words are refused, each fault with how it begins and ends, and that nothing is left behind."""
+
+    def check(words: list[str], *said: tuple[Path, str]) -> None:
+        with pytest.raises(BadInputError) as caught:
+            main([*words, "--to", str(root / "out.jsonl")])
+        assert caught.value.exit_code == 2
+        assert [str(each) for each in caught.value.bad] == [f"{file}: {what}" for file, what in said]
+        assert not list(root.glob("*out*")) and ".unfinished" not in str(caught.value)
+
+    return check
+
+
+def coco(root: Path, **parts: list[Any]) -> list[str]:
+    whole: dict[str, list[Any]] = {
+        "images": [{"id": 1, "file_name": "a.png"}, {"id": 2, "file_name": "b.png"}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (root / "c.json").write_text(json.dumps(whole | parts))
+    return ["coco", str(root / "c.json"), "--images", str(root / "im")]
+
+
+def studio(root: Path, *tasks: Any) -> list[str]:
+    (root / "export.json").write_text(json.dumps(tasks))
+    return ["label_studio", str(root / "export.json"), "--images", str(root / "im")]
+
+
+def task(image: str, *results: Any, **more: Any) -> dict[str, Any]:
+    return {"data": {"image": image}, "annotations": [{"result": list(results)}], **more}
+
+
+def region(**more: Any) -> dict[str, Any]:
+    value = {"rectanglelabels": ["cat"], "x": 1, "y": 1, "width": 10, "height": 10}
+    return {"type": "rectanglelabels", "value": value, **more}
+
+
+def voc(root: Path, **annotations: str) -> list[str]:
+    for name, inner in annotations.items():
+        (root / "Annotations" / f"{name}.xml").write_text(f"<annotation>{inner}</annotation>")
+    return ["voc", str(root)]
+
+
+def yolo(root: Path, **labels: str) -> list[str]:
+    (root / "names.txt").write_text("cat\n")
+    for name, text in labels.items():
+        (root / "labels" / f"{name}.txt").write_text(text)
+    return ["yolo", str(root / "labels"), "--images", str(root / "im"), "--names", str(root / "names.txt")]
+
+
+ONE_PLACE = "put all objects of a picture in one place, and take the other out"
+
+
+def test_a_picture_given_twice_is_told_with_both_places(root: Path, refused: Callable[..., None]) -> None:
+    names = ["a.png", "./a.png", "a.png/", "b.png", "sub//c.png", "sub/./c.png"]
+    words = coco(root, images=[{"id": number, "file_name": name} for number, name in enumerate(names, 1)])
+    file = root / "c.json"
+    refused(
+        words,
+        (file, f'image 2: "./a.png" stands at image 1 already; {ONE_PLACE}'),
+        (file, f'image 3: "a.png/" stands at image 1 already; {ONE_PLACE}'),
+        (file, f'image 6: "sub/./c.png" stands at image 5 already; {ONE_PLACE}'),
+    )
+    refused(
+        studio(root, task("a.png", id=7), task("/data/upload/1/00112233-a.png", id=9), task("gone.png")),
+        (root / "export.json", f'task 9: "a.png" stands at task 7 already; {ONE_PLACE}'),
+        (
+            root / "export.json",
+            f'task number 3: "gone.png": no such picture in {root}/im; put it there, under its own name',
+        ),
+    )
+    xml = root / "Annotations"
+    words = voc(root, a="<filename>a.png</filename>", b="<filename>./a.png</filename>", c="<filename>b.png</filename>")
+    said = f'"JPEGImages/./a.png" stands at {xml}/a.xml already; {ONE_PLACE}'
+    refused(words, (xml / "b.xml", said))
+    lists = root / "ImageSets" / "Main" / "train.txt"
+    lists.write_text("a 1\nc\n\na -1\n")
+    refused([*words, "--split", "train"], (f"{lists}:4", 'annotation "a" stands on line 1 already; take one of the two out'))
+
+
+def test_a_picture_given_twice_in_the_data_is_told_however_it_is_spelt(root: Path) -> None:
+    row = {"width": 64, "height": 48, "objects": []}
+    (root / "d.jsonl").write_text("".join(json.dumps({"images": [name], **row}) + "\n" for name in ("a.png", "./a.png")))
+    with pytest.raises(BadInputError, match=r'd.jsonl:2: image "./a.png" stands at .*d.jsonl:1 already'):
+        read([root / "d.jsonl"], root / "im")
+
+
+def test_annotations_of_no_image_are_told_with_the_file_that_holds_them(root: Path, refused: Callable[..., None]) -> None:
+    said = "holds no annotated image; name one that does"
+    refused(coco(root, images=[], annotations=[]), (root / "c.json", said))
+    refused(studio(root), (root / "export.json", said))
+    refused(studio(root, {"data": {"image": "a.png"}, "annotations": []}), (root / "export.json", said))
+    lists = root / "ImageSets" / "Main" / "none.txt"
+    lists.write_text("\n")
+    refused([*voc(root, a="<filename>a.png</filename>"), "--split", "none"], (lists, said))
+
+
+def test_names_that_no_data_may_hold_are_told_where_they_stand(root: Path, refused: Callable[..., None]) -> None:
+    what = "its name holds the character U+0007, which is a line break, a control or invisible; take it out"
+    refused(coco(root, categories=[{"id": 1, "name": "c\aat"}]), (root / "c.json", f"category 1: {what}"))
+    value = region()["value"] | {"rectanglelabels": ["c\aat"]}
+    refused(
+        studio(root, task("a.png", region(value=value, id="r"), id=1)), (root / "export.json", f'task 1: region "r": {what}')
+    )
+    inner = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
+    words = voc(root, a=f"<filename>a.png</filename><object><name>c\u200bat</name>{inner}</object>")
+    refused(words, (root / "Annotations" / "a.xml", f"object 1: {what.replace('0007', '200B')}"))
+
+
+def test_what_only_the_written_lines_show_is_told_of_the_annotations(
+    root: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No such fault is known: each reader finds what is wrong with its own format first."""
+    monkeypatch.setattr("stageb.two_channel.imports.text_fault", lambda text: "")
+    words = coco(root, categories=[{"id": 1, "name": "c\aat"}])
+    what = "object 1: its desc holds the character U+0007, which is a line break, a control or invisible; take it out"
+    refused(words, (root / "c.json", f"image 1: {what}"))
+
+
+def test_ids_of_coco_that_collide_or_are_missing_are_told_together(root: Path, refused: Callable[..., None]) -> None:
+    file = root / "c.json"
+    images: list[dict[str, Any]] = [
+        {"id": 1, "file_name": "a.png"},
+        {"id": 1.0, "file_name": "b.png"},
+        {"file_name": "a.jpg"},
+        {"id": True, "file_name": "sub/c.png"},
+    ]
+    categories = [{"id": 1, "name": "cat"}, {"id": 1, "name": "dog"}, {"name": "cow"}, {"id": [2], "name": "hen"}]
+    sound = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5]}
+    annotations = [
+        {**sound, "id": 5},
+        {key: value for key, value in sound.items() if key != "image_id"},
+        {**sound, "id": 6, "category_id": None},
+        {**sound, "id": 7, "image_id": True},
+        {**sound, "id": 8, "category_id": 9},
+        {**sound, "id": 8, "iscrowd": "0"},
+    ]
+    own = "an id of its own, a number or a text"
+    refused(
+        coco(root, images=images, categories=categories, annotations=annotations),
+        (file, f'image number 2, "b.png": its id 1.0 is that of image number 1, too; give every image {own}'),
+        (file, f'image number 3, "a.jpg": no id; give every image {own}'),
+        (file, f'image number 4, "sub/c.png": the id true; give every image {own}'),
+        (file, f'category number 2, "dog": its id 1 is that of category number 1, too; give every category {own}'),
+        (file, f'category number 3, "cow": no id; give every category {own}'),
+        (file, f'category number 4, "hen": the id [2]; give every category {own}'),
+        (file, "annotation number 2: no image_id; give it the id of its image"),
+        (file, "annotation 6: no category_id; give it the id of its category"),
+        (file, "annotation 7: there is no image true; mend its image_id"),
+        (file, "annotation number 5: no category of a name has the id 9; mend its category_id"),
+        (file, 'annotation number 6: iscrowd "0"; write 0 or 1'),
+    )
+
+
+def test_ids_of_coco_may_be_texts_and_numbers_with_a_point(root: Path) -> None:
+    """Spreadsheets make 1.0 of 1."""
+    images = [{"id": "1", "file_name": "a.png"}, {"id": 1.0, "file_name": "b.png"}]
+    crowd = {"image_id": 1, "category_id": "c", "iscrowd": 1, "segmentation": [[0, 0, 9, 0, 9, 9]]}
+    annotations = [{"image_id": "1", "category_id": "c", "bbox": [0, 0, 5, 5]}, crowd]
+    words = coco(root, images=images, annotations=annotations, categories=[{"id": "c", "name": "cat"}])
+    assert main([*words, "--polygons", "--to", str(root / "out.jsonl")]) == 0
+    first, second = read([root / "out.jsonl"], root / "im")
+    assert [len(first.objects), len(first.crowds), len(second.objects), len(second.crowds)] == [1, 0, 0, 1]
