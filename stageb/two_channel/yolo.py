@@ -15,12 +15,12 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
-from stageb.two_channel.images import find_pictures
+from stageb.two_channel.images import Picture, find_pictures
 from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, box_around, number_of
 from stageb.two_channel.types import Box
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.json_lines import FaultError, file_named, lines, open_named
+from stageb.untrusted.json_lines import FaultError, file_named, lines, open_named, short
 from stageb.untrusted.strict_yaml import YamlError
 
 WITHOUT_FILE = "pictures without a text file"
@@ -40,10 +40,18 @@ def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedDat
         raise InputError(f"{labels}: no folder lies there; name the folder of YOLO's text files")
     known = read_names(names)
     made = ImportedData(str(labels), "labels")
-    left = {each.removesuffix(".txt") for each in _text_files(labels)} - {"classes"}
-    for picture in find_pictures(images, skip_broken=False):
+    pictures = find_pictures(images, skip_broken=False)
+    named = _by_stem(pictures)
+    left = {each.removesuffix(".txt") for each in _text_files(labels)} - ({"classes"} - set(named))
+    for stem in sorted(left):
+        if len(alike := named.get(stem, [])) > 1:
+            what = f"{' and '.join(map(short, alike))} are both called so"
+            remedy = "keep one of these pictures, or give each a name of its own"
+            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, what, remedy))
+            left.remove(stem)
+    for picture in pictures:
         assert picture.sample
-        size, stem = (picture.sample.width, picture.sample.height), PurePosixPath(picture.name).with_suffix("").as_posix()
+        size, stem = (picture.sample.width, picture.sample.height), _stem(picture)
         if stem not in left:
             made.counts[WITHOUT_FILE] += 1
             made.add(picture.name, size, [], place=picture.name)
@@ -100,6 +108,19 @@ def _of_yaml(text: str) -> list[Any]:
     if not isinstance(names, list):
         raise FaultError("no names", "name a file with names: [cat, dog], or one name a line in a .txt")
     return names
+
+
+def _stem(picture: Picture) -> str:
+    """What a picture's text file is called, without its suffix."""
+    return PurePosixPath(picture.name).with_suffix("").as_posix()
+
+
+def _by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
+    """The names of pictures that would share a text file: whose boxes it holds, nobody can tell."""
+    found: dict[str, list[str]] = {}
+    for each in pictures:
+        found.setdefault(_stem(each), []).append(each.name)
+    return found
 
 
 def _text_files(folder: Path) -> list[str]:

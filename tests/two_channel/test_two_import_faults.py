@@ -189,3 +189,23 @@ def test_ids_of_coco_may_be_texts_and_numbers_with_a_point(root: Path) -> None:
     assert main([*words, "--polygons", "--to", str(root / "out.jsonl")]) == 0
     first, second = read([root / "out.jsonl"], root / "im")
     assert [len(first.objects), len(first.crowds), len(second.objects), len(second.crowds)] == [1, 0, 0, 1]
+
+
+def test_a_label_file_of_yolo_belongs_to_one_picture(root: Path, refused: Callable[..., None]) -> None:
+    remedy = "keep one of these pictures, or give each a name of its own"
+    words = yolo(root, a="0 .5 .5 .1 .1\n", b="1 .5 .5 .1 .1")
+    refused(
+        words,
+        (root / "labels" / "a.txt", f'"a.jpg" and "a.png" are both called so; {remedy}'),
+        (f"{root}/labels/b.txt:1", "class 1, but 1 have names; name the file that lists all classes"),
+    )
+    yolo(root, b="")
+    (root / "labels" / "a.txt").unlink()  # with nothing to teach of either there is nothing to mistake
+    assert main([*words, "--to", str(root / "out.jsonl")]) == 0
+
+
+def test_a_picture_of_yolo_may_be_called_classes(root: Path) -> None:
+    (root / "im" / "a.png").rename(root / "im" / "classes.png")
+    words = yolo(root, classes="0 .5 .5 .1 .1\n")
+    assert main([*words, "--to", str(root / "out.jsonl")]) == 0
+    assert {each.key: len(each.objects) for each in read([root / "out.jsonl"], root / "im")}["classes.png"] == 1
