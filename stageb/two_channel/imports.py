@@ -10,6 +10,7 @@ edges in pixels, as they stand: where a tool counted pixels from 1, two edges ar
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from stageb.untrusted.json_lines import FaultError, file_named, lines, short, up
 MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
 MAX_JSON = 1 << 30  # bytes of annotations; COCO's have half of that
 NO_AREA, TWICE, CROWD, CUT = "without area", "told twice", "crowds", "cut at the edges"
+_ENCODING = re.compile(rb"""encoding\s*=\s*["']([^"']*)""")
 POLYGON = "polygons, as the boxes around them"
 POLYGONS_REMEDY = "give --polygons to take the box around it, or leave it out"
 
@@ -216,6 +218,10 @@ def _xml(path: str) -> ElementTree.Element:
         root = ElementTree.fromstring(raw)
     except ElementTree.ParseError as error:
         raise FaultError(f"not XML: {error}", "write it anew from its source", line=error.position[0]) from None
+    except (LookupError, ValueError):  # of Python's codecs, which are asked for encodings that the parser does not know
+        said = _ENCODING.search(raw)
+        what = f"the encoding {short(said[1].decode('ascii', 'replace') if said else '')}, which the parser does not know"
+        raise FaultError(what, "save it as UTF-8, and say so", line=1) from None
     if root.tag != "annotation":
         raise FaultError(f"the element {short(root.tag)}", "name a file of VOC's form, <annotation>...</annotation>")
     return root

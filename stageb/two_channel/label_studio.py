@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -48,10 +49,8 @@ def label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
                 made.counts[NOT_ANNOTATED] += 1
                 continue
             name = _file_of(task["data"], images)
-            sizes = {(each.get("original_width"), each.get("original_height")) for each in results}
-            told = next(iter(sizes)) if len(sizes) == 1 else (None, None)
-            size = size_of(name, images, *(int(side) if isinstance(side, int | float) else None for side in told))
-            regions = zip(results, places("region", results), strict=True)
+            regions = list(zip(results, places("region", results), strict=True))
+            size = size_of(name, images, *_size_told(regions))
             made.add(name, size, [_object(each, here, size, polygons, made) for each, here in regions], place=place)
         except FaultError as fault:
             made.fault(fault, place)
@@ -76,14 +75,32 @@ def _results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
     return [each for each in results if isinstance(each.get("type"), str) and each["type"].endswith("labels")]
 
 
+def _size_told(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
+    """Width and height of the picture, as all its regions have them; None where they do not say. Raises ``FaultError``."""
+    sizes = {(_side(each, here, "original_width"), _side(each, here, "original_height")) for each, here in regions}
+    return next(iter(sizes)) if len(sizes) == 1 else (None, None)
+
+
+def _side(result: dict[str, Any], here: str, name: str) -> int | None:
+    if (value := result.get(name)) is None:
+        return None
+    number = number_of(value)
+    if number is None:
+        raise FaultError(f"{here}: {name} {short(value)}", "write the picture's size in pixels, or leave it out")
+    return int(number)
+
+
 def _file_of(data: dict[str, Any], images: Path) -> str:
     """The picture that a task's data names, relative to ``images``."""
     texts = [value for value in data.values() if isinstance(value, str)]
     named = data.get("image", texts[0] if len(texts) == 1 else None)
     if not isinstance(named, str):
         raise FaultError("its data names no image", 'call it "image"')
-    parts = urlsplit(named)
-    local = parse_qs(parts.query).get("d", [])
+    try:
+        parts = urlsplit(named)
+        local = parse_qs(parts.query).get("d", [])
+    except ValueError:
+        raise FaultError(f"{short(named)}: no address", "write the name of a file, or a sound address") from None
     path = PurePosixPath(local[0] if local else unquote(parts.path))
     ends = [each for each in path.parts if each not in ("/", "..")]
     fault = FaultError(f"{short(named)}: no such picture in {images}", "put it there, under its own name")

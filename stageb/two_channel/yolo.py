@@ -25,6 +25,7 @@ from stageb.untrusted.strict_yaml import YamlError
 
 WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
+MAX_DIGITS = 9  # of a class's number; far longer ones Python refuses to read
 SLACK = 0.01  # by which rounding may carry a share beyond 0 or 1
 _NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which strict YAML has no place for
 LINE = "class x_center y_center width height, in shares of the image"
@@ -102,7 +103,7 @@ def _of_yaml(text: str) -> list[Any]:
     values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', text))
     names = values.get("names") if isinstance(values, dict) else None
     if isinstance(names, dict):
-        numbered = {int(key): name for key, name in names.items() if str(key).isdecimal()}
+        numbered = {int(key): name for key, name in names.items() if key.isdecimal() and len(key) <= MAX_DIGITS}
         if len(numbered) == len(names) and set(numbered) == set(range(len(names))):
             return [numbered[number] for number in range(len(names))]
     if not isinstance(names, list):

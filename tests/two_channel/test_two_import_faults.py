@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from stageb.errors import BadInputError
+from stageb.errors import BadInputError, InputError
 from stageb.two_channel.boxes import main
 from stageb.two_channel.data import read
 
@@ -209,3 +212,183 @@ def test_a_picture_of_yolo_may_be_called_classes(root: Path) -> None:
     words = yolo(root, classes="0 .5 .5 .1 .1\n")
     assert main([*words, "--to", str(root / "out.jsonl")]) == 0
     assert {each.key: len(each.objects) for each in read([root / "out.jsonl"], root / "im")}["classes.png"] == 1
+
+
+@pytest.mark.parametrize("encoding", ["GBK", "utf-7", "nosuch", "hex", "idna", "undefined"])
+def test_an_encoding_that_the_parser_does_not_know_is_a_fault(
+    root: Path, refused: Callable[..., None], encoding: str
+) -> None:
+    words = voc(root, b="<filename>a.png</filename><object/>")
+    file = root / "Annotations" / "a.xml"
+    file.write_text(f"<?xml version='1.0' encoding='{encoding}'?><annotation/>")
+    refused(
+        words,
+        (f"{file}:1", f'the encoding "{encoding}", which the parser does not know; save it as UTF-8, and say so'),
+        (root / "Annotations" / "b.xml", "object 1: no name; say what it is"),
+    )
+
+
+def test_what_label_studio_never_writes_is_a_fault(root: Path, refused: Callable[..., None]) -> None:
+    file = root / "export.json"
+    tasks = [
+        task("http://[bad/a.png", id=1),
+        task("http://ex\u2100ample/a.png", id=2),
+        task("b.png", region(original_width=[1], id="r"), id=3),
+        task("b.png", region(original_width=64, original_height={"a": 1}), id=4),
+        task("b.png", region(original_width=True, original_height=48), id=5),
+        task("b.png", region(original_width=1e300, original_height=48), id=6),
+    ]
+    address = "write the name of a file, or a sound address"
+    size = "write the picture's size in pixels, or leave it out"
+    refused(
+        studio(root, *tasks),
+        (file, f'task 1: "http://[bad/a.png": no address; {address}'),
+        (file, f'task 2: "http://ex\u2100ample/a.png": no address; {address}'),
+        (file, f'task 3: region "r": original_width [1]; {size}'),
+        (file, f'task 4: region number 1: original_height {{"a": 1}}; {size}'),
+        (file, f"task 5: region number 1: original_width true; {size}"),
+        (file, f"task 6: region number 1: original_width 1e+300; {size}"),
+    )
+
+
+def test_numbers_of_names_may_be_too_long_to_be_numbers(root: Path) -> None:
+    words = [*yolo(root, b=""), "--to", str(root / "out.jsonl")]
+    (root / "names.yaml").write_text(f"names:\n  ? '{'9' * 5000}'\n  : cat\n")
+    with pytest.raises(BadInputError, match=r"names.yaml: no names; name a file with names"):
+        main([str(root / "names.yaml") if word.endswith("names.txt") else word for word in words])
+
+
+STRANGE: list[Any] = [
+    *(None, True, False, 0, -1, 1.5, 10**20, -(10**400), 10**4000, 1e308),
+    *(
+        "",
+        " ",
+        "a.png",
+        "./b.png/",
+        "b.png",
+        "http://[x",
+        "//[/a.png",
+        "?d=%5B",
+        "1",
+        "nan",
+        "9" * 5000,
+        "c\aat",
+        "\0",
+        "../a.png",
+    ),
+    *(
+        [],
+        {},
+        [1],
+        [[]],
+        [None],
+        ["cat", "dog"],
+        {"a": 1},
+        [{}],
+        [[[1, 2]]],
+        [1, 2, 3, 4],
+        [[0, 0, 1, 1, 2, True]],
+        [10**400] * 4,
+    ),
+]
+
+
+COCO_VALUE = {
+    "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 48}, {"id": 2, "file_name": "b.png"}],
+    "annotations": [
+        {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "iscrowd": 0},
+        {"id": 2, "image_id": 2, "category_id": 1, "segmentation": [[0, 0, 5, 5, 9, 1]]},
+    ],
+    "categories": [{"id": 1, "name": "cat"}],
+}
+SIDES = {"original_width": 64, "original_height": 48}
+POLYGON = {"type": "polygonlabels", "value": {"polygonlabels": ["cat"], "points": [[0, 0], [9, 9], [0, 9]]}, "id": "p"}
+STUDIO_VALUE = [
+    {"id": 1, **task("a.png", region(**SIDES, id="r"), POLYGON)},
+    {"id": 2, "data": {"image": "/data/local-files/?d=x/b.png"}, "annotations": [{"result": [], "was_cancelled": False}]},
+]
+
+
+def bent(value: Any) -> Iterator[Any]:
+    """``value`` with one thing in it left out, or made a strange one; each in turn."""
+    yield from STRANGE
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        for other in bent(each):
+            made = value.copy()
+            made[key] = other
+            yield made
+        left = value.copy()
+        del left[key]
+        yield left
+
+
+def stands_it(words: list[str], root: Path) -> None:
+    """Asserts that words are taken or refused, in words for people that name nothing that is gone."""
+    to = root / "out.jsonl"
+    try:
+        main([*words, "--to", str(to)])
+    except InputError as error:
+        assert str(root) in str(error) and ".unfinished" not in str(error)
+        assert not to.exists()
+    else:
+        assert read([to], root if words[0] == "voc" else root / "im")
+        to.unlink()
+
+
+@pytest.fixture(scope="module")
+def kept() -> Any:
+    """One folder for all examples of a test."""
+    with tempfile.TemporaryDirectory() as name:
+        for folder in ("im", "JPEGImages", "Annotations", "labels"):
+            (Path(name) / folder).mkdir()
+        for file in ("im/a.png", "im/b.png", "JPEGImages/a.png"):
+            Image.new("RGB", (64, 48)).save(Path(name) / file)
+        yield Path(name)
+
+
+@pytest.mark.parametrize(("kind", "value"), [("coco", COCO_VALUE), ("label_studio", STUDIO_VALUE)])
+def test_no_json_breaks_a_reader(kept: Path, kind: str, value: Any) -> None:
+    for made in bent(value):
+        (kept / "bent.json").write_text(json.dumps(made))
+        stands_it([kind, str(kept / "bent.json"), "--images", str(kept / "im"), "--polygons"], kept)
+
+
+WORDS = st.sampled_from(
+    ["", "a.png", "cat", "1", "1.5", "-3", "nan", "inf", "1e400", "9" * 5000, "<a/>", "\u2028", "a\nb", "\0", "&x;"]
+)
+TAGS = "filename size width height object name bndbox xmin ymin xmax ymax annotation".split()
+HEADS = [
+    "",
+    "<?xml version='1.0'?>",
+    *(f"<?xml version='1.0' encoding='{each}'?>" for each in ("hex", "GBK", "ascii", "cp037")),
+]
+
+
+@given(head=st.sampled_from(HEADS), tags=st.lists(st.tuples(st.sampled_from(TAGS), WORDS), max_size=12), nest=st.booleans())
+def test_no_xml_breaks_a_reader(kept: Path, head: str, tags: list[tuple[str, str]], nest: bool) -> None:
+    inner = "".join(f"<{tag}>{word}" if nest else f"<{tag}>{word}</{tag}>" for tag, word in tags)
+    ends = "".join(f"</{tag}>" for tag, _ in reversed(tags)) if nest else ""
+    text = f"{head}<annotation><filename>a.png</filename>{inner}{ends}</annotation>"
+    (kept / "Annotations" / "a.xml").write_text(text)
+    stands_it(["voc", str(kept)], kept)
+
+
+NAMES = [
+    "cat\n",
+    "names: [cat]\n",
+    "names: {0: cat, 1: [x]}\n",
+    "names: {'\u0661': cat}\n",
+    f"names: {{0: cat, {'1' * 5000}: b}}\n",
+]
+
+
+@given(
+    words=st.lists(st.lists(WORDS | st.sampled_from(["0", ".5", "0.1"]), max_size=9), max_size=4),
+    names=st.sampled_from(NAMES) | st.text(max_size=20),
+    suffix=st.sampled_from(["txt", "yaml"]),
+)
+def test_no_text_of_yolo_breaks_a_reader(kept: Path, words: list[list[str]], names: str, suffix: str) -> None:
+    (kept / "labels" / "a.txt").write_text("\n".join(map(" ".join, words)))
+    (kept / f"names.{suffix}").write_bytes(names.encode("utf-8", "surrogatepass"))
+    given_names = ["--names", str(kept / f"names.{suffix}")]
+    stands_it(["yolo", str(kept / "labels"), "--images", str(kept / "im"), *given_names, "--polygons"], kept)
