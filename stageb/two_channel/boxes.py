@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,13 +95,16 @@ def of_shapes(asked: Any) -> int:
     if not 1 <= asked.most <= shapes.MOST:
         raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
     kind = shapes.Shape(asked.most, asked.side)
-    for split in ("train", "val", "test"):
-        count = getattr(asked, split)
+    counts = {split: getattr(asked, split) for split in ("train", "val", "test")}
+    for split, count in counts.items():
         if not 0 <= count <= 100_000:
             raise InputError(f"stageb boxes shapes: --{split} {count}: give 0 to 100000")
-        if count:
-            with disk.reporting(asked.to):
-                print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
+    wanted = {split: count for split, count in counts.items() if count}
+    with disk.reporting(asked.to):
+        for split, count in wanted.items():
+            shapes.check_free(asked.to, split, count, asked.seed, kind)
+        for split, count in wanted.items():
+            print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
     return 0
 
 
@@ -109,9 +113,10 @@ def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
     if to.is_dir() or to.suffix != ".jsonl":
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
     made = convert()
+    data = disk.json_lines(made.rows)
 
     def write(beside: Path) -> None:
-        beside.write_bytes(disk.json_lines(made.rows))
+        beside.write_bytes(data)
         try:
             read([beside], images)
         except BadInputError as error:  # of lines that are nowhere once this is refused: the annotations are to be mended
@@ -119,8 +124,11 @@ def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
                 made.fault(FaultError(bad.what, bad.remedy), made.places[bad.line - 1] if bad.line else "")
             made.checked()
 
-    with disk.reporting(to):
-        disk.place(to, write)
+    if not disk.holds(to, data):  # as it does where the command is given again
+        if os.path.lexists(to):
+            raise InputError(f"--to {to}: holds something else; move it, or name another file")
+        with disk.reporting(to):
+            disk.place(to, write)
     objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]
     aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
     said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -392,3 +393,73 @@ def test_no_text_of_yolo_breaks_a_reader(kept: Path, words: list[list[str]], nam
     (kept / f"names.{suffix}").write_bytes(names.encode("utf-8", "surrogatepass"))
     given_names = ["--names", str(kept / f"names.{suffix}")]
     stands_it(["yolo", str(kept / "labels"), "--images", str(kept / "im"), *given_names, "--polygons"], kept)
+
+
+@pytest.mark.parametrize("content", ["mine\n", ""])
+def test_lines_that_are_there_are_kept_unless_they_are_the_same(
+    root: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, to = coco(root), root / "train.jsonl"
+    to.write_text(content)
+    with pytest.raises(
+        InputError, match=r"--to .*train.jsonl: holds something else; move it, or name another file"
+    ) as caught:
+        main([*words, "--to", str(to)])
+    assert caught.value.exit_code == 2 and to.read_text() == content and not list(root.glob(".unfinished*"))
+    to.unlink()
+    assert main([*words, "--to", str(to)]) == 0
+    before, said = to.stat(), capsys.readouterr().out
+    assert main([*words, "--to", str(to)]) == 0
+    assert capsys.readouterr().out == said
+    assert (to.stat().st_ino, to.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    coco(root, categories=[{"id": 1, "name": "dog"}])
+    with pytest.raises(InputError, match="holds something else"):
+        main([*words, "--to", str(to)])
+
+
+def test_lines_do_not_take_the_place_of_a_link_or_a_pipe(root: Path) -> None:
+    words, to = coco(root), root / "train.jsonl"
+    to.symlink_to(root / "gone.jsonl")
+    with pytest.raises(InputError, match="holds something else"):
+        main([*words, "--to", str(to)])
+    assert to.is_symlink() and not (root / "gone.jsonl").exists()
+    to.unlink()
+    os.mkfifo(to)
+    with pytest.raises(InputError, match="holds something else"):
+        main([*words, "--to", str(to)])
+
+
+def test_shapes_replace_nothing(tmp_path: Path) -> None:
+    def draw(*more: str) -> int:
+        return main(["shapes", "--to", str(tmp_path), "--train", "3", "--val", "1", "--test", "0", *more])
+
+    assert draw() == 0
+    (tmp_path / "notes.txt").write_text("mine")  # beside what is drawn: in nobody's way
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert draw() == 0
+    first = tmp_path / "train" / "00000.png"
+    first.unlink()  # as where a call broke off
+    (tmp_path / "train" / ".unfinished-00000.png").write_bytes(b"half")
+    (tmp_path / "train.jsonl").unlink()
+    assert draw() == 0
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    for words, file in (
+        (["--seed", "18"], "train/00000.png"),
+        (["--train", "4"], "train.jsonl"),
+        (["--train", "2"], "train.jsonl"),
+    ):
+        with pytest.raises(InputError, match=rf"--to .*/{file}: holds something else; move it, or name another folder"):
+            draw(*words)
+        assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    (tmp_path / "val" / "cat.png").write_bytes(b"mine")
+    with pytest.raises(
+        InputError, match=r"val/cat.png: lies where images are to be drawn; move it, or name another folder"
+    ) as caught:
+        draw()
+    assert caught.value.exit_code == 2
+    (tmp_path / "val" / "cat.png").unlink()
+    (tmp_path / "val" / "00000.png").unlink()
+    (tmp_path / "val" / "00000.png").symlink_to(first)
+    with pytest.raises(InputError, match="holds something else"):
+        draw()
+    assert first.read_bytes() == before[first]
