@@ -18,6 +18,7 @@ from stageb.two_channel.label_studio import label_studio
 from stageb.two_channel.yolo import yolo
 from stageb.untrusted.json_lines import FaultError
 
+ELSEWHERE = "another --to"
 WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
 
 
@@ -99,6 +100,7 @@ def of_shapes(asked: Any) -> int:
     for split, count in counts.items():
         if not 0 <= count <= 100_000:
             raise InputError(f"stageb boxes shapes: --{split} {count}: give 0 to 100000")
+    disk.check_place(asked.to, ELSEWHERE)
     wanted = {split: count for split, count in counts.items() if count}
     with disk.reporting(asked.to):
         for split, count in wanted.items():
@@ -112,6 +114,7 @@ def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
     """Write rows, read them back as a fit would, and say what came of it."""
     if to.is_dir() or to.suffix != ".jsonl":
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
+    disk.check_place(to.parent, ELSEWHERE)
     made = convert()
     data = disk.json_lines(made.rows)
 

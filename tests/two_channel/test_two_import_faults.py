@@ -463,3 +463,16 @@ def test_shapes_replace_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds something else"):
         draw()
     assert first.read_bytes() == before[first]
+
+
+def test_a_place_that_cannot_be_is_a_fault_of_the_words(root: Path) -> None:
+    file = root / "file"
+    file.write_text("mine")
+    for words in (
+        ["shapes", "--to", str(file), "--train", "1"],
+        ["shapes", "--to", str(file / "in"), "--train", "1"],
+        [*coco(root), "--to", str(file / "a.jsonl")],
+    ):
+        with pytest.raises(InputError, match=r"file is no folder; give another --to"):
+            main(words)
+    assert file.read_text() == "mine"
