@@ -139,6 +139,14 @@ def place(path: Path, write: Callable[[Path], object]) -> int:
     return size
 
 
+def holds(path: Path, data: bytes) -> bool:
+    """Whether ``path`` is a file, or leads to one, of just these bytes; one that cannot be read is none."""
+    try:
+        return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
+    except OSError:
+        return False
+
+
 def hold(path: Path, wait: bool = False) -> int:
     """The lock on a file, which is made where there is none, as a descriptor that holds it until it is closed. It is the
     kernel's (flock): a dead holder's lock is free without anybody's doing.

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from stageb.cli.parsing import WordParser
-from stageb.errors import InputError, shown
+from stageb.errors import BadInputError, InputError, shown
 from stageb.store import disk
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import ImportedData
 from stageb.two_channel.label_studio import label_studio
 from stageb.two_channel.yolo import yolo
+from stageb.untrusted.json_lines import FaultError
 
+ELSEWHERE = "another --to"
 WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
 
 
@@ -70,22 +73,22 @@ def parser() -> argparse.ArgumentParser:
 
 def of_voc(asked: Any) -> int:
     """Write what a folder of VOC holds."""
-    return _keep(imports.voc(asked.folder, asked.split), asked.folder, asked.to)
+    return _keep(lambda: imports.voc(asked.folder, asked.split), asked.folder, asked.to)
 
 
 def of_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
-    return _keep(imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
+    return _keep(lambda: imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
 def of_yolo(asked: Any) -> int:
     """Write what a folder of YOLO's text files holds."""
-    return _keep(yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
+    return _keep(lambda: yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
 
 
 def of_label_studio(asked: Any) -> int:
     """Write what Label Studio has exported."""
-    return _keep(label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
+    return _keep(lambda: label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
 def of_shapes(asked: Any) -> int:
@@ -93,27 +96,42 @@ def of_shapes(asked: Any) -> int:
     if not 1 <= asked.most <= shapes.MOST:
         raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
     kind = shapes.Shape(asked.most, asked.side)
-    for split in ("train", "val", "test"):
-        count = getattr(asked, split)
+    counts = {split: getattr(asked, split) for split in ("train", "val", "test")}
+    for split, count in counts.items():
         if not 0 <= count <= 100_000:
             raise InputError(f"stageb boxes shapes: --{split} {count}: give 0 to 100000")
-        if count:
-            with disk.reporting(asked.to):
-                print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
+    disk.check_place(asked.to, ELSEWHERE)
+    wanted = {split: count for split, count in counts.items() if count}
+    with disk.reporting(asked.to):
+        for split, count in wanted.items():
+            shapes.check_free(asked.to, split, count, asked.seed, kind)
+        for split, count in wanted.items():
+            print(f"{shapes.write(asked.to, split, count, asked.seed, kind)}: {count} images")
     return 0
 
 
-def _keep(made: ImportedData, images: Path, to: Path) -> int:
+def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
     """Write rows, read them back as a fit would, and say what came of it."""
-
-    def write(beside: Path) -> None:
-        beside.write_bytes(disk.json_lines(made.rows))
-        read([beside], images)
-
     if to.is_dir() or to.suffix != ".jsonl":
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
-    with disk.reporting(to):
-        disk.place(to, write)
+    disk.check_place(to.parent, ELSEWHERE)
+    made = convert()
+    data = disk.json_lines(made.rows)
+
+    def write(beside: Path) -> None:
+        beside.write_bytes(data)
+        try:
+            read([beside], images)
+        except BadInputError as error:  # of lines that are nowhere once this is refused: the annotations are to be mended
+            for bad in error.bad:
+                made.fault(FaultError(bad.what, bad.remedy), made.places[bad.line - 1] if bad.line else "")
+            made.checked()
+
+    if not disk.holds(to, data):  # as it does where the command is given again
+        if os.path.lexists(to):
+            raise InputError(f"--to {to}: holds something else; move it, or name another file")
+        with disk.reporting(to):
+            disk.place(to, write)
     objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]
     aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
     said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]

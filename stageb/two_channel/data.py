@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stageb.errors import BadInputError, BadLine
@@ -31,7 +31,7 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
     """
     samples: list[Sample] = []
     bad: list[BadLine] = []
-    places: dict[str, str] = {}
+    places: dict[PurePosixPath, str] = {}
     for path in map(str, paths):
         folder = Path(images) if images is not None else Path(path).parent
         try:
@@ -47,7 +47,7 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
     return samples
 
 
-def _sample(raw: bytes, folder: Path, place: str, places: dict[str, str], polygons: Polygons) -> Sample:
+def _sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, str], polygons: Polygons) -> Sample:
     row = object_on(raw, SHAPE)
     for name in ("images", "width", "height", "objects"):
         if name not in row:
@@ -69,7 +69,7 @@ def _sample(raw: bytes, folder: Path, place: str, places: dict[str, str], polygo
         first = kind.setdefault(_object(value, number, (width, height), polygons), number)
         if first != number:
             raise FaultError(f"object {number} is object {first} again", "keep one of the two")
-    if (first_place := places.setdefault(key, place)) is not place:
+    if (first_place := places.setdefault(PurePosixPath(key), place)) is not place:
         raise FaultError(f"image {short(key)} stands at {first_place} already", "put all objects of an image on one line")
     return Sample(key, path, width, height, tuple(objects), tuple(crowds))
 

@@ -10,22 +10,25 @@ edges in pixels, as they stand: where a tool counted pixels from 1, two edges ar
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
 from xml.etree import ElementTree
 
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
 from stageb.two_channel.types import Box
 from stageb.untrusted import strict_json
+from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.json_lines import FaultError, file_named, lines, short, upright_picture_named
 
 MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
 MAX_JSON = 1 << 30  # bytes of annotations; COCO's have half of that
 NO_AREA, TWICE, CROWD, CUT = "without area", "told twice", "crowds", "cut at the edges"
+_ENCODING = re.compile(rb"""encoding\s*=\s*["']([^"']*)""")
 POLYGON = "polygons, as the boxes around them"
 POLYGONS_REMEDY = "give --polygons to take the box around it, or leave it out"
 
@@ -34,8 +37,13 @@ POLYGONS_REMEDY = "give --polygons to take the box around it, or leave it out"
 class ImportedData:
     """What came of it."""
 
+    source: str  # the file or the folder of annotations, for messages
+    kind: str = "annotations"
     rows: list[dict[str, Any]] = field(default_factory=list)  # as data.py reads them
+    places: list[str] = field(default_factory=list)  # of each row: where its image is annotated
     counts: Counter[str] = field(default_factory=Counter)  # of objects that were dropped or changed, and why
+    bad: list[BadLine] = field(default_factory=list)
+    _first: dict[PurePosixPath, str] = field(default_factory=dict)  # of each image: the place that named it first
 
     def add(
         self,
@@ -43,12 +51,31 @@ class ImportedData:
         size: tuple[int, int],
         objects: Iterable[tuple[str, Box]],
         crowds: Iterable[tuple[str, Box]] = (),
+        *,
+        place: str,
     ) -> None:
-        """Take an image of a ``size`` (width, height), and the objects and the crowds in it."""
+        """Take an image of a ``size`` (width, height), and the objects and the crowds in it; ``place`` is where it is
+        annotated. Raises ``FaultError`` where another place has named it, in this or in another spelling."""
+        if (first := self._first.setdefault(PurePosixPath(name), place)) is not place:
+            remedy = "put all objects of a picture in one place, and take the other out"
+            raise FaultError(f"{short(name)} stands at {first} already", remedy)
         written = self._boxes(size, objects)
         marked = [each | {"iscrowd": 1} for each in self._boxes(size, crowds)]
         self.counts[CROWD] += len(marked)
         self.rows.append({"images": [name], "width": size[0], "height": size[1], "objects": written + marked})
+        self.places.append(place)
+
+    def fault(self, fault: FaultError, place: str = "") -> None:
+        """Note what is wrong at a place of the source, or with all of it."""
+        self.bad.append(BadLine(self.source, 0, f"{place}: {fault.what}" if place else fault.what, fault.remedy))
+
+    def checked(self) -> Self:
+        """This, once all is found sound. Raises ``BadInputError`` with every fault."""
+        if not self.rows and not self.bad:
+            self.fault(FaultError("holds no annotated image", "name one that does"))
+        if self.bad:
+            raise BadInputError(self.kind, self.bad)
+        return self
 
     def _boxes(self, size: tuple[int, int], objects: Iterable[tuple[str, Box]]) -> list[dict[str, Any]]:
         """``objects`` as a row has them."""
@@ -72,20 +99,24 @@ def voc(folder: Path, split: str | None) -> ImportedData:
     ``split`` names ``ImageSets/Main/{split}.txt``, which lists annotations; None: all of them, by name. Images are named
     relative to ``folder``. Raises ``InputError``.
     """
-    made, bad = ImportedData(), list[BadLine]()
+    listing = f"ImageSets/Main/{split}.txt" if split is not None else "Annotations"
+    made, lines_of = ImportedData(str(folder / listing)), dict[str, int]()
     for name, (listed, line) in _annotations(folder, split):
+        if (first := lines_of.setdefault(name, line)) != line:
+            what = f"annotation {short(name)} stands on line {first} already"
+            made.bad.append(BadLine(listed, line, what, "take one of the two out"))
+            continue
         try:
             path = file_named(f"Annotations/{name}.xml", folder)
         except FaultError as fault:
-            bad.append(BadLine(listed, line, fault.what, fault.remedy))
+            made.bad.append(BadLine(listed, line, fault.what, fault.remedy))
             continue
+        place = str(folder / "Annotations" / f"{name}.xml")
         try:
-            _add_voc(made, path, folder)
+            _add_voc(made, path, folder, place)
         except FaultError as fault:
-            bad.append(BadLine(str(folder / "Annotations" / f"{name}.xml"), fault.line, fault.what, fault.remedy))
-    if bad:
-        raise BadInputError("annotations", bad)
-    return made
+            made.bad.append(BadLine(place, fault.line, fault.what, fault.remedy))
+    return made.checked()
 
 
 def read_json(file: Path) -> Any:
@@ -116,19 +147,35 @@ def coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
     if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts):
         remedy = "name a COCO file: an object with lists of images, annotations and categories"
         raise BadInputError("annotations", [BadLine(str(file), 0, "not of COCO's form", remedy)])
-    made, bad = ImportedData(), list[BadLine]()
-    boxes, crowds = _coco_boxes(made, str(file), parts, bad, polygons)
-    for image in parts[0] or ():
+    images, annotations, categories = (part or [] for part in parts)
+    made = ImportedData(str(file))
+    boxes, crowds = _coco_boxes(made, images, annotations, categories, polygons)
+    for image, place in zip(images, places("image", images), strict=True):
         try:
             name = image.get("file_name")
             size = size_of(name, folder, image.get("width"), image.get("height"))
-            key = _key(image.get("id"))
-            made.add(name, size, boxes.get(key, ()), crowds.get(key, ()))
+            key = _key(image.get("id")) or ""
+            made.add(name, size, boxes.get(key, ()), crowds.get(key, ()), place=place)
         except FaultError as fault:
-            bad.append(BadLine(str(file), 0, f"image {short(image.get('id'))}: {fault.what}", fault.remedy))
-    if bad:
-        raise BadInputError("annotations", bad)
-    return made
+            made.fault(fault, place)
+    return made.checked()
+
+
+def places(kind: str, told: Sequence[dict[str, Any]]) -> list[str]:
+    """Where each of a list stands, for messages: by its id, or by its number where that is none of its own."""
+    keys = [_key(each.get("id")) for each in told]
+    counts = Counter(keys)
+    return [
+        f"{kind} {short(each['id'])}" if key is not None and counts[key] == 1 else f"{kind} number {number}"
+        for number, (each, key) in enumerate(zip(told, keys, strict=True), 1)
+    ]
+
+
+def clean_name(name: str) -> str:
+    """The name of a kind of objects, without space around it. Raises ``FaultError`` where data may not hold it."""
+    if fault := text_fault(name.strip()):
+        raise FaultError(f"its name holds {fault}", "take it out")
+    return name.strip()
 
 
 def _annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[str, int]]]:
@@ -152,13 +199,13 @@ def _annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[str, 
     return [(words[0], (path, number)) for number, words in read if words]
 
 
-def _add_voc(made: ImportedData, path: str, folder: Path) -> None:
+def _add_voc(made: ImportedData, path: str, folder: Path, place: str) -> None:
     root = _xml(path)
     name = f"JPEGImages/{root.findtext('filename', '').strip()}"
     told = [_whole(root.findtext(f"size/{side}")) for side in ("width", "height")]
     size = size_of(name, folder, *(value or None for value in told))  # 0 where a tool did not know
     objects = [_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
-    made.add(name, size, objects)
+    made.add(name, size, objects, place=place)
 
 
 def _xml(path: str) -> ElementTree.Element:
@@ -171,6 +218,10 @@ def _xml(path: str) -> ElementTree.Element:
         root = ElementTree.fromstring(raw)
     except ElementTree.ParseError as error:
         raise FaultError(f"not XML: {error}", "write it anew from its source", line=error.position[0]) from None
+    except (LookupError, ValueError):  # of Python's codecs, which are asked for encodings that the parser does not know
+        said = _ENCODING.search(raw)
+        what = f"the encoding {short(said[1].decode('ascii', 'replace') if said else '')}, which the parser does not know"
+        raise FaultError(what, "save it as UTF-8, and say so", line=1) from None
     if root.tag != "annotation":
         raise FaultError(f"the element {short(root.tag)}", "name a file of VOC's form, <annotation>...</annotation>")
     return root
@@ -180,6 +231,10 @@ def _voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
     desc = (node.findtext("name") or "").strip()
     if not desc:
         raise FaultError(f"object {number}: no name", "say what it is")
+    try:
+        desc = clean_name(desc)
+    except FaultError as fault:
+        raise FaultError(f"object {number}: {fault.what}", fault.remedy) from None
     corners = [number_of(node.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")]
     if None in corners:
         raise FaultError(f"object {number}: no bndbox of four numbers", "give it xmin, ymin, xmax and ymax")
@@ -188,38 +243,86 @@ def _voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
 
 
 def _coco_boxes(
-    made: ImportedData, file: str, parts: Sequence[Any], bad: list[BadLine], polygons: bool
+    made: ImportedData, images: Sequence[Any], annotations: Sequence[Any], categories: Sequence[Any], polygons: bool
 ) -> tuple[dict[str, list[tuple[str, Box]]], dict[str, list[tuple[str, Box]]]]:
     """The objects and the crowds of each image, by the image's id."""
-    images, annotations, categories = parts
-    names = {_key(each.get("id")): each.get("name") for each in categories}
-    found: dict[str, list[tuple[str, Box]]] = {_key(each.get("id")): [] for each in images}
+    found: dict[str, list[tuple[str, Box]]] = {key: [] for key in _by_id(made, "image", images, "file_name")}
+    names = _coco_names(made, categories)
     crowds: dict[str, list[tuple[str, Box]]] = {key: [] for key in found}
-    for annotation in annotations:
-        here = f"annotation {short(annotation.get('id'))}"
-        key, box = _key(annotation.get("image_id")), annotation.get("bbox")
-        desc = names.get(_key(annotation.get("category_id")))
-        numbers = [number_of(each) for each in box] if isinstance(box, list) else []
-        around = None if box else _coco_polygon(annotation.get("segmentation"))
-        if key not in found:
-            bad.append(
-                BadLine(file, 0, f"{here}: there is no image {short(annotation.get('image_id'))}", "mend its image_id")
-            )
-        elif not isinstance(desc, str) or not desc.strip():
-            what = f"{here}: no category of a name has the id {short(annotation.get('category_id'))}"
-            bad.append(BadLine(file, 0, what, "mend its category_id"))
-        elif around and not polygons:
-            bad.append(BadLine(file, 0, f"{here}: a segmentation and no bbox", POLYGONS_REMEDY))
-        elif around:
-            made.counts[POLYGON] += 1
-            found[key].append((desc.strip(), around))
-        elif len(numbers) != 4 or None in numbers:
-            bad.append(BadLine(file, 0, f"{here}: bbox {short(box)}", "write [x, y, width, height]"))
-        else:
-            x, y, width, height = (each or 0.0 for each in numbers)
-            kind = crowds if annotation.get("iscrowd") else found
-            kind[key].append((desc.strip(), (x, y, x + width, y + height)))
+    for annotation, place in zip(annotations, places("annotation", annotations), strict=True):
+        try:
+            key = _reference(annotation, "image", found, "there is no image")
+            desc = names[_reference(annotation, "category", names, "no category of a name has the id")]
+            kind = crowds if _is_crowd(annotation) else found
+            kind[key].append((desc, _coco_box(made, annotation, polygons)))
+        except FaultError as fault:
+            made.fault(fault, place)
     return found, crowds
+
+
+def _by_id(made: ImportedData, kind: str, told: Sequence[Any], name: str) -> dict[str, Any]:
+    """Images or categories by their ids. One without an id, and one with that of another, would take what is not its own."""
+    found, first = dict[str, Any](), dict[str, int]()
+    for number, each in enumerate(told, 1):
+        key = _key(each.get("id"))
+        if key is None or key in found:
+            here = f"{kind} number {number}, {short(each.get(name))}"
+            what = f"the id {short(each.get('id'))}" if each.get("id") is not None else "no id"
+            if key is not None:
+                what = f"its id {short(each['id'])} is that of {kind} number {first[key]}, too"
+            made.fault(FaultError(what, f"give every {kind} an id of its own, a number or a text"), here)
+        else:
+            found[key], first[key] = each, number
+    return found
+
+
+def _coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str, str]:
+    """The names of categories, by their ids; those without a name are no fault before something is called so."""
+    names = {}
+    for key, category in _by_id(made, "category", categories, "name").items():
+        name = category.get("name")
+        if isinstance(name, str) and name.strip():
+            names[key] = name.strip()
+            try:
+                clean_name(name)
+            except FaultError as fault:
+                made.fault(fault, f"category {short(category['id'])}")
+    return names
+
+
+def _reference(annotation: dict[str, Any], kind: str, known: Container[str], missing: str) -> str:
+    """The key of the image or of the category that an annotation names. Raises ``FaultError``."""
+    field_name = f"{kind}_id"
+    value = annotation.get(field_name)
+    if value is None:
+        raise FaultError(f"no {field_name}", f"give it the id of its {kind}")
+    key = _key(value)
+    if key is None or key not in known:
+        raise FaultError(f"{missing} {short(value)}", f"mend its {field_name}")
+    return key
+
+
+def _is_crowd(annotation: dict[str, Any]) -> bool:
+    told = annotation.get("iscrowd")
+    if told is not None and told not in (0, 1):
+        raise FaultError(f"iscrowd {short(told)}", "write 0 or 1")
+    return bool(told)
+
+
+def _coco_box(made: ImportedData, annotation: dict[str, Any], polygons: bool) -> Box:
+    """The box of an annotation, or that around its polygons where it has none. Raises ``FaultError``."""
+    box = annotation.get("bbox")
+    around = None if box else _coco_polygon(annotation.get("segmentation"))
+    if around:
+        if not polygons:
+            raise FaultError("a segmentation and no bbox", POLYGONS_REMEDY)
+        made.counts[POLYGON] += 1
+        return around
+    numbers = [number_of(each) for each in box] if isinstance(box, list) else []
+    if len(numbers) != 4 or None in numbers:
+        raise FaultError(f"bbox {short(box)}", "write [x, y, width, height]")
+    x, y, width, height = (each or 0.0 for each in numbers)
+    return x, y, x + width, y + height
 
 
 def _coco_polygon(segmentation: Any) -> Box | None:
@@ -252,8 +355,11 @@ def size_of(name: Any, folder: Path, width: int | None, height: int | None) -> t
     return shown
 
 
-def _key(value: Any) -> str:
-    return json.dumps(value)
+def _key(value: Any) -> str | None:
+    """A text for an id, a number or a text, by which equal ones are found: 1 and 1.0 are one; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+        return None
+    return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _whole(text: str | None) -> int:

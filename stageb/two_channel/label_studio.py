@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from stageb.errors import BadInputError, BadLine
-from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, box_around, number_of, read_json, size_of
+from stageb.two_channel.imports import (
+    POLYGON,
+    POLYGONS_REMEDY,
+    ImportedData,
+    box_around,
+    clean_name,
+    number_of,
+    places,
+    read_json,
+    size_of,
+)
 from stageb.two_channel.types import Box
 from stageb.untrusted.json_lines import FaultError, file_named, short
 
@@ -30,23 +41,20 @@ def label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
     listed = isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
     if not listed or not all(isinstance(task.get("data"), dict) for task in tasks):
         raise BadInputError("annotations", [BadLine(str(file), 0, "not a list of Label Studio's tasks", EXPORT)])
-    made, bad = ImportedData(), list[BadLine]()
-    for place, task in enumerate(tasks, 1):
+    made = ImportedData(str(file))
+    for task, place in zip(tasks, places("task", tasks), strict=True):
         try:
             results = _results(task)
             if results is None:
                 made.counts[NOT_ANNOTATED] += 1
                 continue
             name = _file_of(task["data"], images)
-            sizes = {(each.get("original_width"), each.get("original_height")) for each in results}
-            told = next(iter(sizes)) if len(sizes) == 1 else (None, None)
-            size = size_of(name, images, *(int(side) if isinstance(side, int | float) else None for side in told))
-            made.add(name, size, [_object(each, size, polygons, made) for each in results])
+            regions = list(zip(results, places("region", results), strict=True))
+            size = size_of(name, images, *_size_told(regions))
+            made.add(name, size, [_object(each, here, size, polygons, made) for each, here in regions], place=place)
         except FaultError as fault:
-            bad.append(BadLine(str(file), 0, f"task {short(task.get('id', place))}: {fault.what}", fault.remedy))
-    if bad:
-        raise BadInputError("annotations", bad)
-    return made
+            made.fault(fault, place)
+    return made.checked()
 
 
 def _results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
@@ -67,14 +75,32 @@ def _results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
     return [each for each in results if isinstance(each.get("type"), str) and each["type"].endswith("labels")]
 
 
+def _size_told(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
+    """Width and height of the picture, as all its regions have them; None where they do not say. Raises ``FaultError``."""
+    sizes = {(_side(each, here, "original_width"), _side(each, here, "original_height")) for each, here in regions}
+    return next(iter(sizes)) if len(sizes) == 1 else (None, None)
+
+
+def _side(result: dict[str, Any], here: str, name: str) -> int | None:
+    if (value := result.get(name)) is None:
+        return None
+    number = number_of(value)
+    if number is None:
+        raise FaultError(f"{here}: {name} {short(value)}", "write the picture's size in pixels, or leave it out")
+    return int(number)
+
+
 def _file_of(data: dict[str, Any], images: Path) -> str:
     """The picture that a task's data names, relative to ``images``."""
     texts = [value for value in data.values() if isinstance(value, str)]
     named = data.get("image", texts[0] if len(texts) == 1 else None)
     if not isinstance(named, str):
         raise FaultError("its data names no image", 'call it "image"')
-    parts = urlsplit(named)
-    local = parse_qs(parts.query).get("d", [])
+    try:
+        parts = urlsplit(named)
+        local = parse_qs(parts.query).get("d", [])
+    except ValueError:
+        raise FaultError(f"{short(named)}: no address", "write the name of a file, or a sound address") from None
     path = PurePosixPath(local[0] if local else unquote(parts.path))
     ends = [each for each in path.parts if each not in ("/", "..")]
     fault = FaultError(f"{short(named)}: no such picture in {images}", "put it there, under its own name")
@@ -91,16 +117,19 @@ def _file_of(data: dict[str, Any], images: Path) -> str:
     raise fault
 
 
-def _object(result: dict[str, Any], size: tuple[int, int], polygons: bool, made: ImportedData) -> tuple[str, Box]:
-    """A region in pixels. Raises ``FaultError``."""
+def _object(result: dict[str, Any], here: str, size: tuple[int, int], polygons: bool, made: ImportedData) -> tuple[str, Box]:
+    """A region in pixels, which stands at ``here``. Raises ``FaultError``."""
     kind, value = result["type"], result.get("value")
-    here = f"region {short(result.get('id'))}"
     if kind not in SHAPES:
         raise FaultError(f"{here}: {short(kind)}", "keep rectangles and polygons alone")
     names = value.get(kind) if isinstance(value, dict) else None
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str) or not names[0].strip():
         raise FaultError(f"{here}: {short(names)}", "give it one label")
     assert isinstance(value, dict)
+    try:
+        desc = clean_name(names[0])
+    except FaultError as fault:
+        raise FaultError(f"{here}: {fault.what}", fault.remedy) from None
     corners = _corners(value, size) if kind == "rectanglelabels" else _points(value, size)
     if corners is None:
         raise FaultError(f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent")
@@ -109,7 +138,7 @@ def _object(result: dict[str, Any], size: tuple[int, int], polygons: bool, made:
             turned = "a polygon" if kind == "polygonlabels" else "turned"
             raise FaultError(f"{here}: {turned}", POLYGONS_REMEDY)
         made.counts[POLYGON] += 1
-    return names[0].strip(), box_around(corners)
+    return desc, box_around(corners)
 
 
 def _corners(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:

@@ -6,11 +6,13 @@ colour and shape: "red circle".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stageb.errors import InputError
 from stageb.seeds import stream, uniform
 from stageb.store import disk
 from stageb.untrusted.pictures import as_png, pillow
@@ -46,16 +48,45 @@ def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) 
     An image is ``{split}/{number}.png``, beside ``{split}.jsonl``.
     """
     (folder / split).mkdir(parents=True, exist_ok=True)
+    path = folder / f"{split}.jsonl"
+    for each, data in _files(folder, split, count, seed, kind):
+        if each == path:
+            disk.replace(path, data)
+        elif not disk.holds(each, data):
+            beside = each.with_name(f"{disk.UNFINISHED}{each.name}")  # so that half an image is never taken for one
+            beside.unlink(missing_ok=True)
+            beside.write_bytes(data)
+            beside.replace(each)
+    return path
+
+
+def check_free(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) -> None:
+    """Raise ``InputError`` where ``write`` would replace a file of other content, or leave its images among others.
+
+    What an equal call has written, or a part of it, is in nobody's way. Hidden files are overlooked.
+    """
+    remedy = "move it, or name another folder"
+    there = {each for each in (folder / split).glob("*") if not each.name.startswith(".")}
+    if not there and not os.path.lexists(folder / f"{split}.jsonl"):
+        return
+    for each, data in _files(folder, split, count, seed, kind):
+        if os.path.lexists(each) and not disk.holds(each, data):
+            raise InputError(f"--to {each}: holds something else; {remedy}")
+        there.discard(each)
+    if there:
+        raise InputError(f"--to {min(there)}: lies where images are to be drawn; {remedy}")
+
+
+def _files(folder: Path, split: str, count: int, seed: int, kind: Shape) -> Iterator[tuple[Path, bytes]]:
+    """What ``write`` writes: each image and, last, the JSON Lines that name them."""
     rows = []
     for number in range(count):
         image, objects = drawn(seed, split, number, kind)
         name = f"{split}/{number:05d}.png"
-        (folder / name).write_bytes(as_png(image))
+        yield folder / name, as_png(image)
         told = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
         rows.append({"images": [name], "width": image.width, "height": image.height, "objects": told})
-    path = folder / f"{split}.jsonl"
-    disk.replace(path, disk.json_lines(rows))
-    return path
+    yield folder / f"{split}.jsonl", disk.json_lines(rows)
 
 
 def drawn(seed: int, split: str, number: int, kind: Shape = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:

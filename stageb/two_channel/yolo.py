@@ -15,16 +15,17 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
-from stageb.two_channel.images import find_pictures
+from stageb.two_channel.images import Picture, find_pictures
 from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, box_around, number_of
 from stageb.two_channel.types import Box
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.clean_text import text_fault
-from stageb.untrusted.json_lines import FaultError, file_named, lines, open_named
+from stageb.untrusted.json_lines import FaultError, file_named, lines, open_named, short
 from stageb.untrusted.strict_yaml import YamlError
 
 WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
+MAX_DIGITS = 9  # of a class's number; far longer ones Python refuses to read
 SLACK = 0.01  # by which rounding may carry a share beyond 0 or 1
 _NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which strict YAML has no place for
 LINE = "class x_center y_center width height, in shares of the image"
@@ -39,14 +40,22 @@ def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedDat
     if not labels.is_dir():
         raise InputError(f"{labels}: no folder lies there; name the folder of YOLO's text files")
     known = read_names(names)
-    made, bad = ImportedData(), list[BadLine]()
-    left = {each.removesuffix(".txt") for each in _text_files(labels)} - {"classes"}
-    for picture in find_pictures(images, skip_broken=False):
+    made = ImportedData(str(labels), "labels")
+    pictures = find_pictures(images, skip_broken=False)
+    named = _by_stem(pictures)
+    left = {each.removesuffix(".txt") for each in _text_files(labels)} - ({"classes"} - set(named))
+    for stem in sorted(left):
+        if len(alike := named.get(stem, [])) > 1:
+            what = f"{' and '.join(map(short, alike))} are both called so"
+            remedy = "keep one of these pictures, or give each a name of its own"
+            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, what, remedy))
+            left.remove(stem)
+    for picture in pictures:
         assert picture.sample
-        size, stem = (picture.sample.width, picture.sample.height), PurePosixPath(picture.name).with_suffix("").as_posix()
+        size, stem = (picture.sample.width, picture.sample.height), _stem(picture)
         if stem not in left:
             made.counts[WITHOUT_FILE] += 1
-            made.add(picture.name, size, [])
+            made.add(picture.name, size, [], place=picture.name)
             continue
         left.remove(stem)
         objects = list[tuple[str, Box]]()
@@ -56,15 +65,14 @@ def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedDat
                 try:
                     objects += _object(raw, known, size, polygons, made)
                 except FaultError as fault:
-                    bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
+                    made.bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
         except FaultError as fault:
-            bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
-        made.add(picture.name, size, objects)
+            made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
+        made.add(picture.name, size, objects, place=picture.name)
     remedy = f"put it into {images}, or name the folder of these pictures' labels alone"
-    bad += [BadLine(str(labels / f"{each}.txt"), 0, "there is no picture of that name", remedy) for each in sorted(left)]
-    if bad:
-        raise BadInputError("labels", bad)
-    return made
+    for each in sorted(left):
+        made.bad.append(BadLine(str(labels / f"{each}.txt"), 0, "there is no picture of that name", remedy))
+    return made.checked()
 
 
 def read_names(path: Path) -> list[str]:
@@ -95,12 +103,25 @@ def _of_yaml(text: str) -> list[Any]:
     values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', text))
     names = values.get("names") if isinstance(values, dict) else None
     if isinstance(names, dict):
-        numbered = {int(key): name for key, name in names.items() if str(key).isdecimal()}
+        numbered = {int(key): name for key, name in names.items() if key.isdecimal() and len(key) <= MAX_DIGITS}
         if len(numbered) == len(names) and set(numbered) == set(range(len(names))):
             return [numbered[number] for number in range(len(names))]
     if not isinstance(names, list):
         raise FaultError("no names", "name a file with names: [cat, dog], or one name a line in a .txt")
     return names
+
+
+def _stem(picture: Picture) -> str:
+    """What a picture's text file is called, without its suffix."""
+    return PurePosixPath(picture.name).with_suffix("").as_posix()
+
+
+def _by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
+    """The names of pictures that would share a text file: whose boxes it holds, nobody can tell."""
+    found: dict[str, list[str]] = {}
+    for each in pictures:
+        found.setdefault(_stem(each), []).append(each.name)
+    return found
 
 
 def _text_files(folder: Path) -> list[str]:
