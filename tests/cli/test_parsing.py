@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -576,6 +577,15 @@ def test_questions_are_answered_without_loading_torch(question: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_config_that_is_no_file_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every rank reads it anew, and some never end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for path in ("/dev/zero", "/dev/null", tmp_path / "link", tmp_path / "pipe"):
+        assert main(["fit", f"--config={path}"]) == 2
+        assert f"{path}: cannot be read (not a file); name a YAML file after --config" in capsys.readouterr().err
 
 
 REFUSED = {
