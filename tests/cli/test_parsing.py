@@ -596,6 +596,7 @@ REFUSED = {
     "fit --tickets [tickets.jsonl] --output.root . --output.run_name old": "holds a run with another config",
     "fit --tickets [tickets.jsonl] --output.root /proc/none": "config: output.root: '/proc/none': /proc/none/run: cannot",
     "fit --loop snake --output.root /proc/none": "config: output.root: '/proc/none': /proc/none/run: cannot be made",
+    "validate --loop snake --output.root /proc/none": "config: output.root: '/proc/none': /proc/none/run: cannot be made",
     "validate --tickets [none.jsonl]": "none.jsonl: cannot be read",
     "validate --tickets [bad.csv] --model.model_name_or_path ./none": "there is no such folder",
     "summarize --tickets none.jsonl --output new.jsonl": "none.jsonl: cannot be read",
