@@ -18,7 +18,7 @@ from pathlib import Path
 
 from stageb import __version__
 from stageb.cli import registry
-from stageb.cli.parsing import parse, parse_run, parse_tool
+from stageb.cli.parsing import Asked, parse, parse_run, parse_tool
 from stageb.errors import ConfigError, InputError, StagebError, shown
 from stageb.job import lifetime
 from stageb.store import disk
@@ -77,10 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 def fit(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, run it."""
     asked = parse(arguments)
-    try:
-        disk.check_place(asked.config.output.folder, "another folder")
-    except InputError as error:
-        raise ConfigError("output.root", asked.config.output.root, str(error)) from None
+    check_place(asked)
     lifetime.die_with_launcher()  # importing torch takes seconds, in which a launcher may already be gone
     return registry.fit_of(asked.loop)(asked.config, asked.resolved_yaml, asked.fresh)
 
@@ -88,11 +85,20 @@ def fit(arguments: Sequence[str]) -> int:
 def validate(arguments: Sequence[str]) -> int:
     """Find the loop, make its config, check what it names; nothing is started and nothing written."""
     asked = parse(arguments, "validate")
+    check_place(asked)
     check = registry.check_of(asked.loop)
     if check is None:
         print(f"The keys are sound. Loop {asked.loop} reads nothing else that could be checked before it starts.")
         return 0
     return check(asked.config)
+
+
+def check_place(asked: Asked) -> None:
+    """Raise ``ConfigError`` where a run's folder cannot be made."""
+    try:
+        disk.check_place(asked.config.output.folder, "another folder")
+    except InputError as error:
+        raise ConfigError("output.root", asked.config.output.root, str(error)) from None
 
 
 def of_run(command: str, arguments: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import json
 import re
+import stat
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -181,9 +182,12 @@ def read_file(path: str) -> ConfigFile:
     fault: tuple[int, str, str] = 0, "holds no keys", "write one 'key: value' a line (--print_config shows them all)"
     remedy = "name a YAML file after --config"
     try:
+        status = Path(path).stat()
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise YamlError(0, "cannot be read (not a file)", remedy)  # it may never end, and each rank would read its own
+        if status.st_size > MAX_FILE_BYTES:
+            raise YamlError(0, f"{status.st_size} bytes, too many for a config", remedy)
         data = Path(path).read_bytes()
-        if len(data) > MAX_FILE_BYTES:
-            raise YamlError(0, f"{len(data)} bytes, too many for a config", remedy)
         values, lines = strict_yaml.read(data.decode("utf-8"))
         if isinstance(values, dict):
             return ConfigFile(path, values, lines)

@@ -96,6 +96,7 @@ LOOPS = {
         summary="Learn when and how networks should grow: PPO over many trainings at once.",
         config="stageb.growth.config:GrowthConfig",
         fit="stageb.growth.loop:fit",
+        check="stageb.growth.check:main",
         commands={
             "evaluate": "stageb.growth.evaluate:main",
             "play": "stageb.growth.play:main",
@@ -107,6 +108,7 @@ LOOPS = {
         summary="Teach a vision-language model to write the objects of images, from the truth and its own answers.",
         config="stageb.two_channel.config:TwoChannelConfig",
         fit="stageb.two_channel.loop:fit",
+        check="stageb.two_channel.inputs:check",
         commands={"evaluate": "stageb.two_channel.evaluate:main", "predict": "stageb.two_channel.predict:main"},
         tools={
             "boxes": Tool(

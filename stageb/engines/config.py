@@ -52,7 +52,7 @@ class ModelConfig:
     concurrency: int = 8
     """openai: requests under way at once, per rank."""
     timeout_s: float = 120.0
-    """openai: seconds without a byte from the server after which a request is tried again."""
+    """openai: seconds that a whole answer may take; then the request is tried again, five times at most."""
     tokenizer: str | None = None
     """openai: a folder or hub name of the model's tokenizer, to count prompts exactly; null: lengths are estimated."""
 

@@ -8,8 +8,9 @@
 - **Prefill.** The beginning of an answer is sent as a last message of the assistant's, with ``continue_final_message``,
   which vLLM and SGLang need. A server that refuses this is asked without it, as llama.cpp continues by itself. One that
   begins anew repeats or ignores the beginning.
-- **Transport.** The standard library's HTTP client in a few threads: a request takes seconds, so kept connections or an
-  event loop would not show. Redirects are not followed, since the API key would follow them.
+- **Transport** (``transport.py``). The standard library's HTTP client in a few threads: a request takes seconds, so kept
+  connections or an event loop would not show. An answer ends in bytes, and within ``model.timeout_s``. Redirects are not
+  followed.
 - **Signs of life** (``stageb.job.heartbeat``): a request within its time limit, and a pause before the next attempt.
 """
 
@@ -23,8 +24,6 @@ import logging
 import os
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from stageb import seeds
 from stageb.engines.config import ModelConfig
 from stageb.engines.protocol import Completion, Decode, Engine, Prompt, Request
 from stageb.engines.thinking import USUAL, Thoughts, is_told, of_message
+from stageb.engines.transport import AnswerTooLongError, Poster, StatusError
 from stageb.errors import ConfigError, EngineError, shown
 from stageb.job import heartbeat
 from stageb.untrusted import pictures
@@ -91,7 +91,9 @@ class OpenAIEngine:
         self._key = key
         self._chat = chat
         self._first_pause_s = first_pause_s
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers |= {"Authorization": f"Bearer {key}"} if key else {}
+        self._poster = Poster(url, headers, model.timeout_s)
         self._thoughts = Thoughts(chat.thoughts.closes if chat else model.thinking_ends or USUAL)
         self._continues: Mapping[str, Any] = CONTINUE  # emptied where the server does not know these words
 
@@ -209,18 +211,15 @@ class OpenAIEngine:
 
     def _post(self, body: bytes) -> Any:
         """What the server answers, decoded. Raises ``TransientError``, and ``EngineError`` for what will not pass."""
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        asked = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
         try:
-            with self._opener.open(asked, timeout=self._model.timeout_s) as response:
-                return json.loads(response.read())
-        except urllib.error.HTTPError as error:
+            return json.loads(self._poster.post(body))
+        except StatusError as error:
             raise self._refused(error) from None
+        except AnswerTooLongError as error:
+            raise TransientError(str(error)) from None
         except TimeoutError:
             raise TransientError(f"no answer within {self._model.timeout_s:g} s (model.timeout_s)") from None
-        except ValueError:
+        except (ValueError, RecursionError):  # brackets nested beyond what Python follows
             raise TransientError("the answer is not JSON") from None
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
@@ -228,20 +227,16 @@ class OpenAIEngine:
                 raise TransientError(f"no connection within {self._model.timeout_s:g} s (model.timeout_s)") from None
             raise TransientError(shown(f"{type(reason).__name__}: {reason}", 200)) from None
 
-    def _refused(self, error: urllib.error.HTTPError) -> Exception:
+    def _refused(self, error: StatusError) -> Exception:
         """What an HTTP status means."""
-        with error:
-            try:
-                said = error.read(2000).decode("utf-8", "replace")
-            except (OSError, http.client.HTTPException):
-                said = ""
+        said = error.said.decode("utf-8", "replace")
         if self._key:
             said = said.replace(self._key, "***")
-        cause = shown(f"HTTP status {error.code} {error.reason}{': ' if said else ''}{said}", 500)
-        if error.code in TRANSIENT:
+        cause = shown(f"HTTP status {error.status} {error.reason}{': ' if said else ''}{said}", 500)
+        if error.status in TRANSIENT:
             return TransientError(cause, min(LONGEST_PAUSE_S, _asked_pause_s(error.headers.get("Retry-After"))))
-        remedy = _REMEDIES.get(error.code, "look at what the server says")
-        return RefusedError(f"{self._url}: {cause}; {remedy}", error.code)
+        remedy = _REMEDIES.get(error.status, "look at what the server says")
+        return RefusedError(f"{self._url}: {cause}; {remedy}", error.status)
 
     def _completion(self, row: AnswerRequest, answer: Any) -> Completion:
         """What an answer's JSON says. Raises ``TransientError`` where it is no completion, ``EngineError`` for a refusal."""
@@ -267,14 +262,6 @@ _REMEDIES = {
     403: "name the environment variable that holds the right key in model.api_key_env",
     404: "look at model.base_url, which usually ends in /v1, and at model.model_name_or_path",
 }
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer like any other."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """None: it is not followed."""
-        return
 
 
 def build(model: ModelConfig, device: str) -> Engine:

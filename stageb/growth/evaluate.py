@@ -30,6 +30,7 @@ from stageb.runs.figures import short, wilson
 from stageb.store import disk
 
 KNOWN = (*OTHERS, *BY_NAME)
+MOST = 1_000_000  # environments
 FIRST = 10_000  # environment, so that none is among those by which a run is watched
 
 
@@ -57,7 +58,8 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--block", type=int, default=block, help=f"environments in one batch (default {block}, the run's)")
     add_authority(parser)
     given = parser.parse_args(arguments)
-    for name in ("environments", "devices", "block"):
+    require(1 <= given.environments <= MOST, "--environments", given.environments, f"1 to {MOST}")
+    for name in ("devices", "block"):
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")
     others = _named(given.against, config)

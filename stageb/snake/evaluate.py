@@ -23,6 +23,7 @@ from stageb.snake.rollout import Autocast
 from stageb.snake.stored import StoredAgent, load_agent
 from stageb.snake.types import GameTotals
 
+MOST_GAMES = 1_000_000
 LOOK = 32  # steps between two questions to the device whether all games are over
 Rows = list[list[int]]  # of games, by the fields of GameTotals
 
@@ -35,8 +36,8 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--accelerator", default="auto", help="cpu, cuda or auto (default auto)")
     parser.add_argument("--devices", type=int, default=1, help="devices that share the games (default 1)")
     given = parser.parse_args(arguments)
-    for name in ("episodes", "devices"):
-        require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
+    require(1 <= given.episodes <= MOST_GAMES, "--episodes", given.episodes, f"1 to {MOST_GAMES}")
+    require(given.devices >= 1, "--devices", given.devices, "at least 1")
     stored = load_agent(folder, config)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
     return worlds.run(fabric, lambda world: _on_ranks(world, stored, given.episodes, given.seed))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FRAMES_PER_SECOND = 20
 MOST_FRAMES = 750  # of a picture; a longer game skips some
+MOST_GAMES = 10_000  # to choose from; all are played at once, in some hundred MB
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--out", metavar="FILE", help="where the GIF goes (default RUN/play.gif)")
     parser.add_argument("--no-pictures", action="store_true", help="the terminal alone")
     given = parser.parse_args(arguments)
-    require(given.best_of >= 1, "--best-of", given.best_of, "at least 1")
+    require(1 <= given.best_of <= MOST_GAMES, "--best-of", given.best_of, f"1 to {MOST_GAMES}")
     require(0 <= given.delay <= 10, "--delay", given.delay, "0 to 10 seconds")
     stored = load_agent(folder, config)
     replay = best(stored.agent, config.game, given.seed, given.best_of)

@@ -119,13 +119,18 @@ def replace(path: Path, data: bytes) -> None:
     place(path, lambda beside: beside.write_bytes(data))
 
 
+def beside_of(path: Path) -> Path:
+    """Where what is to be the content of ``path`` is written first; a crash may leave it there."""
+    return path.with_name(f"{UNFINISHED}{path.name}")
+
+
 def place(path: Path, write: Callable[[Path], object]) -> int:
     """Make what ``write`` writes to the path that it is given the content of ``path``; its size in bytes.
 
     That path lies beside ``path`` and has its suffix, which some writers go by.
     """
     make_folder(path.parent)
-    beside = path.with_name(f"{UNFINISHED}{path.name}")
+    beside = beside_of(path)
     beside.unlink(missing_ok=True)  # what a crash left; or a link, which would have another file written
     try:
         write(beside)

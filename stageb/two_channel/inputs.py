@@ -50,6 +50,15 @@ def read(config: TwoChannelConfig) -> Inputs:
     return Inputs(tuple(train), tuple(val), tuple(test))
 
 
+def check(config: TwoChannelConfig) -> int:
+    """``stageb validate``: read the samples as a fit does before it starts, and say what was read. Raises ``InputError``."""
+    found = read(config)
+    counts = f"{len(found.train)} samples to learn from (train), {len(found.val)} to look at on the way (val)"
+    print(f"The keys are sound, and so is every line of the data: {counts}, {len(found.test)} to be judged by (test).")
+    print("The model, the loggers and the devices were not looked at.")
+    return 0
+
+
 def list_keys(samples: Sequence[Sample], limit: int = 5) -> str:
     """Some of their keys, for a message."""
     more = f" and {len(samples) - limit} more" if len(samples) > limit else ""

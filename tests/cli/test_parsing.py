@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -578,6 +579,15 @@ def test_questions_are_answered_without_loading_torch(question: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_config_that_is_no_file_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every rank reads it anew, and some never end."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for path in ("/dev/zero", "/dev/null", tmp_path / "link", tmp_path / "pipe"):
+        assert main(["fit", f"--config={path}"]) == 2
+        assert f"{path}: cannot be read (not a file); name a YAML file after --config" in capsys.readouterr().err
+
+
 REFUSED = {
     "fit --tickets [none.jsonl]": "none.jsonl: cannot be read",
     "fit --tickets [bad.csv]": "bad.csv",
@@ -586,6 +596,7 @@ REFUSED = {
     "fit --tickets [tickets.jsonl] --output.root . --output.run_name old": "holds a run with another config",
     "fit --tickets [tickets.jsonl] --output.root /proc/none": "config: output.root: '/proc/none': /proc/none/run: cannot",
     "fit --loop snake --output.root /proc/none": "config: output.root: '/proc/none': /proc/none/run: cannot be made",
+    "validate --loop snake --output.root /proc/none": "config: output.root: '/proc/none': /proc/none/run: cannot be made",
     "validate --tickets [none.jsonl]": "none.jsonl: cannot be read",
     "validate --tickets [bad.csv] --model.model_name_or_path ./none": "there is no such folder",
     "summarize --tickets none.jsonl --output new.jsonl": "none.jsonl: cannot be read",

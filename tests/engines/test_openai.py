@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,7 +27,7 @@ from PIL import Image
 from test_scripted import babble
 
 from stageb import engines
-from stageb.engines import Completion, Decode, Prompt, Request
+from stageb.engines import Completion, Decode, Prompt, Request, transport
 from stageb.engines import openai as engine
 from stageb.engines.config import ModelConfig
 from stageb.engines.openai import ATTEMPTS, OpenAIEngine
@@ -278,7 +278,8 @@ def test_a_status_that_passes_is_tried_again(server: Server, status: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "behave", [closes, breaks_off, says(b"<html>oops"), says(b"\xff\xfe"), says([]), says({"choices": []})]
+    "behave",
+    [closes, breaks_off, says(b"<html>oops"), says(b"\xff\xfe"), says(b"[" * 1_000_000), says([]), says({"choices": []})],
 )
 def test_a_broken_answer_is_asked_for_again(server: Server, behave: Behave) -> None:
     expected = ask(server)
@@ -317,6 +318,7 @@ def test_a_retry_after_that_cannot_be_read_is_passed_over(server: Server, header
     [
         (says({"error": "overloaded"}, 503), "HTTP status 503 .*overloaded"),
         (says(b"<html>"), "not JSON"),
+        (says(b"[" * 1_000_000), "not JSON"),
         (says({"choices": [{}]}), "lacks choices"),
         (closes, "RemoteDisconnected|ConnectionReset"),
     ],
@@ -463,27 +465,75 @@ def test_each_answer_is_a_sign_of_life(server: Server, monkeypatch: pytest.Monke
     assert before + 1 <= heartbeat.now().count <= before + 5
 
 
-def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_none(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing else would end it."""
-    monkeypatch.setattr(engine, "LOOK_S", 0.01)
-    counts: list[int] = []
+def drips(first: bytes, part: bytes, last: bytes = b"", headers: tuple[str, ...] = ()) -> Behave:
+    """An answer of which ``part`` comes again and again, each well within the time limit; ``last`` after two seconds."""
 
-    def trickles(handler: Handler, body: dict[str, Any]) -> None:
-        answer = json.dumps(chat("Verdict: pass", "stop", 4)).encode()
-        handler.send_response(200)
-        handler.send_header("Content-Length", str(len(answer) + 20))
-        handler.end_headers()
+    def behave(handler: Handler, body: dict[str, Any]) -> None:
+        handler.close_connection = True
+        handler.wfile.write(b"\r\n".join([first, *(header.encode() for header in headers), b""]))
         for _ in range(20):
-            handler.wfile.write(b" ")
-            handler.wfile.flush()
-            counts.append(heartbeat.now().count)
+            handler.wfile.write(part)
             time.sleep(0.1)
-        handler.wfile.write(answer)
+        handler.wfile.write(last)
 
-    server.next.append(trickles)
-    assert ask(server, timeout_s=1.0).text == "Verdict: pass"
-    assert counts[0] < counts[5]
-    assert counts[-1] == counts[-5]
+    return behave
+
+
+@pytest.mark.parametrize(
+    "behave",
+    [
+        drips(b"HTTP/1.1 200 OK", b" ", b"{}", ("Content-Length: 22", "")),
+        drips(b"HTTP/1.1 200 OK", b" ", b"{}", ("",)),
+        drips(b"HTTP/1.1 200 OK", b"1\r\n \r\n", b"0\r\n\r\n", ("Transfer-Encoding: chunked", "")),
+        drips(b"HTTP/1.1 200 OK", b"1", headers=("Transfer-Encoding: chunked", "")),
+        drips(b"HTTP/1.1 200 OK", b"x", headers=("X: ",)),
+        drips(b"HTTP/1.1 100 Continue", b"\r\nHTTP/1.1 100 Continue\r\n"),
+    ],
+)
+def test_an_answer_that_comes_byte_by_byte_beyond_its_time_is_asked_for_again(server: Server, behave: Behave) -> None:
+    """Nothing else would end it: every byte comes in time. Headers, and lines between chunks, may drip too."""
+    server.next.append(behave)
+    began = time.monotonic()
+    assert ask(server, timeout_s=0.5) == ask(server)
+    assert time.monotonic() - began < 30
+    assert len(server.seen) == 3
+
+
+def test_an_error_is_told_by_its_status_though_its_words_drip(server: Server) -> None:
+    server.next.append(drips(b"HTTP/1.1 401 No", b"n", headers=("",)))
+    with pytest.raises(EngineError, match="HTTP status 401 No"):
+        ask(server, timeout_s=0.5)
+
+
+def test_it_gives_up_on_a_server_whose_answers_never_end(server: Server) -> None:
+    server.usually = drips(b"HTTP/1.1 200 OK", b" ", headers=("",))
+    with pytest.raises(EngineError, match=r"no answer within 0\.2 s \(model\.timeout_s\) \(after 6 attempts\)"):
+        ask(server, timeout_s=0.2)
+
+
+def test_a_long_answer_is_read(server: Server) -> None:
+    """As a proxy may pad it: 20 MB."""
+    server.next.append(says(b" " * 20_000_000 + json.dumps(chat("Verdict: pass", "stop", 4)).encode()))
+    assert ask(server) == Completion("Verdict: pass", 4, "stop")
+
+
+@pytest.mark.parametrize(
+    "chunk", [b"-1\r\n" + b" " * 65536, b"1\r\n \r\n" * 1000, b"10000\r\n" + b" " * 65536 + b"\r\n", b""]
+)
+def test_an_answer_without_end_fills_no_memory(server: Server, monkeypatch: pytest.MonkeyPatch, chunk: bytes) -> None:
+    """In chunks, small and large, or without: it is read so far and no further, and asked for again."""
+    monkeypatch.setattr(transport, "MOST_BYTES", 200_000)
+
+    def pours(handler: Handler, body: dict[str, Any]) -> None:
+        handler.close_connection = True
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"Transfer-Encoding: chunked\r\n" if chunk else b"") + b"\r\n")
+        with suppress(OSError):
+            while True:
+                handler.wfile.write(chunk or b" " * 65536)
+
+    server.usually = pours
+    with pytest.raises(EngineError, match=r"the answer has more than 200000 bytes \(after 6 attempts\)"):
+        ask(server)
 
 
 def test_lengths_are_estimated_without_a_tokenizer(server: Server) -> None:

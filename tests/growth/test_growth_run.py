@@ -288,7 +288,8 @@ def test_play_shows_an_episode_and_writes_it_as_a_picture(
         (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: probe-1, probe-2, selective, heuristic"),
         (["evaluate", "young", "--against", "probe-2"], "--against: 'probe-2': its trials of 2 epochs want"),
         (["evaluate", "young", "--against", "oracle"], "--against: 'oracle': what pays in the task digits is not known"),
-        (["evaluate", "young", "--environments", "0"], "--environments: 0: at least 1"),
+        (["evaluate", "young", "--environments", "0"], "--environments: 0: 1 to 1000000"),
+        (["evaluate", "young", "--environments", "999999999999"], "--environments: 999999999999: 1 to 1000000"),
         (["evaluate", "young", "--block", "0"], "--block: 0: at least 1"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 import torch
 from grown_hosts import KEYS
 
+from stageb.__main__ import main
 from stageb.errors import ConfigError, InputError
 from stageb.growth import bank, counterfactual, data, hosts, tasks, teachers, training
 from stageb.growth.config import HostConfig, TaskConfig
@@ -370,3 +371,34 @@ def test_an_unknown_task_and_a_missing_package_are_told(monkeypatch: pytest.Monk
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     with pytest.raises(InputError, match=r"task digits needs .*sklearn.*stageb\[growth\]"):
         tasks.load(TaskConfig("digits"), HostConfig())
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["--task.name=tinystories", "--task.folder=NONE"], "TinyStories-train.txt: No such file"),
+        (["--task.name=cifar10", "--task.folder=NONE"], "data_batch_1: FileNotFoundError"),
+        (["--task.name=nothing"], "task.name"),
+        (["--task.name=digits", "--task.fit_examples=5000"], "task.fit_examples"),
+        (["--task.name=tinystories", "--task.folder=STORIES"], "host.kind"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_told_by_validate_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: list[str], said: str
+) -> None:
+    """As fit tells it, once its ranks have met."""
+    for name in ("train", "valid"):
+        (tmp_path / f"TinyStories-{name}.txt").write_text("a story " * 200)
+    keys = [key.replace("NONE", str(tmp_path / "none")).replace("STORIES", str(tmp_path)) for key in keys]
+    assert main(["validate", "--loop=growth", *keys]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_validate_says_what_was_read_and_what_was_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--loop=growth", "--task.name=digits"]) == 0
+    told = capsys.readouterr().out
+    assert "The keys are sound, and task digits can be learnt from: 1,197 examples" in told
+    assert "The loggers and the devices were not looked at" in told
+    assert "task.folder" not in told
+    assert main(["validate", "--loop=growth", "--task.name=digits", "--task.folder=/dev"]) == 0
+    assert "task.folder is not used: task digits reads no folder" in capsys.readouterr().out

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from stageb.__main__ import main
 from stageb.errors import BadInputError
 from stageb.two_channel import shapes
 from stageb.two_channel.data import read
@@ -107,3 +108,26 @@ def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> N
             if each is sample.objects[-1]:
                 red, green, blue = image.getpixel(((x1 + x2) // 2, y2 - 1))
                 assert max((red, "red"), (green, "green"), (blue, "blue"))[1] == each.desc.split()[0]
+
+
+@pytest.mark.parametrize("command", ["validate", "fit"])
+def test_faults_are_told_before_anything_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    bad = written(tmp_path, line(), line(width=41))
+    wanted = ["--loop=two_channel", f"--output.root={tmp_path / 'out'}"]
+    for named, said in (
+        ([f"--data.train={tmp_path / 'none.jsonl'}"], "none.jsonl: cannot be read"),
+        ([f"--data.train={bad}"], "41 x 30, but a.png shows 40 x 30"),
+        ([], "name the JSON Lines to learn from"),
+    ):
+        assert main([command, *wanted, *named]) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_validate_says_what_was_read_and_what_was_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train = written(tmp_path, line(), line(images=["b.png"], objects=[]))
+    assert main(["validate", "--loop=two_channel", f"--data.train={train}", f"--data.val={train}"]) == 0
+    told = capsys.readouterr().out
+    assert "The keys are sound, and so is every line of the data: 2 samples to learn from" in told
+    assert "2 to look at on the way (val), 0 to be judged by (test)" in told
+    assert "The model, the loggers and the devices were not looked at" in told

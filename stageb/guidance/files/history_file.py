@@ -1,8 +1,12 @@
-"""The history of a guidance file that is kept for many runs: every version of a mission that was ever put there.
+"""The history of a guidance file that is kept for many runs: every version of a mission that was ever in use there.
 
 ``shared.history.jsonl`` lies beside ``shared.json``, one row a change: ``mission, step, action, source, at, by`` and the
-``guidance`` from then on, in the form of a guidance.json. It only grows; steps of a mission are never given twice, so
-``shared.json@4`` names one guidance for good. It is also what writers of the file lock, since it is never replaced.
+``guidance`` from then on, in the form of a guidance.json. Steps of a mission are never given twice, so ``shared.json@4``
+names one guidance for good. It is also what writers of the file lock, since it is never replaced.
+
+A row is written once the new file lies complete beside the old one, and before it takes its place, so that nothing is in use
+without a row. A last row whose file still lies beside was interrupted in between: it is not read, and the next writer
+takes it out.
 """
 
 from __future__ import annotations
@@ -25,11 +29,17 @@ def history_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.history.jsonl")
 
 
-def read_history(path: Path) -> Iterator[dict[str, Any]]:
+def read_history(path: Path) -> list[dict[str, Any]]:
     """The changes of the guidance file at ``path``, oldest first; none where nothing was ever put there by a command.
 
-    A row that a crash cut off is left out. Raises ``BadInputError`` where another program wrote something else.
+    A row that a crash cut off is left out, and one whose guidance did not come into use. Raises ``BadInputError`` where
+    another program wrote something else.
     """
+    rows = list(_read_rows(path))
+    return rows[:-1] if rows and _is_pending(path, rows[-1]) else rows
+
+
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
     history = history_path(path)
     try:
         data = history.read_bytes() if history.is_file() else b""
@@ -49,11 +59,56 @@ def read_history(path: Path) -> Iterator[dict[str, Any]]:
         raise BadInputError("rows of history", [BadLine(str(history), line, what, "take it out, or mend it")])
 
 
-def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """One more change, on the disk when this returns. Raises ``OSError``."""
+def _is_pending(path: Path, row: Mapping[str, Any]) -> bool:
+    """Whether the last row tells of guidance that lies beside the file, written before the row was, and is not in use."""
+    beside, body = disk.beside_of(path), row["guidance"].get(row["mission"])
+    try:
+        if beside.stat().st_mtime_ns > history_path(path).stat().st_mtime_ns:
+            return False
+        return bool(_read_body(beside, row["mission"]) == body != _read_body(path, row["mission"]))
+    except OSError:  # most often since nothing lies there
+        return False
+
+
+def _read_body(path: Path, mission: str) -> Any:
+    """What a guidance file holds of a mission, as it stands there; None where there is none, or no such file."""
+    try:
+        content = strict_json.loads(path.read_bytes().decode())
+    except (FileNotFoundError, ValueError):
+        return None
+    return content.get(mission) if isinstance(content, dict) else None
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> int:
+    """One more change, on the disk when this returns; where the row begins. Raises ``OSError``, and leaves none then."""
     history = history_path(path)
-    disk.write_at(history, disk.json_lines([row]), disk.end_of_rows(history))
-    disk.sync(history)
+    position = disk.end_of_rows(history)
+    disk.write_at(history, disk.json_lines([row]), position)
+    try:
+        disk.sync(history)
+    except BaseException:
+        disk.quietly(lambda: cut_rows(path, position))
+        raise
+    return position
+
+
+def cut_rows(path: Path, position: int) -> None:
+    """Take out the rows from ``position`` on. Raises ``OSError``."""
+    os.truncate(history_path(path), position)
+
+
+def clear_interrupted(path: Path) -> None:
+    """Take out what a crash left: a last row whose guidance did not come into use, and that guidance. The file is held.
+
+    Raises ``OSError``.
+    """
+    rows = list(_read_rows(path))
+    if rows and _is_pending(path, rows[-1]):
+        whole = history_path(path).read_bytes()
+        end = whole.rfind(b"\n")
+        cut_rows(path, whole.rfind(b"\n", 0, end) + 1)
+        disk.sync(history_path(path))
+    disk.beside_of(path).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -70,6 +70,7 @@ def apply(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidance | No
         if not confirm(before, _number_versions(path, before, change)[-1]):
             return None
         with disk.reporting(path, "the guidance in use"), history_file.hold_history(path):
+            history_file.clear_interrupted(path)
             if _load(path).get(change.guidance.mission) == before:
                 return _write(path, before, change)
 
@@ -87,32 +88,40 @@ def _number_versions(path: Path, before: Guidance | None, change: GuidanceChange
 
 
 def _write(path: Path, before: Guidance | None, change: GuidanceChange) -> Guidance:
-    """Note what is to be noted, then put what comes in its place. The file is held."""
+    """Note what is to be noted, and put what comes in its place: see ``history_file``. The file is held."""
     *found, after = _number_versions(path, before, change)
     for guidance in found:
         _note(path, "found there", "", guidance)
-    _note(path, change.action, change.source, after)
     content = {name: body for each in {**_load(path), after.mission: after}.values() for name, body in to_json(each).items()}
     data = disk.encode(json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     mode = path.stat().st_mode if path.exists() else None
+    noted: list[int] = []  # where the row of what comes begins
 
     def write(beside: Path) -> None:
         beside.write_bytes(data)
         if mode is not None:
             beside.chmod(mode & 0o777)
+        disk.sync(beside)
+        noted.append(_note(path, change.action, change.source, after))
 
-    disk.place(path, write)
+    try:
+        disk.place(path, write)
+    except BaseException:
+        if noted and _load(path).get(after.mission) != after:
+            disk.quietly(lambda: history_file.cut_rows(path, noted[0]))
+        raise
     return after
 
 
-def _note(path: Path, action: str, source: str, guidance: Guidance) -> None:
+def _note(path: Path, action: str, source: str, guidance: Guidance) -> int:
+    """Add a row to the history; where it begins."""
     try:
         by = getpass.getuser()
     except (OSError, KeyError):  # a container may have no name for its user
         by = f"user {os.getuid()}"
     at = datetime.now(UTC).isoformat(timespec="seconds")
     row = {"mission": guidance.mission, "step": guidance.step, "action": action, "source": source, "at": at, "by": shown(by)}
-    history_file.append_row(path, {**row, "guidance": to_json(guidance)})
+    return history_file.append_row(path, {**row, "guidance": to_json(guidance)})
 
 
 def _load(path: Path) -> dict[str, Guidance]:

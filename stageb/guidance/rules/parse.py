@@ -85,8 +85,10 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
     grammar = CHINESE if words.both == WORDS["zh"].both else ENGLISH
     text = " ".join(text.split()).removesuffix(grammar.end)
     verdict = next((v for v, spelled in words.verdicts.items() if _begins(text, spelled, grammar)), None)
-    if verdict is None or len(text) > LONGEST:
+    if verdict is None:
         return NO_RULE
+    if len(text) > LONGEST:
+        return OutOfReach(f"it has more than {LONGEST:,} characters")
     rest, reader = text[len(words.verdicts[verdict]) :], _Reader(grammar, vocabulary)
     if rest.startswith(grammar.unless[0]):
         cuts = [("", rest.removeprefix(grammar.unless[0]))]

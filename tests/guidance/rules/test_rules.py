@@ -216,6 +216,16 @@ def test_a_count_that_is_not_exact_is_out_of_reach(said: str) -> None:
     assert isinstance(parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN), OutOfReach)
 
 
+def test_a_rule_that_is_too_long_is_told_so() -> None:
+    """And not that it is worded wrongly."""
+    for many, why in ((30, "it has more than 24 parts"), (100, "it has more than 2,000 characters")):
+        said = " or ".join(["Torque Nm is above 40"] * many)
+        read = parse_rule(f"Fail if {said}.", Vocabulary.of(tickets_of("en")), EN)
+        assert isinstance(read, OutOfReach) and read.why == why
+    read = parse_rule("If it is so, then fail" * 200, Vocabulary.of(tickets_of("en")), EN)
+    assert isinstance(read, OutOfReach) and read.why == "it does not begin with a verdict and 'if' or 'unless'"
+
+
 def test_a_count_holds_where_so_many_do_and_is_unknown_where_it_hangs_on_what_is_not_told() -> None:
     text = "Fail if at least 2 of (Type is H or L; Torque Nm is above 40; is sealed is no) and Grade is 1."
     code = parse_rule(text, Vocabulary.of(tickets_of("en")), EN)

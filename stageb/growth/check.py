@@ -1,0 +1,20 @@
+"""``stageb validate`` of a growth config: reads what a fit would read, and says what; nothing is started or written."""
+
+from __future__ import annotations
+
+from stageb.growth.config import GrowthConfig
+from stageb.growth.environment import Setting
+
+IN_FOLDERS = ("fashion_mnist", "cifar10", "tinystories")
+
+
+def main(config: GrowthConfig) -> int:
+    """Read the task and lay out its hosts, as every rank of a fit does first. Raises ``ConfigError`` and ``InputError``."""
+    task = Setting.of(config, "cpu").task
+    fit, validation, test = (f"{len(part):,}" for part in (task.sets.fit, task.sets.validation, task.sets.test))
+    counts = f"{fit} examples to fit, {validation} to validate, {test} to test"
+    print(f"The keys are sound, and task {task.name} can be learnt from: {counts}.")
+    if config.task.folder is not None and task.name not in IN_FOLDERS:
+        print(f"task.folder is not used: task {task.name} reads no folder.")
+    print("The loggers and the devices were not looked at.")
+    return 0
