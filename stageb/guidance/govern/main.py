@@ -20,6 +20,7 @@ from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
 from stageb.runs.run import is_finished
 from stageb.store import disk
+from stageb.store.targets import check_plain
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
@@ -149,6 +150,8 @@ def history(asked: Any) -> int:
 
 def export(asked: Any) -> int:
     """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
+    if asked.output:
+        check_plain(asked.output)
     found = _read(asked.source, asked)
     if asked.format in code.WRITERS:
         text, unreadable = code.write(asked.format, code.code_missions(asked, found, _choose_words(asked)))

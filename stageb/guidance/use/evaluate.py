@@ -31,6 +31,7 @@ from stageb.guidance.use.source import TicketLine, stream_tickets
 from stageb.job import lifetime
 from stageb.store import disk
 from stageb.store.output import read_rows
+from stageb.store.targets import check_plain
 
 if TYPE_CHECKING:
     from stageb.job.world import World  # torch
@@ -94,6 +95,8 @@ Sides = Mapping[str, _Side]
 def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     tickets, folder = stream_tickets(config), Path(config.output)
     sides = _make_sides(config, tickets)
+    for name in (EVALUATION, WRONG, CHANGED):
+        check_plain(folder / name)
     count = max([look_ahead(side.judged, fresh) for side in sides.values()])
 
     def finish() -> None:

@@ -26,7 +26,8 @@ from stageb.guidance.use.rows import Counts
 from stageb.guidance.use.source import stream_tickets
 from stageb.guidance.use.waves import Waves
 from stageb.job import lifetime
-from stageb.store.output import check_file, read_commit, read_rows
+from stageb.store.output import COMMIT, check_file, read_commit, read_rows
+from stageb.store.targets import check_plain
 
 if TYPE_CHECKING:  # torch
     from stageb.guidance.use.judging import JudgingRanks
@@ -105,6 +106,7 @@ def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
     Raises ``InputError``.
     """
     path, tickets = judged.rounds.path, judged.rounds.tickets
+    check_plain(path, COMMIT)
     if path.exists() and any(path.samefile(file) for file in tickets.files if Path(file).exists()):
         raise ConfigError("output", str(path), "it holds the tickets; name another file")
     state = check_file(path, judged.fingerprint, fresh)
