@@ -18,9 +18,10 @@ from stageb.guidance.govern import code, screens, shared
 from stageb.guidance.govern.provenance import add_provenance
 from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
+from stageb.guidance.use.code import list_read_files
 from stageb.runs.run import is_finished
 from stageb.store import disk
-from stageb.store.targets import check_plain
+from stageb.store.targets import check_target
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
@@ -151,7 +152,8 @@ def history(asked: Any) -> int:
 def export(asked: Any) -> int:
     """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
     if asked.output:
-        check_plain(asked.output)
+        read = list_read_files(asked.source)
+        check_target(asked.output, {**read, "tickets": [*read["tickets"], *asked.tickets]})
     found = _read(asked.source, asked)
     if asked.format in code.WRITERS:
         text, unreadable = code.write(asked.format, code.code_missions(asked, found, _choose_words(asked)))
