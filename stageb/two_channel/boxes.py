@@ -10,6 +10,7 @@ from typing import Any
 from stageb.cli.parsing import WordParser
 from stageb.errors import InputError, shown
 from stageb.store import disk
+from stageb.store.targets import check_target
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import ImportedData
@@ -70,21 +71,25 @@ def parser() -> argparse.ArgumentParser:
 
 def of_voc(asked: Any) -> int:
     """Write what a folder of VOC holds."""
+    _check_to(asked)
     return _keep(imports.voc(asked.folder, asked.split), asked.folder, asked.to)
 
 
 def of_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
+    _check_to(asked)
     return _keep(imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
 def of_yolo(asked: Any) -> int:
     """Write what a folder of YOLO's text files holds."""
+    _check_to(asked)
     return _keep(yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
 
 
 def of_label_studio(asked: Any) -> int:
     """Write what Label Studio has exported."""
+    _check_to(asked)
     return _keep(label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
@@ -103,6 +108,14 @@ def of_shapes(asked: Any) -> int:
     return 0
 
 
+def _check_to(asked: Any) -> None:
+    """Raise ``InputError`` where rows cannot be written to the file that ``asked`` names."""
+    to = asked.to
+    if to.is_dir() or to.suffix != ".jsonl":
+        raise InputError(f"--to {to}: name a file that ends in .jsonl")
+    check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(asked, name, None))]})
+
+
 def _keep(made: ImportedData, images: Path, to: Path) -> int:
     """Write rows, read them back as a fit would, and say what came of it."""
 
@@ -110,8 +123,6 @@ def _keep(made: ImportedData, images: Path, to: Path) -> int:
         beside.write_bytes(disk.json_lines(made.rows))
         read([beside], images)
 
-    if to.is_dir() or to.suffix != ".jsonl":
-        raise InputError(f"--to {to}: name a file that ends in .jsonl")
     with disk.reporting(to):
         disk.place(to, write)
     objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]

@@ -146,3 +146,14 @@ def test_a_report_takes_the_place_of_its_own_runs_alone(run: Path, capsys: pytes
     for output in ([], ["--output", "out/run/report.html"]):
         main(["report", "out/run", *output])
         assert "belongs to a run" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["coco", "a.jsonl", "--images", "."], ["yolo", ".", "--names", "a.jsonl", "--images", "."]]
+)
+def test_boxes_are_written_over_no_labels_and_into_no_run(
+    words: Sequence[str], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.jsonl").write_text("")
+    check_refused(["boxes", *words, "--to", "a.jsonl"], HOLDS.format("labels"), capsys)
+    check_refused(["boxes", *words, "--to", "out/run/timings.jsonl"], "belongs to a run", capsys)
