@@ -19,6 +19,7 @@ from stageb.guidance.govern.provenance import add_provenance
 from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.code import list_read_files
+from stageb.job import streams
 from stageb.runs.run import is_finished
 from stageb.store import disk
 from stageb.store.targets import check_target
@@ -204,6 +205,8 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
         if not sys.stdin.isatty():
             raise InputError("nobody can be asked, since the input is no terminal; give --yes if this is to be done")
         sys.stdout.flush()
+        if why := streams.find_loss():
+            raise InputError(f"{why}: what would change cannot be shown; give --yes if this is to be done all the same")
         print(f"Make this the guidance of {shown(name)}? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
