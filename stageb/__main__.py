@@ -1,9 +1,9 @@
 """The command table: ``python -m stageb`` and the ``stageb`` script.
 
-Exit codes: 0 done, 1 a run broke, 2 bad input and nothing was started, 130 or 143 interrupted, 141 nobody reads what is
-printed any more (``| head``). A loop's module is imported
-when its command runs and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same
-command line once per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
+Exit codes: 0 done, 1 a run broke, or all is done and what it printed is lost, 2 bad input and nothing was started, 130 or
+143 interrupted, 141 nobody reads what is printed any more (``| head``). A loop's module is imported when its command runs
+and not before, since it brings torch. Fabric's own launcher, ``fabric run`` and torchrun run this same command line once
+per rank, so nothing here writes a file, and rank 0 alone speaks: all ranks meet the same bad input.
 """
 
 from __future__ import annotations
@@ -20,21 +20,35 @@ from stageb import __version__
 from stageb.cli import registry
 from stageb.cli.parsing import Asked, parse, parse_run, parse_tool
 from stageb.errors import ConfigError, InputError, StagebError, shown
-from stageb.job import lifetime
+from stageb.job import lifetime, streams
 from stageb.store import disk
 
 
 def script(arguments: Sequence[str]) -> int:
     """Run the command line of this process, whose signals are the command's from now on. Returns the exit code, unless a
     signal has ended the command: then the process ends here, since threads that others left behind would hold it up."""
+    streams.secure()
     signals = lifetime.watch_signals(raises=True)
     signals.start()
-    code = main(arguments)
+    code = _end_of(arguments)
     if code > 128:
         lifetime.end(code)
     signals.release()
     gc.freeze()  # the interpreter's shutdown would look for garbage in all that torch has brought, for a second or more
     return code
+
+
+def _end_of(arguments: Sequence[str]) -> int:
+    """``main``; a command that has done its work is no success where what it printed is lost."""
+    try:
+        code = main(arguments)
+    except SystemExit as error:
+        if error.code or not streams.find_loss():
+            raise
+        code = 0  # a screen of help
+    if why := streams.find_loss():
+        print(f"stageb: {why}; what is printed ends there, and nothing else is lost", file=sys.stderr)
+    return code or int(bool(why))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

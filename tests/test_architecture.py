@@ -161,6 +161,7 @@ LIGHT = {
     "stageb/guidance/use/config",
     "stageb/job/collector",
     "stageb/job/lifetime",
+    "stageb/job/streams",
     "stageb/cli/registry",
     "stageb/job/heartbeat",
     "stageb/seeds",

@@ -28,6 +28,7 @@ from stageb.job import world as worlds
 from stageb.job.world import World, decode, encode
 from stageb.runs.figures import short, wilson
 from stageb.store import disk
+from stageb.store.targets import check_target
 
 KNOWN = (*OTHERS, *BY_NAME)
 MOST = 1_000_000  # environments
@@ -63,6 +64,8 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         require(getattr(given, name) >= 1, f"--{name}", getattr(given, name), "at least 1")
     require(given.first >= 0, "--first", given.first, "0 or more")
     others = _named(given.against, config)
+    if given.out:
+        check_target(Path(given.out), {})
     if given.pictures:
         disk.check_place(Path(given.pictures), "another --pictures")
     controller = config.growth.controller

@@ -17,6 +17,7 @@ from stageb.growth.environment import Block, Places, Setting, play
 from stageb.growth.stored import add_authority, load_controller, replace_authority
 from stageb.growth.types import SLOTS, EpisodeResult
 from stageb.store import disk
+from stageb.store.targets import check_target
 
 
 def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
@@ -31,6 +32,7 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
     place = Path(given.out) if given.out else folder / "episode.png"
     if place.suffix.lower() != ".png":
         raise InputError(f"--out {place}: give a name that ends in .png")
+    check_target(place, {})
     name = given.controller or config.growth.controller
     held = load_controller(folder, config, name)
     config = replace_authority(config, folder, given)

@@ -26,6 +26,7 @@ from stageb.snake.evaluate import play_out
 from stageb.snake.game import Game
 from stageb.snake.stored import load_agent
 from stageb.store import disk
+from stageb.store.targets import check_target
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,11 +56,12 @@ def main(folder: Path, config: SnakeConfig, arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     require(1 <= given.best_of <= MOST_GAMES, "--best-of", given.best_of, f"1 to {MOST_GAMES}")
     require(0 <= given.delay <= 10, "--delay", given.delay, "0 to 10 seconds")
+    place = Path(given.out) if given.out else folder / "play.gif"
+    check_target(place, {})
     stored = load_agent(folder, config)
     replay = best(stored.agent, config.game, given.seed, given.best_of)
     show(replay, config.game, given.delay)
     if not given.no_pictures:
-        place = Path(given.out) if given.out else folder / "play.gif"
         for written in draw(replay, place):
             print(written)
     return 0

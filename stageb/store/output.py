@@ -15,6 +15,7 @@ from typing import Any
 
 from stageb.errors import InputError, JournalError
 from stageb.store import commits, disk
+from stageb.store.targets import check_plain
 
 COMMIT = ".commit.json"
 FIELDS = {"config", "done", "bytes", "state", "finished"}
@@ -132,7 +133,7 @@ def check_file(path: Path, config: Mapping[str, Any], fresh: bool) -> Any:
 
     Raises ``InputError``; ``JournalError`` where the last commit cannot be read.
     """
-    _check_place(path)
+    check_plain(path, COMMIT)
     disk.check_place(path.parent, ELSEWHERE)
     content = None if fresh else read_commit(path)
     if content is not None:
@@ -145,14 +146,9 @@ def check_file(path: Path, config: Mapping[str, Any], fresh: bool) -> Any:
     return None
 
 
-def _check_place(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path}: a folder; name a file to write")
-
-
 def _lock_file(path: Path) -> int:
     """The lock on the rows; the file is made where there is none."""
-    _check_place(path)
+    check_plain(path, COMMIT)
     disk.make_named_folder(path.parent, ELSEWHERE)
     try:
         lock = disk.hold(path)

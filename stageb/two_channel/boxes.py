@@ -11,6 +11,7 @@ from typing import Any
 from stageb.cli.parsing import WordParser
 from stageb.errors import BadInputError, InputError, shown
 from stageb.store import disk
+from stageb.store.targets import check_target
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import ImportedData
@@ -73,21 +74,25 @@ def parser() -> argparse.ArgumentParser:
 
 def of_voc(asked: Any) -> int:
     """Write what a folder of VOC holds."""
+    _check_to(asked)
     return _keep(lambda: imports.voc(asked.folder, asked.split), asked.folder, asked.to)
 
 
 def of_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
+    _check_to(asked)
     return _keep(lambda: imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
 def of_yolo(asked: Any) -> int:
     """Write what a folder of YOLO's text files holds."""
+    _check_to(asked)
     return _keep(lambda: yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
 
 
 def of_label_studio(asked: Any) -> int:
     """Write what Label Studio has exported."""
+    _check_to(asked)
     return _keep(lambda: label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
 
 
@@ -110,11 +115,17 @@ def of_shapes(asked: Any) -> int:
     return 0
 
 
-def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
-    """Write rows, read them back as a fit would, and say what came of it."""
+def _check_to(asked: Any) -> None:
+    """Raise ``InputError`` where rows cannot be written to the file that ``asked`` names."""
+    to = asked.to
     if to.is_dir() or to.suffix != ".jsonl":
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
     disk.check_place(to.parent, ELSEWHERE)
+    check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(asked, name, None))]})
+
+
+def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
+    """Write rows, read them back as a fit would, and say what came of it."""
     made = convert()
     data = disk.json_lines(made.rows)
 

@@ -13,6 +13,7 @@ from stageb.engines.protocol import Decode
 from stageb.job import world as worlds
 from stageb.job.world import Json, World, decode, encode
 from stageb.store import disk, trust
+from stageb.store.targets import check_target
 from stageb.two_channel import data, fusion, metrics, model, picture, predictions
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.matching import match
@@ -47,6 +48,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(given.pictures >= 0, "--pictures", given.pictures, "0 or more")
     samples = data.read([given.data], given.images, config.data.polygons)
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
+    for target in filter(None, (given.told, given.to)):
+        check_target(Path(target), {"images' rows": [given.data]})
     place, steps = find_model(folder, given.last)
     config, learnt = fusion.with_views(config, find_learnt(folder), given.views)
     words = fill_prompt(config.data.prompt, learnt.categories)

@@ -84,8 +84,8 @@ class Table:
             try:
                 cells = next(self._reader, None)
             except csv.Error as error:
-                remedy = 'close every quote, and write a quote within a quoted text twice: "he said ""no"""'
-                raise FaultError(f"no row of a table begins here: {error}", remedy, self._taken[0][0]) from None
+                line, raw = self._taken[0]
+                raise FaultError(*_explain(error, line, raw), line) from None
             if cells is None:
                 return
             line, raw = self._taken[0][0], b"".join(raw for _, raw in self._taken)
@@ -178,3 +178,16 @@ class Table:
             remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
             raise FaultError("no text: every cell for it is empty", remedy)
         return images
+
+
+def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:
+    """What is wrong with the row that begins at ``line``, and the remedy; ``csv`` tells that by its words alone."""
+    if "field limit" in str(error):
+        what = f"a cell of more than {csv.field_size_limit():,} characters in the row that begins here"
+        return what, "shorten it, or close its quote, if it was to end before"
+    if "new-line character" in str(error):
+        whole = line == 1 and b"\n" not in raw
+        what = "lines that end with a carriage return alone" if whole else "a carriage return amid the line"
+        return what, "save the file with the line breaks of Unix or Windows, and put a text that holds one in quotes"
+    remedy = 'close every quote, and write a quote within a quoted text twice: "he said ""no"""'
+    return f"no row of a table begins here: {error}", remedy

@@ -18,8 +18,11 @@ from stageb.guidance.govern import code, screens, shared
 from stageb.guidance.govern.provenance import add_provenance
 from stageb.guidance.prompts import WORDS, Words, rollout_prompt, words_of
 from stageb.guidance.types import Guidance, Ticket
+from stageb.guidance.use.code import list_read_files
+from stageb.job import streams
 from stageb.runs.run import is_finished
 from stageb.store import disk
+from stageb.store.targets import check_target
 
 TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
@@ -149,6 +152,9 @@ def history(asked: Any) -> int:
 
 def export(asked: Any) -> int:
     """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
+    if asked.output:
+        read = list_read_files(asked.source)
+        check_target(asked.output, {**read, "tickets": [*read["tickets"], *asked.tickets]})
     found = _read(asked.source, asked)
     if asked.format in code.WRITERS:
         text, unreadable = code.write(asked.format, code.code_missions(asked, found, _choose_words(asked)))
@@ -199,6 +205,8 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
         if not sys.stdin.isatty():
             raise InputError("nobody can be asked, since the input is no terminal; give --yes if this is to be done")
         sys.stdout.flush()
+        if why := streams.find_loss():
+            raise InputError(f"{why}: what would change cannot be shown; give --yes if this is to be done all the same")
         print(f"Make this the guidance of {shown(name)}? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 

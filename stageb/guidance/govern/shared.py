@@ -20,6 +20,7 @@ from stageb.guidance.files import history_file
 from stageb.guidance.files.guidance_file import load_seed, read_past, to_json
 from stageb.guidance.types import Guidance
 from stageb.store import disk
+from stageb.store.targets import check_plain
 
 Confirm = Callable[[Guidance | None, Guidance], bool]
 """Whether what is in use (None: nothing) may become what is proposed."""
@@ -44,6 +45,7 @@ def check_target(name: str) -> Path:
     if path.is_dir() or path.suffix == ".txt":
         what = "a folder" if path.is_dir() else "a text file, which holds no history"
         raise InputError(shown(f"{name}: {what}; name a guidance.json of your own, such as shared.json"))
+    check_plain(path)
     if any((parent / "commit.json").exists() for parent in list(path.parents)[:3]):
         remedy = "name a file of your own: stageb guidance promote RUN@STEP --to shared.json"
         raise InputError(shown(f"{name}: belongs to a run, whose files say what it learnt; {remedy}"))

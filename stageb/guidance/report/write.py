@@ -12,6 +12,7 @@ from stageb.guidance.report import REPORT
 from stageb.guidance.types import Ticket
 from stageb.store import disk
 from stageb.store.commits import REMEDY
+from stageb.store.targets import check_target
 
 # What comes of files that anybody may have written.
 UNLIKE_A_RUN = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
@@ -25,6 +26,7 @@ def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
     parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=more)
     given = parser.parse_args(arguments)
     output = given.output or folder / REPORT
+    check_target(output, {"tickets": given.tickets or config.tickets}, own=folder / REPORT)
     write_report(folder, config, output, files=given.tickets)
     print(f"Report: {output}")
     return 0

@@ -21,7 +21,8 @@ from stageb.guidance.summarize.source import ImageLine, find_missing, stream_ima
 from stageb.guidance.summarize.words import choose_prompt
 from stageb.guidance.use.rounds import Rounds
 from stageb.store.commits import flatten
-from stageb.store.output import check_file, read_rows
+from stageb.store.output import COMMIT, check_file, read_rows
+from stageb.store.targets import check_target
 from stageb.untrusted import pictures
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def main(config: SummarizeConfig, resolved_yaml: str, fresh: bool) -> int:
 def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
     pictures.pillow()
     tickets = stream_images(config.tickets, choose_prompt(config.prompt, config.language))
+    check_target(Path(config.output), {"tickets": [config.tickets]}, COMMIT)
     if check_file(Path(config.output), _shaping(config), fresh) is None:
         tickets.glance(AT_FIRST, lambda: lambda line: None)
 

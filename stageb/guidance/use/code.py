@@ -11,6 +11,7 @@ from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.costs import EQUAL, Prices, prices_of
 from stageb.guidance.files.guidance_file import split_step
+from stageb.guidance.files.history_file import history_path
 from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.files.tickets import read_entries
 from stageb.guidance.prompts import Words
@@ -44,6 +45,14 @@ def find_tickets(
     folder, _ = split_step(source)
     digest = RunFolder(folder).commit["config"].get("tickets")
     return read_same_tickets(folder, of_run, str(digest), naming)
+
+
+def list_read_files(source: str) -> dict[str, list[str]]:
+    """The files that guidance is read from, and those that a run learnt it from, by what they hold."""
+    path, _ = split_step(source)
+    config = _read_config(source)
+    own = path.glob("*/guidance.json") if path.is_dir() else (path, history_path(path))
+    return {"tickets": list(config.tickets) if config else [], "guidance": list(map(str, own))}
 
 
 def find_scales(source: str) -> tuple[Scale, ...]:

@@ -27,10 +27,11 @@ from stageb.guidance.use.judged import JudgedRounds
 from stageb.guidance.use.letter import compare_with_letter
 from stageb.guidance.use.predict import judge_all, judge_by_rules, look_ahead
 from stageb.guidance.use.rounds import Rounds
-from stageb.guidance.use.source import TicketLine, stream_tickets
+from stageb.guidance.use.source import TicketLine, list_inputs, stream_tickets
 from stageb.job import lifetime
 from stageb.store import disk
 from stageb.store.output import read_rows
+from stageb.store.targets import check_target
 
 if TYPE_CHECKING:
     from stageb.job.world import World  # torch
@@ -94,6 +95,8 @@ Sides = Mapping[str, _Side]
 def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     tickets, folder = stream_tickets(config), Path(config.output)
     sides = _make_sides(config, tickets)
+    for name in (EVALUATION, WRONG, CHANGED):
+        check_target(folder / name, list_inputs(config))
     count = max([look_ahead(side.judged, fresh) for side in sides.values()])
 
     def finish() -> None:

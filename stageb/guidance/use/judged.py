@@ -31,7 +31,7 @@ from stageb.guidance.use.guidance import fingerprint_guidance
 from stageb.guidance.use.record import read_record
 from stageb.guidance.use.rounds import Rounds
 from stageb.guidance.use.rows import add_counts, count_asked, make_row, make_ruled_row
-from stageb.guidance.use.source import TicketLine, make_check
+from stageb.guidance.use.source import TicketLine, list_inputs, make_check
 from stageb.runs.progress import console
 from stageb.store.commits import COMMIT, flatten
 
@@ -89,6 +89,11 @@ class JudgedRounds:
     def rules(self) -> Mapping[str, Sequence[CodedRule]] | None:
         """The rules as code, by mission, as ``begin`` has read them; None where the model judges all."""
         return self._code.rules if self._code else None
+
+    @property
+    def inputs(self) -> dict[str, list[str]]:
+        """The files that all is read from, by what they hold."""
+        return list_inputs(self._config)
 
     @property
     def fingerprint(self) -> dict[str, Any]:

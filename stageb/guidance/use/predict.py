@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
 from stageb.engines.config import HOW_ASKED
-from stageb.errors import ConfigError
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
 from stageb.guidance.use.config import PredictConfig, tickets_per_round
@@ -26,7 +25,8 @@ from stageb.guidance.use.rows import Counts
 from stageb.guidance.use.source import stream_tickets
 from stageb.guidance.use.waves import Waves
 from stageb.job import lifetime
-from stageb.store.output import check_file, read_commit, read_rows
+from stageb.store.output import COMMIT, check_file, read_commit, read_rows
+from stageb.store.targets import check_target
 
 if TYPE_CHECKING:  # torch
     from stageb.guidance.use.judging import JudgingRanks
@@ -105,8 +105,7 @@ def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
     Raises ``InputError``.
     """
     path, tickets = judged.rounds.path, judged.rounds.tickets
-    if path.exists() and any(path.samefile(file) for file in tickets.files if Path(file).exists()):
-        raise ConfigError("output", str(path), "it holds the tickets; name another file")
+    check_target(path, judged.inputs, COMMIT)
     state = check_file(path, judged.fingerprint, fresh)
     return tickets.glance(AT_FIRST, judged.make_check) if state is None else int(state["tickets"])
 

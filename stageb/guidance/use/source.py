@@ -9,7 +9,8 @@ from stageb.guidance.files.images import attach_images
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.files.tickets import Entry, claim_place
 from stageb.guidance.types import UNKNOWN, Ticket, Verdict
-from stageb.guidance.use.config import EvaluateConfig, UseConfig, list_ticket_files
+from stageb.guidance.use.code import list_read_files
+from stageb.guidance.use.config import EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
 from stageb.untrusted.json_lines import FaultError
 
 
@@ -32,6 +33,16 @@ def stream_tickets(config: UseConfig) -> TicketStream[TicketLine]:
         return TicketLine(file, entry.line, replace(ticket, label=UNKNOWN) if ticket.label else ticket, ticket.label or None)
 
     return TicketStream(list_ticket_files(config), read, config.columns, labelled)
+
+
+def list_inputs(config: UseConfig) -> dict[str, list[str]]:
+    """The files that a config has read, by what they hold."""
+    found = {"tickets": [*list_ticket_files(config)], "vocabulary": [*list_vocabulary(config)]}
+    compared = config.compare if isinstance(config, EvaluateConfig) else None
+    for source in (config.guidance, compared):
+        for what, files in list_read_files(source).items() if source else ():
+            found[what] = [*found.get(what, []), *files]
+    return found
 
 
 def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], None]:

@@ -126,6 +126,33 @@ def test_what_is_no_table_stops_whatever_is_skipped(tmp_path: Path, content: str
         read_tickets([path], "skip", OWN)
 
 
+@pytest.mark.parametrize(
+    ("content", "line", "what", "remedy"),
+    [
+        (
+            f"ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,{'x' * 140_000}\n",
+            3,
+            "a cell of more than 131,072 characters",
+            "shorten",
+        ),
+        (
+            f'ID,Station,Result,Part\n1,a,OK,"x\n{"2,a,OK,x" * 20_000}\n',
+            2,
+            "a cell of more than 131,072 characters",
+            "quote",
+        ),
+        ("ID,Station,Result,Part\r1,a,OK,x\r", 1, "lines that end with a carriage return alone", "line breaks"),
+        ("ID,Station,Result,Part\n1,a,OK,x\n2,a,OK,x\ry\n", 3, "a carriage return amid the line", "line breaks"),
+        ('ID,Station,Result,Part\n1,a,OK,"x"y\n', 2, "no row of a table begins here", "close every quote"),
+    ],
+)
+def test_what_breaks_a_table_is_told_apart(tmp_path: Path, content: str, line: int, what: str, remedy: str) -> None:
+    path = write(tmp_path, content)
+    ((found, said, do),) = faults(path)
+    assert (found, said[: len(what)]) == (line, what)
+    assert remedy in do
+
+
 def test_all_columns_that_are_missing_are_told_at_once_with_the_keys_that_name_them(tmp_path: Path) -> None:
     path = write(tmp_path, "part,state\nseal,worn\n")
     ((_, what, remedy),) = faults(path, ColumnsConfig(texts=["part", "State"]))
