@@ -26,11 +26,11 @@ REMEDY = "set the run's folder aside and start anew"
 def read_commit(folder: Path) -> dict[str, Any]:
     """The content of commit.json, its versions as a table; before the first commit, that of an empty one.
 
-    Raises ``JournalError`` where it is not what a commit wrote, and where it is gone.
+    Raises ``JournalError`` where it is not what a commit wrote, ``InputError`` where it is gone.
     """
     content = read_checked(file_of(folder, folder / COMMIT), _check, REMEDY)
     if content is None and (left := _find_version(folder)):
-        raise JournalError(f"{folder / COMMIT}: another program removed it, {left} is of that commit; {REMEDY}")
+        raise InputError(f"{folder / COMMIT}: another program removed it, {left} is of that commit; {REMEDY}")
     return content or {"number": 0, "state": None, "config": {}, "lengths": {}, "versions": {}}
 
 

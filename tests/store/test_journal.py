@@ -736,9 +736,9 @@ def test_a_run_whose_commit_was_removed_is_not_begun_anew(tmp_path: Path) -> Non
         journal.commit(1, parts={"m": {"a": 1}})
     (tmp_path / "run" / "commit.json").unlink()
     before = content(tmp_path / "run")
-    with pytest.raises(JournalError, match=r"commit\.json: another program removed it, .*-00000001.* set the run's folder"):
+    with pytest.raises(InputError, match=r"commit\.json: another program removed it, .*-00000001.* set the run's folder"):
         opened(tmp_path)
-    with pytest.raises(JournalError, match="another program removed it"):
+    with pytest.raises(InputError, match="another program removed it"):
         check_folder(tmp_path / "run", {}, fresh=False)
     assert content(tmp_path / "run") == before
     check_folder(tmp_path / "run", {}, fresh=True)

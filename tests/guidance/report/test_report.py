@@ -187,6 +187,9 @@ def test_an_unfinished_run_is_shown_as_far_as_it_is_committed(root: Path, tmp_pa
     assert "raising_on_0" in page(tmp_path)
     (tmp_path / "run" / "commit.json").unlink()
     ended = command("report", str(tmp_path / "run"))
+    assert (ended.code, "commit.json: another program removed it" in ended.err) == (2, True)
+    shutil.rmtree(tmp_path / "run" / "commit.d")  # so that it is as before its first commit
+    ended = command("report", str(tmp_path / "run"))
     assert (ended.code, "nothing is committed yet" in ended.err) == (2, True)
 
 
