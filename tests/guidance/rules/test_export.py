@@ -64,7 +64,7 @@ def test_rows_are_judged_alike_by_python_sql_and_the_rules_themselves() -> None:
 
 NUMBERS = st.one_of(
     st.text("0123.-+,eE m%", min_size=1, max_size=8),
-    # Any letter but NUL, which readers of tickets refuse: to SQLite's functions a text ends there.
+    # Any letter but NUL: to SQLite's functions a text ends there, and tickets are read with a space in its place.
     st.from_regex(r"-?[0-9]{1,2}(\.[0-9]{0,2})?[eE][-+]?[0-9]{1,3}( ?(m|m2|m3|5|e-5|[^\0]5))?", fullmatch=True),
     st.sampled_from(
         ["26.5 mm", "26.54 %", "310K", "0.2 - 0.3", "1,234.5", "1.234,5", "2024-05-01", "5 m2", "5 m23", "5mm32", "5mm22"]
