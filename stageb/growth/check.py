@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from stageb.growth.config import GrowthConfig
+from stageb.growth.data import FROM_FOLDERS
 from stageb.growth.environment import Setting
-
-IN_FOLDERS = ("fashion_mnist", "cifar10", "tinystories")
 
 
 def main(config: GrowthConfig) -> int:
@@ -14,7 +13,7 @@ def main(config: GrowthConfig) -> int:
     fit, validation, test = (f"{len(part):,}" for part in (task.sets.fit, task.sets.validation, task.sets.test))
     counts = f"{fit} examples to fit, {validation} to validate, {test} to test"
     print(f"The keys are sound, and task {task.name} can be learnt from: {counts}.")
-    if config.task.folder is not None and task.name not in IN_FOLDERS:
+    if config.task.folder is not None and task.name not in FROM_FOLDERS:
         print(f"task.folder is not used: task {task.name} reads no folder.")
     print("The loggers and the devices were not looked at.")
     return 0

@@ -238,6 +238,7 @@ READERS: Mapping[str, Callable[[str | None], Sets]] = {
     "fashion_mnist": fashion_mnist,
     "tinystories": tinystories,
 }
+FROM_FOLDERS = {"cifar10", "fashion_mnist", "tinystories"}  # the others come with packages, and read no folder
 
 
 def read(name: str, folder: str | None) -> Sets:

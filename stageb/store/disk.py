@@ -119,6 +119,15 @@ def replace(path: Path, data: bytes) -> None:
     place(path, lambda beside: beside.write_bytes(data))
 
 
+def replace_unsynced(path: Path, data: bytes) -> None:
+    """``replace`` without waiting for the disk: for one of many files, which a call that was killed writes again."""
+    make_folder(path.parent)
+    beside = beside_of(path)
+    beside.unlink(missing_ok=True)
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
 def beside_of(path: Path) -> Path:
     """Where what is to be the content of ``path`` is written first; a crash may leave it there."""
     return path.with_name(f"{UNFINISHED}{path.name}")

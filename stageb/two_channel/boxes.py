@@ -74,26 +74,22 @@ def parser() -> argparse.ArgumentParser:
 
 def of_voc(asked: Any) -> int:
     """Write what a folder of VOC holds."""
-    _check_to(asked)
-    return _keep(lambda: imports.voc(asked.folder, asked.split), asked.folder, asked.to)
+    return _keep(asked, lambda: imports.voc(asked.folder, asked.split), asked.folder)
 
 
 def of_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
-    _check_to(asked)
-    return _keep(lambda: imports.coco(asked.file, asked.images, asked.polygons), asked.images, asked.to)
+    return _keep(asked, lambda: imports.coco(asked.file, asked.images, asked.polygons), asked.images)
 
 
 def of_yolo(asked: Any) -> int:
     """Write what a folder of YOLO's text files holds."""
-    _check_to(asked)
-    return _keep(lambda: yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images, asked.to)
+    return _keep(asked, lambda: yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images)
 
 
 def of_label_studio(asked: Any) -> int:
     """Write what Label Studio has exported."""
-    _check_to(asked)
-    return _keep(lambda: label_studio(asked.file, asked.images, asked.polygons), asked.images, asked.to)
+    return _keep(asked, lambda: label_studio(asked.file, asked.images, asked.polygons), asked.images)
 
 
 def of_shapes(asked: Any) -> int:
@@ -124,9 +120,10 @@ def _check_to(asked: Any) -> None:
     check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(asked, name, None))]})
 
 
-def _keep(convert: Callable[[], ImportedData], images: Path, to: Path) -> int:
-    """Write rows, read them back as a fit would, and say what came of it."""
-    made = convert()
+def _keep(asked: Any, convert: Callable[[], ImportedData], images: Path) -> int:
+    """Write rows to where ``asked`` says, read them back as a fit would, and say what came of it."""
+    _check_to(asked)
+    to, made = asked.to, convert()
     data = disk.json_lines(made.rows)
 
     def write(beside: Path) -> None:

@@ -66,10 +66,7 @@ class ExportFolder:
         if before is not None and _digest(before) != self._known.get(name):
             path.rename(disk.free_name(path))
             self.aside.append(name)
-        disk.make_folder(path.parent)
-        beside = path.with_name(f"{disk.UNFINISHED}{path.name}")
-        beside.write_bytes(data)  # one of many, so not synced: a call that was killed writes all of them again
-        beside.replace(path)
+        disk.replace_unsynced(path, data)
 
     def note(self) -> None:
         """Note what was written, once all of it is."""

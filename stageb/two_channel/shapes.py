@@ -53,10 +53,7 @@ def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) 
         if each == path:
             disk.replace(path, data)
         elif not disk.holds(each, data):
-            beside = each.with_name(f"{disk.UNFINISHED}{each.name}")  # so that half an image is never taken for one
-            beside.unlink(missing_ok=True)
-            beside.write_bytes(data)
-            beside.replace(each)
+            disk.replace_unsynced(each, data)  # as a whole: half an image is never taken for one
     return path
 
 

@@ -14,7 +14,7 @@ from stageb.guidance.reflection.proposals import MAX_RATIONALE_CHARS
 from stageb.guidance.report.words import format_percent
 from stageb.runs.figures import wilson
 
-RARE = 0.05  # share of failures from which on it is said what alarms are worth where they are rarer
+COMMON = 0.05  # share of failures above which it is said what alarms are worth where they are rarer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def _describe_chance(caught: tuple[int, int], alarms: tuple[int, int]) -> str:
         f" Of all failures like these, {low:.0%} to {high:.0%} are likely to be caught (a range that holds 19 times in 20)."
     )
     share, catches = caught[1] / (caught[1] + alarms[1]), 10 * caught[0] / caught[1]
-    if share > RARE and alarms[1]:
+    if share > COMMON and alarms[1]:
         said += (
             f" {share:.0%} of these tickets are failures. If it were 1%, 1,000 tickets would bring about {catches:.0f} "
             f"failures caught and {count_of(round(990 * alarms[0] / alarms[1]), 'false alarm')}, at worst "

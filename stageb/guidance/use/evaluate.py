@@ -95,8 +95,9 @@ Sides = Mapping[str, _Side]
 def _run(config: EvaluateConfig, fresh: bool, show: Show | None = None) -> int:
     tickets, folder = stream_tickets(config), Path(config.output)
     sides = _make_sides(config, tickets)
+    read = list_inputs(config)
     for name in (EVALUATION, WRONG, CHANGED):
-        check_target(folder / name, list_inputs(config))
+        check_target(folder / name, read)
     count = max([look_ahead(side.judged, fresh) for side in sides.values()])
 
     def finish() -> None:
