@@ -23,6 +23,7 @@ from torch import Tensor
 from transformers import AutoImageProcessor
 
 from stageb.engines.config import ModelConfig
+from stageb.engines.devices import sent
 from stageb.engines.rows import PICTURE, Ids, has_image
 from stageb.errors import ConfigError
 from stageb.untrusted import pictures
@@ -130,11 +131,10 @@ class ImageInputs(TextInputs):
             names += [name] if name >= PICTURE else []
         return names
 
-    def inputs(self, names: Sequence[int]) -> dict[str, Tensor]:
-        """Patches and grids of images, as the vision tower takes them."""
+    def inputs(self, names: Sequence[int]) -> dict[str, Any]:
+        """Patches of images and where they lie, as the vision tower takes them."""
         patches = self._on_device(torch.cat(self._cut(names)))
-        grids = torch.tensor([self._pictures[name].grid for name in names])
-        return {"pixel_values": self._numbers(patches), "image_grid_thw": self._on_device(grids)}
+        return {"pixel_values": self._numbers(patches)} | self._placed_patches([self._pictures[name].grid for name in names])
 
     def trial(self, shared: Ids) -> tuple[Ids, Tensor]:
         """A text with an image that no file holds, and what the model itself makes of it behind ``shared``: the logits
@@ -188,6 +188,10 @@ class ImageInputs(TextInputs):
             made = dict(zip(different, pool.map(self._patches, different), strict=True))
         return [made[name] for name in names]
 
+    def _placed_patches(self, grids: Sequence[Grid]) -> dict[str, Any]:
+        """Where the patches of images of ``grids`` lie."""
+        return {"image_grid_thw": self._on_device(torch.tensor(grids))}
+
     def _numbers(self, patches: Tensor) -> Tensor:
         """What ``_cut`` gave, on the device, as the vision tower takes it."""
         return patches
@@ -205,7 +209,8 @@ class ImageInputs(TextInputs):
         return pictures.opened(path, data, self._pixels)
 
     def _on_device(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._model.get_input_embeddings().weight.device)
+        device: torch.device = self._model.get_input_embeddings().weight.device
+        return sent(tensor, device)
 
 
 def image_inputs_of(model: Any, folder: str, config: ModelConfig) -> ImageInputs:

@@ -8,13 +8,21 @@ without AVX-512 take 15 to 20 times as long.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
+from stageb.training.cuda_graphs import recorded
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
+
+Steps = list[
+    tuple[int, list[int], list[torch.Tensor]]
+]  # the longer side of a shape, the numbers of its matrices, their steps
 
 
 def orthogonal(stack: torch.Tensor) -> torch.Tensor:
@@ -31,27 +39,64 @@ def orthogonal(stack: torch.Tensor) -> torch.Tensor:
 
 class Muon(torch.optim.Optimizer):
     """Momentum, Nesterov's step, its orthogonal part; weight decay apart from it. A filter of a convolution is a row of a
-    matrix."""
+    matrix. On a GPU the way from gradients to steps is recorded where gradients stay in their place from step to step."""
 
     def __init__(self, matrices: Iterable[torch.Tensor], lr: float, weight_decay: float, momentum: float = 0.95) -> None:
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
+        self._held: dict[int, _Held] = {}  # by group
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One update of every matrix that has a gradient; ``closure`` is not supported."""
-        for group in self.param_groups:
+        for number, group in enumerate(self.param_groups):
             owned = [p for p in group["params"] if p.grad is not None]
-            grads = [p.grad.flatten(1) for p in owned]
-            speeds = [self.state[p].setdefault("momentum", torch.zeros_like(p)).view(len(p), -1) for p in owned]
-            torch._foreach_lerp_(speeds, grads, 1 - group["momentum"])
-            steps = torch._foreach_lerp(grads, speeds, group["momentum"])
+            steps = self._replayed(number, owned, group["momentum"])
             matrices = [p.view(len(p), -1) for p in owned]
             torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
-            shapes: dict[tuple[int, int], list[int]] = {}
-            for i, step in enumerate(steps):
-                shapes.setdefault((min(step.shape), max(step.shape)), []).append(i)
-            for (_, columns), members in shapes.items():
-                wide = [steps[i] if steps[i].shape[0] <= steps[i].shape[1] else steps[i].T for i in members]
-                found = orthogonal(torch.stack(wide)).float()
-                parts = [f if steps[i].shape[0] <= steps[i].shape[1] else f.T for i, f in zip(members, found, strict=True)]
+            for columns, members, parts in steps:
                 torch._foreach_add_([matrices[i] for i in members], parts, alpha=-group["lr"] * 0.2 * columns**0.5)
+
+    def _replayed(self, number: int, owned: list[torch.Tensor], momentum: float) -> Steps:
+        """``_steps``, by a recording on a GPU."""
+        speeds = [self.state[p].setdefault("momentum", torch.zeros_like(p)).view(len(p), -1) for p in owned]
+        grads = [p.grad for p in owned if p.grad is not None]
+        act = partial(_steps, grads, speeds, momentum)
+        places = [each.data_ptr() for each in (*grads, *speeds)]
+        held = self._held.get(number)
+        if not owned or not owned[0].is_cuda or held is None or held.places != places:
+            self._held[number] = _Held(places)
+            return act()
+        if held.again is None:
+            kept = [each.clone() for each in speeds]
+
+            def ready() -> None:
+                act()
+                torch._foreach_copy_(speeds, kept)
+
+            held.again = recorded(act, ready)
+        return held.again()
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a group's last step read."""
+
+    places: list[int]
+    again: Callable[[], Steps] | None = None  # the same once more, recorded
+
+
+def _steps(grads: list[torch.Tensor], speeds: list[torch.Tensor], momentum: float) -> Steps:
+    """The orthogonal steps of matrices, those of one shape together; ``speeds`` go on."""
+    grads = [each.flatten(1) for each in grads]
+    torch._foreach_lerp_(speeds, grads, 1 - momentum)
+    steps = torch._foreach_lerp(grads, speeds, momentum)
+    shapes: dict[tuple[int, int], list[int]] = {}
+    for i, step in enumerate(steps):
+        shapes.setdefault((min(step.shape), max(step.shape)), []).append(i)
+    found = []
+    for (_, columns), members in shapes.items():
+        wide = [steps[i] if steps[i].shape[0] <= steps[i].shape[1] else steps[i].T for i in members]
+        made = orthogonal(torch.stack(wide)).float()
+        parts = [f if steps[i].shape[0] <= steps[i].shape[1] else f.T for i, f in zip(members, made, strict=True)]
+        found.append((columns, members, parts))
+    return found

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from stageb.seeds import stream, uniform
@@ -127,28 +128,29 @@ def _draw_paste(sample: Sample, sources: Sequence[Sample], key: int) -> tuple[Pa
         return None
     place = int(draw[1] * len(other.objects))
     picked = other.objects[place]
-    beside = (*other.objects[:place], *other.objects[place + 1 :], *other.crowds)
+    beside = [each.box for each in (*other.objects[:place], *other.objects[place + 1 :], *other.crowds)]
     x1, y1, x2, y2 = map(round, picked.box)
     left, top = sample.width - (x2 - x1), sample.height - (y2 - y1)  # at most
-    if min(x2 - x1, y2 - y1) < 1 or min(left, top) < 0 or _is_hidden(picked.box, [each.box for each in beside]):
+    if min(x2 - x1, y2 - y1) < 1 or min(left, top) < 0 or _is_hidden(picked.box, beside):
         return None
     paste = Paste(source, x1, y1, x2, y2, round(draw[2] * left), round(draw[3] * top))
     return paste, Object(picked.desc, paste.moved(picked.box))
 
 
 def _is_hidden(box: Box, others: Sequence[Box]) -> bool:
-    """Whether ``box`` and any of ``others`` hide each other."""
-    return any(_overlap(box, other) > OVERLAP for other in others)
+    """Whether ``box`` and any of ``others`` hide each other. Boxes are compared by the thousand for every step."""
+    x1, y1, x2, y2 = box
+    area = (x2 - x1) * (y2 - y1)
+    for left, top, right, bottom in others:
+        if left >= x2 or right <= x1 or top >= y2 or bottom <= y1:
+            continue
+        shared = (min(x2, right) - max(x1, left)) * (min(y2, bottom) - max(y1, top))
+        if shared / min(area, (right - left) * (bottom - top)) > OVERLAP:
+            return True
+    return False
 
 
-def _overlap(one: Box, other: Box) -> float:
-    """What two boxes share, of the smaller."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    areas = [(x2 - x1) * (y2 - y1) for x1, y1, x2, y2 in (one, other)]
-    return max(0.0, width) * max(0.0, height) / min(areas)
-
-
+@lru_cache(1 << 10)
 def parted(image: str) -> tuple[str, View]:
     """The path in an image's name, and the view."""
     if not _VIEW.search(image):

@@ -7,7 +7,7 @@ coordinate. Cross-entropy is always taken on what the first pass came to, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +20,19 @@ from stageb.two_channel.types import BINS
 
 
 def forward(model: Any, pack: Pack) -> Tensor:
-    """The hidden states (rows, width) of a pack that are looked at."""
-    features = model.get_image_features(**pack.images, return_dict=True)
-    outputs = model.model(**pack.inputs, mm_encoder_outputs={"image": features})
-    states: Tensor = outputs[0][0, pack.keep]
+    """The hidden states (rows, width) of a pack that are looked at.
+
+    What the tower made of images is put into the text here: the model itself would look for their places on the device, and
+    the processor would wait for that.
+    """
+    seen = model.get_image_features(**pack.images, return_dict=True)
+    embedded = model.get_input_embeddings()(pack.ids)
+    embedded = embedded.index_copy(1, pack.places, torch.cat(seen.pooler_output)[None].to(embedded))
+    text = model.model.language_model
+    features = [torch.cat(each)[None] for each in getattr(seen, "deepstack_features", None) or ()]
+    with deepened(text.layers, pack.places, features):
+        found = text(inputs_embeds=embedded, **pack.inputs)
+    states: Tensor = found[0][0, pack.keep]
     return states
 
 
@@ -61,3 +70,19 @@ def fed(model: Any, places: Tensor, vectors: Tensor) -> Iterator[None]:
         yield
     finally:
         handle.remove()
+
+
+@contextmanager
+def deepened(layers: Any, places: Tensor, features: Sequence[Tensor]) -> Iterator[None]:
+    """Within, what the first of ``layers`` make is added to at ``places``, by the ``features`` (1, places, width) for each
+    (Meng et al. 2024, "DeepStack")."""
+
+    def adding(feature: Tensor) -> Any:
+        return lambda _layer, _given, found: found.index_add(1, places, feature.to(found))
+
+    handles = [layer.register_forward_hook(adding(feature)) for layer, feature in zip(layers, features, strict=False)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -28,11 +28,12 @@ from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.training.muon import Muon
 from stageb.training.nonfinite import SkippedSteps
-from stageb.two_channel import adapters, channel_a, packing
+from stageb.two_channel import adapters, channel_a, packing, recorded
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
 from stageb.two_channel.model import Detector
-from stageb.two_channel.packing import Line
+from stageb.two_channel.packing import Line, Pack
+from stageb.two_channel.stem import Norm
 from stageb.two_channel.types import Sample, StepTotals, Target
 
 BETAS = (0.9, 0.98)
@@ -75,11 +76,15 @@ class Learner:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
             compile_layers(detector.model)
+            if records(config, world):
+                recorded.record_layers(detector.model, partial(deterministic, torch.device(world.device)))
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
         self._average = [each.detach().clone() for each in self._weights] if config.schedule.average_weights else []
         self._device = self._weights[0].device
+        detector.model.train()
         self._head = detector.head(world.fabric.autocast)
+        self._begun: _Begun | None = None
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
@@ -94,19 +99,37 @@ class Learner:
 
         Raises ``NonFiniteError`` on all ranks alike, ``InputError`` for an overlong sample, ``PictureError``.
         """
-        for group in self._groups:
-            group["lr"] = learning_rate
+        self.teach(step, targets, channel, totals)
+        return self.finish(step, learning_rate)
+
+    def prepare(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
+        """Make the first pack of a step that comes next: while a GPU still learns the packs of the step before, which it is
+        told of and not waited for. Raises as ``step`` does."""
+        mark = time.perf_counter()
+        begun = self._begin(step, targets, totals)
+        begun.packs = chain(list(islice(begun.packs, 1)), begun.packs)
+        begun.tally.pack_s += time.perf_counter() - mark
+        self._begun = begun
+
+    def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], channel: Channel, totals: StepTotals) -> None:
+        """The packs of a step, forward and back; raises as ``step`` does. ``finish`` is to follow."""
         if self.config.tuner.dropout:  # drawn from torch's own stream, which a run that goes on would find elsewhere
             torch.manual_seed(seeds.stream(self.config.seed, "two_channel", "dropout", step, self.world.rank) >> 1)
-        tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
-        self.detector.model.train()
+        if self._begun is None or self._begun.step != step:
+            self._begun = self._begin(step, targets, totals)
+        tally = self._begun.tally
         mark = time.perf_counter()
-        for lines in self._mine(targets, tally):
+        for pack in self._begun.packs:
             tally.pack_s += time.perf_counter() - mark
-            self._learn(lines, channel, totals, tally)
+            self._learn(pack, channel, tally)
             mark = time.perf_counter()
-        self.detector.model.eval()
-        figures = self._finish(tally)
+        self._taught, self._begun = tally, None
+
+    def finish(self, step: int, learning_rate: float) -> StepFigures:
+        """Reduce the gradients of what was taught over ranks, and take the optimiser's step. Raises ``NonFiniteError``."""
+        for group in self._groups:
+            group["lr"] = learning_rate
+        figures = self._finish(self._taught)
         if self._average:
             update = get_ema_multi_avg_fn(average_decay(self.config.schedule, step))  # type: ignore[no-untyped-call]
             update(self._average, self._weights, step)
@@ -155,6 +178,12 @@ class Learner:
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
 
+    def _begin(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> _Begun:
+        """A step whose packs are made as they are asked for."""
+        tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
+        packs = (packing.pack(self.detector, lines, totals) for lines in self._mine(targets, tally))
+        return _Begun(step, tally, packs)
+
     def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
         """The packs of a step that this rank learns from."""
         return islice(self._packs(targets, tally), self.world.rank, None, self.ranks)
@@ -175,11 +204,9 @@ class Learner:
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
-    def _learn(self, lines: Sequence[Line], channel: Channel, totals: StepTotals, tally: _Tally) -> None:
+    def _learn(self, pack: Pack, channel: Channel, tally: _Tally) -> None:
         """Add a pack's gradient to what there is."""
         begun = time.perf_counter()
-        pack = packing.pack(self.detector, lines, totals)
-        made = time.perf_counter()
         iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
         with self.world.fabric.autocast():
             passes = channel_a.passes(self.detector.model, pack, self._head, iterations)
@@ -187,19 +214,19 @@ class Learner:
         with deterministic(self._device):
             self.world.fabric.backward(found.total)
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
-        tally.pack_s += made - begun
-        tally.forward_s += time.perf_counter() - made
+        tally.forward_s += time.perf_counter() - begun
         heartbeat.tick()
 
     def _finish(self, tally: _Tally) -> StepFigures:
         """Reduce gradients, and step."""
         begun = time.perf_counter()
-        found = self._reduced(tally.sums)
-        norm = float(torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm))
+        sums = self._reduced(tally.sums)
+        total_norm = torch.nn.utils.clip_grad_norm_(self._weights, self.config.schedule.max_grad_norm)
+        *found, norm = torch.cat([sums, total_norm.double()[None]]).tolist()
         for optimizer in self.optimizers:
             if math.isfinite(norm):
                 optimizer.step()
-            optimizer.zero_grad()
+            optimizer.zero_grad(set_to_none=False)  # recordings add to gradients where these stand
         self._skipped_steps.count(math.isfinite(norm))
         full = self.config.packing.global_max_length * (len(tally.lengths) - 1)
         return StepFigures(
@@ -215,17 +242,28 @@ class Learner:
             reduce_s=time.perf_counter() - begun,
         )
 
-    def _reduced(self, sums: Tensor) -> list[float]:
+    def _reduced(self, sums: Tensor) -> Tensor:
         """Sum gradients over ranks, in place, and ``sums`` too."""
         if self.ranks == 1:
-            return sums.tolist()
-        gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._weights]
+            return sums
+        for each in self._weights:
+            each.grad = torch.zeros_like(each) if each.grad is None else each.grad
+        gradients = [each.grad for each in self._weights]
         with self.world.together("gradients"):  # on a GPU the wait for the other ranks is that for the device
             total = self._summed(torch.cat([each.flatten() for each in gradients]))
-            found: list[float] = self._summed(sums).tolist()
-        for weight, part in zip(self._weights, torch.split(total, [each.numel() for each in gradients]), strict=True):
-            weight.grad = part.view_as(weight)
+            found = self._summed(sums)
+        parts = torch.split(total, [each.numel() for each in gradients])
+        torch._foreach_copy_(gradients, [part.view_as(each) for part, each in zip(parts, gradients, strict=True)])
         return found
+
+
+@dataclass
+class _Begun:
+    """A step whose packs are being made."""
+
+    step: int
+    tally: _Tally
+    packs: Iterator[Pack]
 
 
 @dataclass
@@ -254,6 +292,18 @@ def deterministic(device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
+def records(config: TwoChannelConfig, world: World) -> bool:
+    """Whether layers can be recorded: where attention is one kernel, all weights learn, and one pass goes forward and back
+    at a time."""
+    return (
+        torch.device(world.device).type == "cuda"
+        and config.fabric.precision == "bf16-mixed"
+        and config.tuner.kind != "lora"
+        and not config.model.gradient_checkpointing
+        and config.channel_a.n_softctx_iter == 1
+    )
+
+
 def compile_layers(model: nn.Module) -> None:
     """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are.
 
@@ -261,8 +311,9 @@ def compile_layers(model: nn.Module) -> None:
     """
     device = next(model.parameters()).device
     for layer in model.modules():
-        if isinstance(layer, GradientCheckpointingLayer):
-            layer.forward = deterministic(device)(torch.compile(layer.forward, dynamic=True))
+        if isinstance(layer, GradientCheckpointingLayer | Norm):
+            compiled = deterministic(device)(torch.compile(layer.forward, dynamic=True))
+            layer.forward = compiled  # type: ignore[method-assign]
 
 
 def average_decay(config: ScheduleConfig, step: int) -> float:

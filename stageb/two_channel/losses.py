@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
+from stageb.engines.devices import sent
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.types import BINS
 
@@ -55,13 +56,13 @@ class Taught:
         """The same, on ``device``."""
         return replace(
             self,
-            tokens=self.tokens.to(device),
-            words=self.words.to(device),
-            slots=self.slots.to(device),
-            bins=self.bins.to(device),
-            against=self.against.to(device),
-            weighed=self.weighed.to(device),
-            weights=self.weights.to(device),
+            tokens=sent(self.tokens, device),
+            words=sent(self.words, device),
+            slots=sent(self.slots, device),
+            bins=sent(self.bins, device),
+            against=sent(self.against, device),
+            weighed=sent(self.weighed, device),
+            weights=sent(self.weights, device),
         )
 
 

@@ -66,7 +66,8 @@ class ModelConfig:
     gradient_checkpointing: bool = False
     """Compute activations again on the way back, to spend less memory."""
     compile: bool = False
-    """Have torch compile the layers that learn: a minute at the start, and faster from then on; needs a C compiler."""
+    """Have torch compile the layers that learn, and on a GPU record them as CUDA graphs, unless adapters learn or a soft
+    context is asked for: a minute at the start, then steps of a small model take half the time; needs a C compiler."""
 
     def __post_init__(self) -> None:
         require(self.image_pixels >= 1024, "model.image_pixels", self.image_pixels, "1024 or more")

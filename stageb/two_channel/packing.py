@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from stageb.engines.cascade import Envelope, attend_apart, flashes
+from stageb.engines.devices import sent
 from stageb.engines.rows import Ids
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
@@ -44,8 +45,10 @@ class Line:
 class Pack:
     """Lines that go through the model together, on its device."""
 
-    inputs: dict[str, Any]  # of the model's forward pass
-    images: dict[str, Tensor]  # of its vision tower's
+    ids: Tensor  # int64 (1, tokens)
+    places: Tensor  # int64 (image tokens,): where the tokens of images stand
+    inputs: dict[str, Any]  # of the text model's forward pass, beside what the tokens are
+    images: dict[str, Any]  # of its vision tower's
     keep: Tensor  # int64 (rows,): the places whose hidden states are looked at, each before the token that it should bring
     taught: Taught
 
@@ -107,15 +110,22 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
     texts = [line.prompt + line.target.ids for line in lines]
     edges = [0, *accumulate(map(len, texts))]
     names = [name for line in lines for name in eyes.names_in(line.prompt)]
+    ids = torch.tensor([[token for text in texts for token in eyes.fed(text)]])
+    keep, taught = _taught(lines, edges, totals)
     inputs = {
-        "input_ids": torch.tensor([[token for text in texts for token in eyes.fed(text)]], device=device),
-        "position_ids": _positions(detector, lines).to(device),
+        "position_ids": sent(_positions(detector, lines), device),
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # of four dimensions: taken as it is
-        "packed": Envelope(Apart(edges, torch.tensor(edges, dtype=torch.int32, device=device))),
+        "packed": Envelope(apart(edges, device)),
         "use_cache": False,
     }
-    keep, taught = _taught(lines, edges, totals)
-    return Pack(inputs, eyes.inputs(names), keep.to(device), taught.to(device))
+    return Pack(
+        ids=sent(ids, device),
+        places=sent((ids[0] == detector.model.config.image_token_id).nonzero()[:, 0], device),
+        inputs=inputs,
+        images=eyes.inputs(names),
+        keep=sent(keep, device),
+        taught=taught.to(device),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,7 @@ class Apart:
 
     edges: list[int]  # where they begin and end
     sent: Tensor  # int32 (sequences + 1,): the same on the device
+    longest: int  # of them, at least
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See ``View``. Under autocast in its type, as torch's own attention: norms may have left another.
@@ -135,12 +146,17 @@ class Apart:
             query, key, value = (each.to(torch.get_autocast_dtype(query.device.type)) for each in (query, key, value))
         if not flashes(query):
             return attend_apart(query, key, value, self.edges, scaling)[0]
-        longest = max(end - start for start, end in pairwise(self.edges))
         found: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
-            query, key.transpose(0, 1), value.transpose(0, 1), self.sent, self.sent, longest, longest, 0.0, True, False,
-            scale=scaling,
+            query, key.transpose(0, 1), value.transpose(0, 1), self.sent, self.sent, self.longest, self.longest, 0.0, True,
+            False, scale=scaling,
         )  # fmt: skip
         return found[0]
+
+
+def apart(edges: list[int], device: torch.device) -> Apart:
+    """The view of sequences between ``edges``."""
+    longest = max(end - start for start, end in pairwise(edges))
+    return Apart(edges, sent(torch.tensor(edges, dtype=torch.int32), device), longest)
 
 
 def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:

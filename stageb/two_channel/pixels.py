@@ -57,7 +57,7 @@ class Pixels:
     def numbers(self, cut: Tensor) -> Tensor:
         """What the processor makes of bytes: (patches, 3, side * side) to (patches, 3 * times * side * side), float32."""
         patches, channels, area = cut.shape
-        table = self._table.to(cut.device)
+        table = self._table = self._table.to(cut.device)
         lines = (table[channel].index_select(0, cut[:, channel].int().flatten()) for channel in range(channels))
         found = torch.stack([line.view(patches, area) for line in lines], 1)
         times = int(self._process.temporal_patch_size)  # an image is as many times the same

@@ -36,7 +36,7 @@ from stageb.two_channel.noise import NOISE, draw_noise
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
 from stageb.two_channel.targets import count_totals, of_truth
-from stageb.two_channel.types import Rollout, Sample, Target
+from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
 
 Example = tuple[Sample, Target]
 
@@ -205,12 +205,14 @@ class Ranks:
     def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
         """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
         channel, rate = self.schedule.channel(step), self.schedule.learning_rate(step)
-        self._next.submit(self._prepare, step + 1)
+        prepared = self._next.submit(self._prepare, step + 1)
         figures = None
         if self.learner:
             with self.world.at(f"step {step}"):
-                totals = count_totals(target for _, target in self.truth(step))
-                figures = self.learner.step(step, self._drawn(targets), channel, totals, rate)
+                self.learner.teach(step, self._drawn(targets), channel, self._totals(step))
+                prepared.result()
+                self._begin_next(step + 1)
+                figures = self.learner.finish(step, rate)
         elif channel != "A":
             collections.deque(targets, maxlen=0)
         came = StepResult(figures, self._outcomes, self._gathered_times(figures))
@@ -229,6 +231,18 @@ class Ranks:
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
             elif self.learner:
                 self.learner.detector.eyes.prepare(self.learner.images(self.truth(step)))
+
+    def _begin_next(self, step: int) -> None:
+        """While the GPU still learns the step before, which it was told of and not waited for: make the first pack that
+        comes next. What is wrong with an image is told when it is its turn."""
+        if step < self.schedule.steps and not self.schedule.answers(step):
+            assert self.learner
+            with suppress(StagebError):
+                self.learner.prepare(step, self.truth(step), self._totals(step))
+
+    def _totals(self, step: int) -> StepTotals:
+        """Of the images of a step."""
+        return count_totals(target for _, target in self.truth(step))
 
     def _drawn(self, targets: Iterable[Example]) -> Iterator[Example]:
         """``targets``, timed."""

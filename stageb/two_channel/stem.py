@@ -43,9 +43,25 @@ class Qwen3VLConvolutionConfig(Qwen3VLConfig):  # type: ignore[no-untyped-call]
     }
 
 
+class Norm(nn.GroupNorm):
+    """Over all of an image (Wu and He 2018), and so no image rests on those beside it. torch's own has a GPU sum up an image
+    in one block of threads."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(1, channels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Of (images, channels, rows, columns), in their precision; summed up in single precision."""
+        numbers = images.float()
+        variance, mean = torch.var_mean(numbers, (1, 2, 3), correction=0, keepdim=True)
+        scale = (variance + self.eps).rsqrt() * self.weight[:, None, None]
+        shift = self.bias[:, None, None] - mean * scale
+        return torch.addcmul(shift, numbers, scale).to(images)
+
+
 class Stem(nn.Module):
     """Convolutions of 3 x 3 that halve height and width until a patch is one place, each twice as wide as the one before,
-    and one of 1 x 1. Norms are over all of an image (Wu and He 2018), and so no image rests on those beside it."""
+    and one of 1 x 1."""
 
     def __init__(self, config: Any) -> None:
         """``config`` is the tower's."""
@@ -55,7 +71,7 @@ class Stem(nn.Module):
         width, halvings = config.hidden_size, self._side.bit_length() - 1
         layers: list[nn.Module] = []
         for before, after in pairwise([self._channels, *(width >> left for left in reversed(range(halvings)))]):
-            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.GroupNorm(1, after), nn.GELU()]
+            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), Norm(after), nn.GELU()]
         self.layers = nn.Sequential(*layers)
         self.proj = nn.Conv2d(width, width, 1)
 

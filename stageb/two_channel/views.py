@@ -14,15 +14,19 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from stageb.engines.devices import sent
 from stageb.engines.vision import DRAWN, THREADS, Grid, ImageInputs
 from stageb.two_channel.augmentation import Paste, View, note_view, parted
+from stageb.two_channel.geometry import Geometry
 from stageb.two_channel.pixels import Pixels, bytes_of
 from stageb.untrusted import pictures
 
@@ -51,6 +55,7 @@ class Views(ImageInputs):
         self._cuts = Recent(lambda cut: cut.bytes)
         self._files: dict[str, File] = {}  # by path
         self._viewed: deque[str] = deque()  # names of views, the oldest first
+        self._geometry = Geometry(model.model.visual) if Geometry.known(model.model.visual) else None
 
     def share(self, other: Views) -> None:
         """See by what ``other``, whose processor and device are the same, has decoded and cut."""
@@ -66,6 +71,10 @@ class Views(ImageInputs):
                     self._decoding(place)
             else:
                 self._cutting(name)
+
+    def _placed_patches(self, grids: Sequence[Grid]) -> dict[str, Any]:
+        """See ``ImageInputs``."""
+        return self._geometry.inputs(grids) if self._geometry else super()._placed_patches(grids)
 
     def _cut(self, names: Sequence[int]) -> list[Tensor]:
         """See ``ImageInputs``."""
@@ -112,9 +121,10 @@ class Views(ImageInputs):
         if not view.pasted:
             return frame
         pixels = frame.pixels.clone()
-        for each in view.pasted:
-            source = self.sources[each.source]
-            paste_object(pixels, self._look(path).noted, self._shown_frame(source).pixels, self._look(source).noted, each)
+        sources = [self.sources[each.source] for each in view.pasted]
+        shown = [(self._shown_frame(source).pixels, self._look(source).noted) for source in sources]
+        pasted = [(*image, each) for image, each in zip(shown, view.pasted, strict=True)]
+        paste_objects(pixels, self._look(path).noted, pasted)
         return Frame(pixels, frame.grey)
 
     def _decoding(self, path: str) -> Job:
@@ -212,9 +222,9 @@ def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[S
     frames' device. They may be smaller than the sizes in whose pixels views are ``noted``."""
     pixels = torch.stack([frame.pixels for frame in frames])
     device, (width, height) = pixels.device, size
-    places = torch.tensor([_affine(view, each) for view, each in zip(views, noted, strict=True)], device=device)
+    places = sent(torch.tensor([_affine(view, each) for view, each in zip(views, noted, strict=True)]), device)
     lights = [_light(view, frame.grey) for view, frame in zip(views, frames, strict=True)]
-    gain, offset = torch.tensor(lights, device=device).T[:, :, None, None, None]
+    gain, offset = sent(torch.tensor(lights), device).T[:, :, None, None, None]
     across = (torch.arange(width, device=device) + 0.5) / width
     down = (torch.arange(height, device=device)[:, None] + 0.5) / height
     begin, by_across, by_down = places.permute(1, 2, 0)[..., None, None]  # each (2, views, 1, 1)
@@ -228,25 +238,38 @@ def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[S
     return lit.round().clamp(0, 255).to(torch.uint8)
 
 
-def paste_object(pixels: Tensor, size: Size, source: Tensor, source_size: Size, paste: Paste) -> None:
-    """Put an object of ``source`` into ``pixels``, both uint8 (3, height, width), in place; ``paste`` is noted in pixels of
-    images of ``source_size`` and ``size``. Its box is shown whole; what lies around it fades, so that no seam tells it."""
-    spans, weights, places = [], [], []
-    lengths = pixels.shape[:0:-1]  # width, height
-    for length, whole, from_whole, (low, high), begin in zip(
-        lengths, size, source_size, ((paste.x1, paste.x2), (paste.y1, paste.y2)), (paste.left, paste.top), strict=True
-    ):
+def paste_objects(pixels: Tensor, size: Size, pasted: Sequence[tuple[Tensor, Size, Paste]]) -> None:
+    """Put objects into ``pixels``, uint8 (3, height, width), in place and in order: each from an image (the same shape, any
+    size). A paste is noted in pixels of images of ``size``, and of the size beside its image. Its box is shown whole; what
+    lies around it fades, so that no seam tells it.
+
+    Where an object comes to stand is worked out on the CPU, for all of them, since a GPU would be told of every step of it.
+    """
+    placed = [_placed(pixels.shape[:0:-1], size, source_size, paste) for _, source_size, paste in pasted]
+    lines = [line for _, along in placed for line in along]
+    sent_lines = iter(torch.split(sent(torch.from_numpy(np.concatenate(lines)), pixels.device), list(map(len, lines))))
+    for (source, _, _), (spans, _) in zip(pasted, placed, strict=True):
+        across, x, down, y = islice(sent_lines, 4)
+        grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
+        seen = grid_sample(source[None].float(), grid[None], mode="bilinear", padding_mode="border", align_corners=False)[0]
+        region = pixels[:, spans[1], spans[0]]
+        region.copy_(torch.lerp(region.float(), seen, down[:, None] * across).round())
+
+
+def _placed(lengths: Sequence[int], size: Size, source_size: Size, paste: Paste) -> tuple[list[slice], list[Any]]:
+    """Across and down an image that is of ``lengths``: the pixels that an object comes to, and two lines of numbers, one for
+    each: how much of it is the object's, and where in the object's image to look, from -1 to 1."""
+    spans, lines = list[slice](), list[Any]()
+    ranges, begins = ((paste.x1, paste.x2), (paste.y1, paste.y2)), (paste.left, paste.top)
+    for length, whole, from_whole, (low, high), begin in zip(lengths, size, source_size, ranges, begins, strict=True):
         margin, end = MARGIN * (high - low), begin + high - low
         first = max(0, math.floor((begin - margin) * length / whole))
         last = min(length, math.ceil((end + margin) * length / whole))
-        at = (torch.arange(first, last, device=pixels.device) + 0.5) * whole / length
+        at = (np.arange(first, last) + 0.5) * whole / length
+        weights = (np.minimum(at - begin, end - at) / margin + 1).clip(0, 1)
         spans.append(slice(first, last))
-        weights.append((torch.minimum(at - begin, end - at) / margin + 1).clamp(0, 1))
-        places.append((at - begin + low) / from_whole * 2 - 1)
-    grid = torch.stack(torch.meshgrid(*places, indexing="xy"), -1)
-    seen = grid_sample(source[None].float(), grid[None], mode="bilinear", padding_mode="border", align_corners=False)[0]
-    region = pixels[:, spans[1], spans[0]]
-    region.copy_(torch.lerp(region.float(), seen, weights[1][:, None] * weights[0]).round())
+        lines += [weights.astype(np.float32), ((at - begin + low) / from_whole * 2 - 1).astype(np.float32)]
+    return spans, lines
 
 
 def _affine(view: View, noted: Size) -> list[list[float]]:

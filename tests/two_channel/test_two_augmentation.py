@@ -168,7 +168,7 @@ def test_what_is_pasted_fades_around_its_box_and_covers_it(tmp_path: Path) -> No
     for part in (1, 2):
         onto = torch.zeros(3, 100 // part, 120 // part, dtype=torch.uint8)
         source = torch.full((3, 80 // part, 100 // part), 200, dtype=torch.uint8)
-        views.paste_object(onto, (120, 100), source, (100, 80), noted)
+        views.paste_objects(onto, (120, 100), [(source, (100, 80), noted)])
         down, across = (slice(each.start // part, each.stop // part) for each in box)
         assert (onto[:, down, across] == 200).all()
         line = onto[0, 50 // part].tolist()

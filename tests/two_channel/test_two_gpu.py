@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from stageb.two_channel.targets import count_totals, of_truth
 from stageb.two_channel.types import Detection
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+ROOM = 150  # tokens of a pack: steps have several, of several lengths
 GPUS = torch.cuda.device_count()
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as a run has it, and before CUDA is first used
 
@@ -83,17 +85,37 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         assert all(torch.equal(each, once[name]) for name, each in learnt().items())
 
 
-def test_compiled_layers_learn_what_others_do(root: Path) -> None:
+def learner_of(root: Path, **model: bool) -> tuple[Learner, list[Any]]:
+    """One that learns packs of several lengths, and what it is taught."""
+    found = made.detector(root, ModelConfig())
+    found.model.to("cuda")
+    config = made.config(model=ModelConfig(**model), packing=PackingConfig(ROOM, ROOM))
+    targets = made.taught(root, found)
+    return Learner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config), targets
+
+
+def test_compiled_and_recorded_layers_learn_what_others_do(root: Path) -> None:
     def learnt(compiled: bool) -> list[float]:
-        found = made.detector(root, ModelConfig())
-        found.model.to("cuda")
-        config = made.config(model=ModelConfig(compile=compiled))
-        learner = Learner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)
-        targets = made.taught(root, found)
+        learner, targets = learner_of(root, compile=compiled)
         totals = count_totals(target for _, target in targets)
         return [sum(learner.step(step, iter(targets), "A", totals, 1e-3).losses.values()) for step in range(3)]
 
     assert learnt(True) == pytest.approx(learnt(False), rel=0.02)
+
+
+def test_recorded_layers_learn_to_the_very_bytes_whatever_was_recorded_before(root: Path) -> None:
+    def steps(learner: Learner, targets: list[Any], begin: int, end: int) -> Learner:
+        for step in range(begin, end):
+            lot = targets[step:]  # each step has packs of other lengths
+            learner.step(step, iter(lot), "A", count_totals(target for _, target in lot), 1e-3)
+        return learner
+
+    whole, begun, resumed = (learner_of(root, compile=True) for _ in range(3))
+    steps(*whole, 0, 4)
+    resumed[0].take_up(steps(*begun, 0, 2).state())
+    steps(*resumed, 2, 4)
+    wanted = dict(whole[0].detector.model.named_parameters())
+    assert all(torch.equal(each, wanted[name]) for name, each in resumed[0].detector.model.named_parameters())
 
 
 def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
@@ -105,13 +127,16 @@ def test_answers_do_not_rest_on_who_is_answered_beside_them(root: Path) -> None:
     assert writer.write(samples, range(6), how) == whole
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize(("precision", "compiled"), [("32-true", False), ("bf16-mixed", False), ("bf16-mixed", True)])
 @pytest.mark.parametrize(("ranks", "answering"), [(1, 0), (2, 0), (2, 1)])
-def test_a_killed_run_goes_on_to_the_very_bytes(tmp_path: Path, ranks: int, answering: int, precision: str) -> None:
+def test_a_killed_run_goes_on_to_the_very_bytes(
+    tmp_path: Path, ranks: int, answering: int, precision: str, compiled: bool
+) -> None:
     if ranks > GPUS:
         pytest.skip("there is no second GPU")
     apart = {"topology__rollout": 1, "topology__learn": 1} if answering else {}
     keys: dict[str, object] = {"fabric__accelerator": "cuda", "fabric__precision": precision, **apart}
+    keys["model__compile"] = compiled
 
     def line(folder: Path) -> list[str]:
         return detectors.brief(folder, ranks, **keys)
