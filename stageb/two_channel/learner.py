@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import torch
@@ -33,7 +33,6 @@ from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.losses import NAMES, losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line, Pack
-from stageb.two_channel.stem import Norm
 from stageb.two_channel.types import Sample, StepTotals, Target
 
 BETAS = (0.9, 0.98)
@@ -53,6 +52,28 @@ class StepFigures:
     pack_s: float  # seconds, making packs and waiting for targets
     forward_s: float  # seconds, passes forward and back
     reduce_s: float  # seconds, waiting for the other ranks and for the device, and the optimiser's step
+
+
+@dataclass
+class _Tally:
+    """A step so far: the losses of this rank's packs; the lengths of all packs."""
+
+    sums: Tensor
+    lengths: list[int] = field(default_factory=list)
+    set_aside: int = 0
+    pack_s: float = 0.0
+    forward_s: float = 0.0
+
+
+@dataclass
+class Plan:
+    """A step: what this rank learns in it."""
+
+    step: int
+    totals: StepTotals
+    tally: _Tally
+    packs: Iterable[list[Line]]
+    first: Pack | None = None  # where it is made already
 
 
 class Learner:
@@ -84,7 +105,7 @@ class Learner:
         self._device = self._weights[0].device
         detector.model.train()
         self._head = detector.head(world.fabric.autocast)
-        self._begun: _Begun | None = None
+        self._next: Plan | None = None
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
@@ -102,28 +123,38 @@ class Learner:
         self.teach(step, targets, channel, totals)
         return self.finish(step, learning_rate)
 
-    def prepare(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> None:
+    def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> Plan:
+        """A step that comes next, its images not yet looked at. Raises as ``step`` does; any thread may ask."""
+        tally = self._tally()
+        return Plan(step, totals, tally, list(self._mine(targets, tally)))
+
+    def images(self, plan: Plan) -> list[int]:
+        """The names of the images that this rank will be shown in a step."""
+        return [name for lines in plan.packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
+
+    def prepare(self, plan: Plan) -> None:
         """Make the first pack of a step that comes next: while a GPU still learns the packs of the step before, which it is
-        told of and not waited for. Raises as ``step`` does."""
+        told of and not waited for. Raises ``PictureError``."""
         mark = time.perf_counter()
-        begun = self._begin(step, targets, totals)
-        begun.packs = chain(list(islice(begun.packs, 1)), begun.packs)
-        begun.tally.pack_s += time.perf_counter() - mark
-        self._begun = begun
+        plan.first = next((packing.pack(self.detector, lines, plan.totals) for lines in plan.packs), None)
+        plan.tally.pack_s += time.perf_counter() - mark
+        self._next = plan
 
     def teach(self, step: int, targets: Iterable[tuple[Sample, Target]], channel: Channel, totals: StepTotals) -> None:
         """The packs of a step, forward and back; raises as ``step`` does. ``finish`` is to follow."""
         if self.config.tuner.dropout:  # drawn from torch's own stream, which a run that goes on would find elsewhere
             torch.manual_seed(seeds.stream(self.config.seed, "two_channel", "dropout", step, self.world.rank) >> 1)
-        if self._begun is None or self._begun.step != step:
-            self._begun = self._begin(step, targets, totals)
-        tally = self._begun.tally
+        plan, self._next = self._next, None
+        if plan is None or plan.step != step:
+            tally = self._tally()
+            plan = Plan(step, totals, tally, self._mine(targets, tally))
+        self._taught = plan.tally
         mark = time.perf_counter()
-        for pack in self._begun.packs:
-            tally.pack_s += time.perf_counter() - mark
-            self._learn(pack, channel, tally)
+        for lines in plan.packs:
+            pack, plan.first = plan.first or packing.pack(self.detector, lines, totals), None
+            self._taught.pack_s += time.perf_counter() - mark
+            self._learn(pack, channel, self._taught)
             mark = time.perf_counter()
-        self._taught, self._begun = tally, None
 
     def finish(self, step: int, learning_rate: float) -> StepFigures:
         """Reduce the gradients of what was taught over ranks, and take the optimiser's step. Raises ``NonFiniteError``."""
@@ -146,11 +177,6 @@ class Learner:
         finally:
             for weight, kept in zip(self._weights, raw, strict=True):
                 weight.data = kept
-
-    def images(self, targets: Iterable[tuple[Sample, Target]]) -> list[int]:
-        """The names of the images that this rank will be shown when it learns from ``targets``."""
-        packs = self._mine(targets, _Tally(torch.zeros(0)))
-        return [name for lines in packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
 
     def state(self) -> dict[str, Any]:
         """All that a learner goes on from: weights that are trained, by name, their average, and the optimisers'."""
@@ -178,11 +204,9 @@ class Learner:
     def _trained(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, each) for name, each in self.detector.model.named_parameters() if each.requires_grad)
 
-    def _begin(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> _Begun:
-        """A step whose packs are made as they are asked for."""
-        tally = _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
-        packs = (packing.pack(self.detector, lines, totals) for lines in self._mine(targets, tally))
-        return _Begun(step, tally, packs)
+    def _tally(self) -> _Tally:
+        """Of a step that begins."""
+        return _Tally(torch.zeros(len(NAMES), dtype=torch.float64, device=self._device))
 
     def _mine(self, targets: Iterable[tuple[Sample, Target]], tally: _Tally) -> Iterator[list[Line]]:
         """The packs of a step that this rank learns from."""
@@ -257,26 +281,6 @@ class Learner:
         return found
 
 
-@dataclass
-class _Begun:
-    """A step whose packs are being made."""
-
-    step: int
-    tally: _Tally
-    packs: Iterator[Pack]
-
-
-@dataclass
-class _Tally:
-    """A step so far: the losses of this rank's packs; the lengths of all packs."""
-
-    sums: Tensor
-    lengths: list[int] = field(default_factory=list)
-    set_aside: int = 0
-    pack_s: float = 0.0
-    forward_s: float = 0.0
-
-
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
     """Within, equal passes back on a GPU leave equal bytes: attention would else sum the gradients of a text of more than a
@@ -311,9 +315,8 @@ def compile_layers(model: nn.Module) -> None:
     """
     device = next(model.parameters()).device
     for layer in model.modules():
-        if isinstance(layer, GradientCheckpointingLayer | Norm):
-            compiled = deterministic(device)(torch.compile(layer.forward, dynamic=True))
-            layer.forward = compiled  # type: ignore[method-assign]
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.forward = deterministic(device)(torch.compile(layer.forward, dynamic=True))
 
 
 def average_decay(config: ScheduleConfig, step: int) -> float:

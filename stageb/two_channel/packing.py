@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -110,7 +111,7 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
     texts = [line.prompt + line.target.ids for line in lines]
     edges = [0, *accumulate(map(len, texts))]
     names = [name for line in lines for name in eyes.names_in(line.prompt)]
-    ids = torch.tensor([[token for text in texts for token in eyes.fed(text)]])
+    ids = torch.from_numpy(np.fromiter(chain.from_iterable(map(eyes.fed, texts)), np.int64, edges[-1]))
     keep, taught = _taught(lines, edges, totals)
     inputs = {
         "position_ids": sent(_positions(detector, lines), device),
@@ -119,8 +120,8 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
         "use_cache": False,
     }
     return Pack(
-        ids=sent(ids, device),
-        places=sent((ids[0] == detector.model.config.image_token_id).nonzero()[:, 0], device),
+        ids=sent(ids[None], device),
+        places=sent((ids == detector.model.config.image_token_id).nonzero()[:, 0], device),
         inputs=inputs,
         images=eyes.inputs(names),
         keep=sent(keep, device),

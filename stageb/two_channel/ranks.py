@@ -30,7 +30,7 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Correction, corrected, rewarded
 from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, list_keys
-from stageb.two_channel.learner import Learner, StepFigures
+from stageb.two_channel.learner import Learner, Plan, StepFigures
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.noise import NOISE, draw_noise
 from stageb.two_channel.rollout import Writer
@@ -210,8 +210,9 @@ class Ranks:
         if self.learner:
             with self.world.at(f"step {step}"):
                 self.learner.teach(step, self._drawn(targets), channel, self._totals(step))
-                prepared.result()
-                self._begin_next(step + 1)
+                if plan := prepared.result():
+                    with suppress(StagebError):
+                        self.learner.prepare(plan)
                 figures = self.learner.finish(step, rate)
         elif channel != "A":
             collections.deque(targets, maxlen=0)
@@ -219,26 +220,21 @@ class Ranks:
         self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
         return came
 
-    def _prepare(self, step: int) -> None:
-        """In a thread, while the step before is learnt: have the images cut that this rank will be shown. What is wrong with
-        one is told when it is its turn."""
+    def _prepare(self, step: int) -> Plan | None:
+        """In a thread, while the step before is learnt: have the images cut that this rank will be shown; returns what it
+        learns, where that is known already. What is wrong with an image is told when it is its turn."""
         if step == self.schedule.steps:
-            return
+            return None
         with suppress(StagebError):
             if self.schedule.answers(step):
                 eyes = self.reader.eyes
                 prompts = [self.reader.prompt_ids(sample.image) for sample in self.exchange.mine(step)]
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
             elif self.learner:
-                self.learner.detector.eyes.prepare(self.learner.images(self.truth(step)))
-
-    def _begin_next(self, step: int) -> None:
-        """While the GPU still learns the step before, which it was told of and not waited for: make the first pack that
-        comes next. What is wrong with an image is told when it is its turn."""
-        if step < self.schedule.steps and not self.schedule.answers(step):
-            assert self.learner
-            with suppress(StagebError):
-                self.learner.prepare(step, self.truth(step), self._totals(step))
+                plan = self.learner.plan(step, self.truth(step), self._totals(step))
+                self.learner.detector.eyes.prepare(self.learner.images(plan))
+                return plan
+        return None
 
     def _totals(self, step: int) -> StepTotals:
         """Of the images of a step."""

@@ -122,14 +122,14 @@ def test_a_step_begun_ahead_is_the_same_step(root: Path) -> None:
         plain.step(step)
         targets, totals = ahead.lot(step)
         ahead.learner.teach(step, iter(targets), "A", totals)
-        ahead.learner.prepare(step + 1, *ahead.lot(step + 1))
+        ahead.learner.prepare(ahead.learner.plan(step + 1, *ahead.lot(step + 1)))
         ahead.learner.finish(step, 1e-3)
     assert all(torch.equal(each, plain.weights()[name]) for name, each in ahead.weights().items())
 
 
 def test_a_step_begun_ahead_that_does_not_come_is_forgotten(root: Path) -> None:
     plain, ahead = Taught(root, replays=False), Taught(root, replays=False)
-    ahead.learner.prepare(1, *ahead.lot(1))
+    ahead.learner.prepare(ahead.learner.plan(1, *ahead.lot(1)))
     assert ahead.step(0) == plain.step(0)
     assert all(torch.equal(each, plain.weights()[name]) for name, each in ahead.weights().items())
 
@@ -139,5 +139,5 @@ def test_what_cannot_be_begun_is_refused_and_leaves_nothing(root: Path) -> None:
     (sample, target), *_ = ahead.targets
     too_long = replace(target, ids=target.ids * ROOM)
     with pytest.raises(InputError, match=r"more than packing\.max_length"):
-        ahead.learner.prepare(1, [(sample, too_long)], StepTotals(1, 1))
+        ahead.learner.plan(1, [(sample, too_long)], StepTotals(1, 1))
     assert ahead.step(1) == plain.step(1)
