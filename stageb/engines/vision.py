@@ -23,8 +23,8 @@ from torch import Tensor
 from transformers import AutoImageProcessor
 
 from stageb.engines.config import ModelConfig
-from stageb.engines.devices import sent
 from stageb.engines.rows import PICTURE, Ids, has_image
+from stageb.engines.transfer import sent
 from stageb.errors import ConfigError
 from stageb.untrusted import pictures
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
 
-from stageb.engines.devices import sent
+from stageb.engines.transfer import sent
 from stageb.engines.vision import Grid
 
 GRIDS = 64  # that are kept

@@ -124,7 +124,7 @@ class Learner:
         return self.finish(step, learning_rate)
 
     def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> Plan:
-        """A step that comes next, its images not yet looked at. Raises as ``step`` does; any thread may ask."""
+        """A step to come, its images not yet looked at. Raises as ``step`` does."""
         tally = self._tally()
         return Plan(step, totals, tally, list(self._mine(targets, tally)))
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from stageb.engines.devices import sent
+from stageb.engines.transfer import sent
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.types import BINS
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from stageb.engines.cascade import Envelope, attend_apart, flashes
-from stageb.engines.devices import sent
 from stageb.engines.rows import Ids
+from stageb.engines.transfer import sent
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
 from stageb.two_channel.model import Detector
@@ -111,7 +110,7 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
     texts = [line.prompt + line.target.ids for line in lines]
     edges = [0, *accumulate(map(len, texts))]
     names = [name for line in lines for name in eyes.names_in(line.prompt)]
-    ids = torch.from_numpy(np.fromiter(chain.from_iterable(map(eyes.fed, texts)), np.int64, edges[-1]))
+    ids = torch.tensor(list(chain.from_iterable(map(eyes.fed, texts))))
     keep, taught = _taught(lines, edges, totals)
     inputs = {
         "position_ids": sent(_positions(detector, lines), device),

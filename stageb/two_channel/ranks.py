@@ -40,6 +40,8 @@ from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
 
 Example = tuple[Sample, Target]
 
+AHEAD = 2  # steps that are planned: the images of one are decoded while the pack of the one before it is made
+
 
 @dataclass(frozen=True)
 class StepResult:
@@ -93,12 +95,13 @@ class Ranks:
         self.reader.eyes.sources = [sample.image for sample in self.train]
         self.schedule = Schedule(config, len(self.train))
         self.writer = Writer(self.reader, self.spelling)
-        self.samples = lru_cache(4)(self._samples)  # of steps that are learnt, prepared, or answered
-        self.truth = lru_cache(4)(self._truth)  # of the same
+        self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
+        self.truth = lru_cache(4 + AHEAD)(self._truth)  # of the same
         self.learner = self._learner(folder)
         way = SplitRanks if config.topology.rollout else SharedRanks
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
+        self._plans: dict[int, Plan] = {}  # of steps to come
         self._outcomes: list[Correction] = []  # of the step at hand, as these
         self._parse_s = self._drawn_s = 0.0  # seconds of it
 
@@ -205,14 +208,12 @@ class Ranks:
     def learn(self, step: int, targets: Iterable[Example]) -> StepResult:
         """One step of the optimiser; ranks that do not learn see to it that the others get what they need."""
         channel, rate = self.schedule.channel(step), self.schedule.learning_rate(step)
-        prepared = self._next.submit(self._prepare, step + 1)
+        self._next.submit(self._prepare_answers, step + 1)
         figures = None
         if self.learner:
             with self.world.at(f"step {step}"):
                 self.learner.teach(step, self._drawn(targets), channel, self._totals(step))
-                if plan := prepared.result():
-                    with suppress(StagebError):
-                        self.learner.prepare(plan)
+                self._look_ahead(self.learner, step)
                 figures = self.learner.finish(step, rate)
         elif channel != "A":
             collections.deque(targets, maxlen=0)
@@ -220,21 +221,26 @@ class Ranks:
         self._outcomes, self._parse_s, self._drawn_s = [], 0.0, 0.0
         return came
 
-    def _prepare(self, step: int) -> Plan | None:
-        """In a thread, while the step before is learnt: have the images cut that this rank will be shown; returns what it
-        learns, where that is known already. What is wrong with an image is told when it is its turn."""
-        if step == self.schedule.steps:
-            return None
-        with suppress(StagebError):
-            if self.schedule.answers(step):
+    def _prepare_answers(self, step: int) -> None:
+        """In a thread, while the step before is learnt: have the images cut that this rank will be shown to answer. What is
+        wrong with one is told when it is its turn."""
+        if step < self.schedule.steps and self.schedule.answers(step):
+            with suppress(StagebError):
                 eyes = self.reader.eyes
                 prompts = [self.reader.prompt_ids(sample.image) for sample in self.exchange.mine(step)]
                 eyes.prepare(name for prompt in prompts for name in eyes.names_in(prompt))
-            elif self.learner:
-                plan = self.learner.plan(step, self.truth(step), self._totals(step))
-                self.learner.detector.eyes.prepare(self.learner.images(plan))
-                return plan
-        return None
+
+    def _look_ahead(self, learner: Learner, step: int) -> None:
+        """While a GPU learns ``step``, which it was told of: plan the steps behind it that teach the truth, so that threads
+        decode their images, and make the first pack of the next. What is wrong with an image is told when it is its turn."""
+        for later in range(step + 1, min(step + 1 + AHEAD, self.schedule.steps)):
+            if later not in self._plans and not self.schedule.answers(later):
+                with suppress(StagebError):
+                    self._plans[later] = learner.plan(later, self.truth(later), self._totals(later))
+                    learner.detector.eyes.prepare(learner.images(self._plans[later]))
+        if plan := self._plans.pop(step + 1, None):
+            with suppress(StagebError):
+                learner.prepare(plan)
 
     def _totals(self, step: int) -> StepTotals:
         """Of the images of a step."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb.engines.cascade import Envelope
-from stageb.engines.devices import sent
+from stageb.engines.transfer import sent
 from stageb.training.cuda_graphs import Recorder
 from stageb.two_channel.packing import Apart
 

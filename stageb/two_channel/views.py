@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from stageb.engines.devices import sent
+from stageb.engines.transfer import sent
 from stageb.engines.vision import DRAWN, THREADS, Grid, ImageInputs
 from stageb.two_channel.augmentation import Paste, View, note_view, parted
 from stageb.two_channel.geometry import Geometry
