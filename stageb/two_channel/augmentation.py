@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from stageb.seeds import stream, uniform
+from stageb.seeds import ahead, stream, uniform
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.types import Box, Object, Sample
 
@@ -110,8 +110,9 @@ def draw_pasted(sample: Sample, sources: Sequence[Sample], most: int, key: int) 
     found: list[tuple[Paste, Object]] = []
     standing = [each.box for each in (*sample.objects, *sample.crowds)]
     for number in range(int(uniform(key, 9) * (most + 1))):
+        tries = stream(key, "paste", number)
         for attempt in range(TRIES):
-            drawn = _draw_paste(sample, sources, stream(key, "paste", number, attempt))
+            drawn = _draw_paste(sample, sources, ahead(tries, 4 * attempt))
             if drawn and not _is_hidden(drawn[1].box, standing):
                 found.append(drawn)
                 standing.append(drawn[1].box)
@@ -121,19 +122,18 @@ def draw_pasted(sample: Sample, sources: Sequence[Sample], most: int, key: int) 
 
 def _draw_paste(sample: Sample, sources: Sequence[Sample], key: int) -> tuple[Paste, Object] | None:
     """Any object of another of ``sources``, anywhere in ``sample``; none where others hide it or it finds no room."""
-    draw = [uniform(key, position) for position in range(4)]
-    source = int(draw[0] * len(sources))
+    source = int(uniform(key, 0) * len(sources))
     other = sources[source]
     if other.key == sample.key or not other.objects:
         return None
-    place = int(draw[1] * len(other.objects))
+    place = int(uniform(key, 1) * len(other.objects))
     picked = other.objects[place]
     beside = [each.box for each in (*other.objects[:place], *other.objects[place + 1 :], *other.crowds)]
     x1, y1, x2, y2 = map(round, picked.box)
     left, top = sample.width - (x2 - x1), sample.height - (y2 - y1)  # at most
     if min(x2 - x1, y2 - y1) < 1 or min(left, top) < 0 or _is_hidden(picked.box, beside):
         return None
-    paste = Paste(source, x1, y1, x2, y2, round(draw[2] * left), round(draw[3] * top))
+    paste = Paste(source, x1, y1, x2, y2, round(uniform(key, 2) * left), round(uniform(key, 3) * top))
     return paste, Object(picked.desc, paste.moved(picked.box))
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from stageb.engines.cascade import Envelope, attend_apart, flashes
-from stageb.engines.rows import Ids
+from stageb.engines.rows import PICTURE, Ids
 from stageb.engines.transfer import sent
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
@@ -110,7 +110,8 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
     texts = [line.prompt + line.target.ids for line in lines]
     edges = [0, *accumulate(map(len, texts))]
     names = [name for line in lines for name in eyes.names_in(line.prompt)]
-    ids = torch.tensor(list(chain.from_iterable(map(eyes.fed, texts))))
+    named = torch.tensor(list(chain.from_iterable(texts)))  # tokens of images have the image's name
+    ids = torch.where(named >= PICTURE, detector.model.config.image_token_id, named)
     keep, taught = _taught(lines, edges, totals)
     inputs = {
         "position_ids": sent(_positions(detector, lines), device),
@@ -120,7 +121,7 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
     }
     return Pack(
         ids=sent(ids[None], device),
-        places=sent((ids == detector.model.config.image_token_id).nonzero()[:, 0], device),
+        places=sent((named >= PICTURE).nonzero()[:, 0], device),
         inputs=inputs,
         images=eyes.inputs(names),
         keep=sent(keep, device),
