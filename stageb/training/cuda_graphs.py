@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """Records works in the same memory, one after the other: once the next is recorded, none before it may be replayed.
+    """Records works in the same memory, one after the other. Once the next is recorded, none before it may be replayed,
+    unless all are, in the order in which they were recorded. What one leaves for a later one stays while something holds it.
 
     ``torch.cuda.graph`` has the device give back all memory that is not in use before it records, which is then asked for
     again. Where works are recorded many times a second, processes on one machine were seen to hold each other up by that.

@@ -30,6 +30,7 @@ from stageb.training.muon import Muon
 from stageb.training.nonfinite import SkippedSteps
 from stageb.two_channel import adapters, channel_a, packing, recorded
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
+from stageb.two_channel.geometry import Geometry
 from stageb.two_channel.losses import NAMES, losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line, Pack
@@ -97,7 +98,7 @@ class Learner:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
             compile_layers(detector.model)
-            if records(config, world):
+            if records(config, world, detector):
                 recorded.record_layers(detector.model, partial(deterministic, torch.device(world.device)))
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
@@ -296,11 +297,12 @@ def deterministic(device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def records(config: TwoChannelConfig, world: World) -> bool:
-    """Whether layers can be recorded: where attention is one kernel, all weights learn, and one pass goes forward and back
-    at a time."""
+def records(config: TwoChannelConfig, world: World, detector: Detector) -> bool:
+    """Whether layers can be recorded: where attention is one kernel, layers of a tower are told the same of sequences, all
+    weights learn, and one pass goes forward and back at a time."""
     return (
         torch.device(world.device).type == "cuda"
+        and Geometry.known(detector.model.model.visual)
         and config.fabric.precision == "bf16-mixed"
         and config.tuner.kind != "lora"
         and not config.model.gradient_checkpointing

@@ -26,6 +26,7 @@ from stageb.untrusted.clean_text import text_fault
 
 KEY = re.compile(r"G(0|[1-9][0-9]{0,8})")
 MOST = 999_999  # of the numbers in what a user wrote: a run counts on from them
+MOST_BYTES = 64 << 20  # of a file of guidance
 FIELDS = ("step", "next_number", "experiences", "metadata", "spent")
 
 
@@ -145,10 +146,13 @@ def load_seed(path: str | Path, words: Words = WORDS["en"]) -> dict[str, Guidanc
 
 def _read_text(path: str | Path) -> str:
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)  # a device may have no end
     except (OSError, ValueError) as error:  # a ValueError is about a name that no file can have
         why = getattr(error, "strerror", None) or str(error)
         raise _unreadable(path, why, "name a readable guidance.json, or a text file of rules") from error
+    if len(data) > MOST_BYTES:
+        raise _unreadable(path, f"more than {MOST_BYTES >> 20} MiB", "name a guidance.json, or a text file of rules")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

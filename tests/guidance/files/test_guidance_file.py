@@ -134,6 +134,11 @@ def test_unreadable_files(tmp_path: Path) -> None:
         load_seed(tmp_path / "latin")
 
 
+def test_a_device_without_end_is_refused() -> None:
+    with pytest.raises(BadInputError, match="more than 64 MiB"):
+        load_seed("/dev/zero")
+
+
 def test_a_run_can_count_on_from_the_highest_numbers(tmp_path: Path) -> None:
     path = seed(tmp_path, {"m": {"experiences": {"G0": "h", "G999999": "Fail if a."}, "step": 999_999}})
     added = apply(load_seed(path)["m"], [Operation("add", None, (), "Fail if b.", "", ("g::fail",))])
