@@ -10,6 +10,8 @@ want the same number of backward passes everywhere.
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb import seeds
+from stageb.config import require
 from stageb.job import heartbeat
 from stageb.job.world import World
 from stageb.training.muon import Muon
@@ -311,11 +314,16 @@ def records(config: TwoChannelConfig, world: World, detector: Detector) -> bool:
 
 
 def compile_layers(model: nn.Module) -> None:
-    """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are.
+    """Have torch compile each layer of ``model``, once for all lengths; names of weights stay as they are. Raises
+    ``ConfigError`` where there is no compiler.
 
     On a GPU a compiled pass back runs only in the order of sums that its pass forward was compiled in.
     """
     device = next(model.parameters()).device
+    variable, usual = ("CXX", ["g++"]) if device.type == "cpu" else ("CC", ["gcc", "clang"])
+    compilers = [os.environ[variable]] if variable in os.environ else usual
+    remedy = f"give false, or install {usual[0]}: torch finds no compiler (the variable {variable} names another)"
+    require(any(map(shutil.which, compilers)), "model.compile", True, remedy)
     for layer in model.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.forward = deterministic(device)(torch.compile(layer.forward, dynamic=True))

@@ -18,7 +18,7 @@ from two_channel import made
 
 from stageb.config import FabricConfig
 from stageb.engines.rows import PICTURE
-from stageb.errors import InputError
+from stageb.errors import ConfigError, InputError
 from stageb.job.world import World, pack, unpack
 from stageb.training.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing, text
@@ -307,6 +307,12 @@ def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
     mixed, whole = FabricConfig(precision="bf16-mixed"), FabricConfig()
     assert model.answering(mixed, "cuda:1") == torch.bfloat16
     assert {model.answering(mixed, "cpu"), model.answering(whole, "cuda:0")} == {torch.float32}
+
+
+def test_layers_are_not_compiled_without_a_compiler(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nonexistent/g++")
+    with pytest.raises(ConfigError, match=r"model\.compile.*no compiler"):
+        Learner(world(), made.detector(root), made.config(model=ModelConfig(compile=True)))
 
 
 def test_an_overlong_sample_is_refused_or_set_aside_and_counted(root: Path) -> None:
