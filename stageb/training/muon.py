@@ -20,9 +20,8 @@ from stageb.training.cuda_graphs import recorded
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
 
-Steps = list[
-    tuple[int, list[int], list[torch.Tensor]]
-]  # the longer side of a shape, the numbers of its matrices, their steps
+# For each shape: its longer side, the numbers of its matrices, and their steps.
+Steps = list[tuple[int, list[int], list[torch.Tensor]]]
 
 
 def orthogonal(stack: torch.Tensor) -> torch.Tensor:
