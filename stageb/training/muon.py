@@ -60,10 +60,10 @@ class Muon(torch.optim.Optimizer):
         speeds = [self.state[p].setdefault("momentum", torch.zeros_like(p)).view(len(p), -1) for p in owned]
         grads = [p.grad for p in owned if p.grad is not None]
         act = partial(_steps, grads, speeds, momentum)
-        places = [each.data_ptr() for each in (*grads, *speeds)]
+        addresses = [each.data_ptr() for each in (*grads, *speeds)]
         held = self._held.get(number)
-        if not owned or not owned[0].is_cuda or held is None or held.places != places:
-            self._held[number] = _Held(places)
+        if not owned or not owned[0].is_cuda or held is None or held.addresses != addresses:
+            self._held[number] = _Held(addresses)
             return act()
         if held.again is None:
             kept = [each.clone() for each in speeds]
@@ -80,7 +80,7 @@ class Muon(torch.optim.Optimizer):
 class _Held:
     """What a group's last step read."""
 
-    places: list[int]
+    addresses: list[int]
     again: Callable[[], Steps] | None = None  # the same once more, recorded
 
 
