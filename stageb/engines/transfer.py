@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+def send(tensor: Tensor, device: torch.device | str) -> Tensor:
     """``tensor`` on ``device``. The processor goes on at once, where else it would wait until a GPU has done all that it was
     told before."""
     if torch.device(device).type != "cuda" or tensor.is_cuda:

@@ -24,7 +24,7 @@ from transformers import AutoImageProcessor
 
 from stageb.engines.config import ModelConfig
 from stageb.engines.rows import PICTURE, Ids, has_image
-from stageb.engines.transfer import sent
+from stageb.engines.transfer import send
 from stageb.errors import ConfigError
 from stageb.untrusted import pictures
 
@@ -134,7 +134,7 @@ class ImageInputs(TextInputs):
     def inputs(self, names: Sequence[int]) -> dict[str, Any]:
         """Patches of images and where they lie, as the vision tower takes them."""
         patches = self._on_device(torch.cat(self._cut(names)))
-        return {"pixel_values": self._numbers(patches)} | self._placed_patches([self._pictures[name].grid for name in names])
+        return {"pixel_values": self._numbers(patches)} | self._grid_inputs([self._pictures[name].grid for name in names])
 
     def trial(self, shared: Ids) -> tuple[Ids, Tensor]:
         """A text with an image that no file holds, and what the model itself makes of it behind ``shared``: the logits
@@ -188,7 +188,7 @@ class ImageInputs(TextInputs):
             made = dict(zip(different, pool.map(self._patches, different), strict=True))
         return [made[name] for name in names]
 
-    def _placed_patches(self, grids: Sequence[Grid]) -> dict[str, Any]:
+    def _grid_inputs(self, grids: Sequence[Grid]) -> dict[str, Any]:
         """Where the patches of images of ``grids`` lie."""
         return {"image_grid_thw": self._on_device(torch.tensor(grids))}
 
@@ -210,7 +210,7 @@ class ImageInputs(TextInputs):
 
     def _on_device(self, tensor: Tensor) -> Tensor:
         device: torch.device = self._model.get_input_embeddings().weight.device
-        return sent(tensor, device)
+        return send(tensor, device)
 
 
 def image_inputs_of(model: Any, folder: str, config: ModelConfig) -> ImageInputs:

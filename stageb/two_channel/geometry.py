@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers.vision_utils import get_vision_interpolation_indices_and_weights, get_vision_position_ids
 
-from stageb.engines.transfer import sent
+from stageb.engines.transfer import send
 from stageb.engines.vision import Grid
 
 GRIDS = 64  # that are kept
@@ -43,7 +43,7 @@ class Geometry:
             "image_position_ids": positions,
             "image_interp_indices": indices,
             "image_interp_weights": weights,
-            "image_cu_seqlens": sent(torch.tensor([0, *accumulate(frames)], dtype=torch.int32), positions.device),
+            "image_cu_seqlens": send(torch.tensor([0, *accumulate(frames)], dtype=torch.int32), positions.device),
             "image_max_seqlen": max(frames),
         }
 

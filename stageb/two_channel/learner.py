@@ -70,7 +70,7 @@ class _Tally:
 
 
 @dataclass
-class Plan:
+class PlannedStep:
     """A step: what this rank learns in it."""
 
     step: int
@@ -101,7 +101,7 @@ class Learner:
             detector.model.gradient_checkpointing_enable({"use_reentrant": False})
         if config.model.compile:
             compile_layers(detector.model)
-            if records(config, world, detector):
+            if can_record(config, world, detector):
                 recorded.record_layers(detector.model, partial(deterministic, torch.device(world.device)))
         self.optimizers = make_optimizers(detector.model, config.schedule)
         self._weights = [each for group in self._groups for each in group["params"]]
@@ -109,7 +109,7 @@ class Learner:
         self._device = self._weights[0].device
         detector.model.train()
         self._head = detector.head(world.fabric.autocast)
-        self._next: Plan | None = None
+        self._next: PlannedStep | None = None
         self._skipped_steps = SkippedSteps("fabric.precision 32-true, or a smaller schedule.learning_rate")
 
     def step(
@@ -127,16 +127,16 @@ class Learner:
         self.teach(step, targets, channel, totals)
         return self.finish(step, learning_rate)
 
-    def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> Plan:
+    def plan(self, step: int, targets: Iterable[tuple[Sample, Target]], totals: StepTotals) -> PlannedStep:
         """A step to come, its images not yet looked at. Raises as ``step`` does."""
         tally = self._tally()
-        return Plan(step, totals, tally, list(self._mine(targets, tally)))
+        return PlannedStep(step, totals, tally, list(self._mine(targets, tally)))
 
-    def images(self, plan: Plan) -> list[int]:
+    def images(self, plan: PlannedStep) -> list[int]:
         """The names of the images that this rank will be shown in a step."""
         return [name for lines in plan.packs for line in lines for name in self.detector.eyes.names_in(line.prompt)]
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: PlannedStep) -> None:
         """Make the first pack of a step that comes next: while a GPU still learns the packs of the step before, which it is
         told of and not waited for. Raises ``PictureError``."""
         mark = time.perf_counter()
@@ -151,7 +151,7 @@ class Learner:
         plan, self._next = self._next, None
         if plan is None or plan.step != step:
             tally = self._tally()
-            plan = Plan(step, totals, tally, self._mine(targets, tally))
+            plan = PlannedStep(step, totals, tally, self._mine(targets, tally))
         self._taught = plan.tally
         mark = time.perf_counter()
         for lines in plan.packs:
@@ -300,7 +300,7 @@ def deterministic(device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def records(config: TwoChannelConfig, world: World, detector: Detector) -> bool:
+def can_record(config: TwoChannelConfig, world: World, detector: Detector) -> bool:
     """Whether layers can be recorded: where attention is one kernel, layers of a tower are told the same of sequences, all
     weights learn, and one pass goes forward and back at a time."""
     return (

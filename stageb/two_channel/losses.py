@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from stageb.engines.transfer import sent
+from stageb.engines.transfer import send
 from stageb.two_channel.config import LossConfig
 from stageb.two_channel.types import BINS
 
@@ -56,13 +56,13 @@ class Taught:
         """The same, on ``device``."""
         return replace(
             self,
-            tokens=sent(self.tokens, device),
-            words=sent(self.words, device),
-            slots=sent(self.slots, device),
-            bins=sent(self.bins, device),
-            against=sent(self.against, device),
-            weighed=sent(self.weighed, device),
-            weights=sent(self.weights, device),
+            tokens=send(self.tokens, device),
+            words=send(self.words, device),
+            slots=send(self.slots, device),
+            bins=send(self.bins, device),
+            against=send(self.against, device),
+            weighed=send(self.weighed, device),
+            weights=send(self.weights, device),
         )
 
 

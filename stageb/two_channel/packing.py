@@ -20,7 +20,7 @@ from torch import Tensor
 
 from stageb.engines.cascade import Envelope, attend_apart, flashes
 from stageb.engines.rows import PICTURE, Ids
-from stageb.engines.transfer import sent
+from stageb.engines.transfer import send
 from stageb.errors import InputError
 from stageb.two_channel.losses import Taught
 from stageb.two_channel.model import Detector
@@ -114,17 +114,17 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
     ids = torch.where(named >= PICTURE, detector.model.config.image_token_id, named)
     keep, taught = _taught(lines, edges, totals)
     inputs = {
-        "position_ids": sent(_positions(detector, lines), device),
+        "position_ids": send(_positions(detector, lines), device),
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # of four dimensions: taken as it is
-        "packed": Envelope(apart(edges, device)),
+        "packed": Envelope(Apart.between(edges, device)),
         "use_cache": False,
     }
     return Pack(
-        ids=sent(ids[None], device),
-        places=sent((named >= PICTURE).nonzero()[:, 0], device),
+        ids=send(ids[None], device),
+        places=send((named >= PICTURE).nonzero()[:, 0], device),
         inputs=inputs,
         images=eyes.inputs(names),
-        keep=sent(keep, device),
+        keep=send(keep, device),
         taught=taught.to(device),
     )
 
@@ -136,6 +136,12 @@ class Apart:
     edges: list[int]  # where they begin and end
     sent: Tensor  # int32 (sequences + 1,): the same on the device
     longest: int  # of them, at least
+
+    @classmethod
+    def between(cls, edges: list[int], device: torch.device) -> Apart:
+        """Sequences between ``edges``, seen on ``device``."""
+        longest = max(end - start for start, end in pairwise(edges))
+        return cls(edges, send(torch.tensor(edges, dtype=torch.int32), device), longest)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See ``View``. Under autocast in its type, as torch's own attention: norms may have left another.
@@ -152,12 +158,6 @@ class Apart:
             False, scale=scaling,
         )  # fmt: skip
         return found[0]
-
-
-def apart(edges: list[int], device: torch.device) -> Apart:
-    """The view of sequences between ``edges``."""
-    longest = max(end - start for start, end in pairwise(edges))
-    return Apart(edges, sent(torch.tensor(edges, dtype=torch.int32), device), longest)
 
 
 def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:

@@ -30,7 +30,7 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.correct import Correction, corrected, rewarded
 from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, list_keys
-from stageb.two_channel.learner import Learner, Plan, StepFigures
+from stageb.two_channel.learner import Learner, PlannedStep, StepFigures
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.noise import NOISE, draw_noise
 from stageb.two_channel.rollout import Writer
@@ -97,11 +97,12 @@ class Ranks:
         self.writer = Writer(self.reader, self.spelling)
         self.samples = lru_cache(4 + AHEAD)(self._samples)  # of steps that are learnt, planned, or answered
         self.truth = lru_cache(4 + AHEAD)(self._truth)  # of the same
+        self.totals = lru_cache(4 + AHEAD)(self._totals)  # of the same
         self.learner = self._learner(folder)
         way = SplitRanks if config.topology.rollout else SharedRanks
         self.exchange = way(world, self.writer, self.schedule, self.samples, self._weights)
         self._next = ThreadPoolExecutor(1, "stageb-next-step")
-        self._plans: dict[int, Plan] = {}  # of steps to come
+        self._plans: dict[int, PlannedStep] = {}  # of steps to come
         self._outcomes: list[Correction] = []  # of the step at hand, as these
         self._parse_s = self._drawn_s = 0.0  # seconds of it
 
@@ -212,7 +213,7 @@ class Ranks:
         figures = None
         if self.learner:
             with self.world.at(f"step {step}"):
-                self.learner.teach(step, self._drawn(targets), channel, self._totals(step))
+                self.learner.teach(step, self._drawn(targets), channel, self.totals(step))
                 self._look_ahead(self.learner, step)
                 figures = self.learner.finish(step, rate)
         elif channel != "A":
@@ -236,7 +237,7 @@ class Ranks:
         for later in range(step + 1, min(step + 1 + AHEAD, self.schedule.steps)):
             if later not in self._plans and not self.schedule.answers(later):
                 with suppress(StagebError):
-                    self._plans[later] = learner.plan(later, self.truth(later), self._totals(later))
+                    self._plans[later] = learner.plan(later, self.truth(later), self.totals(later))
                     learner.detector.eyes.prepare(learner.images(self._plans[later]))
         if plan := self._plans.pop(step + 1, None):
             with suppress(StagebError):

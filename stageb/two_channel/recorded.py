@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from stageb.engines.cascade import Envelope
-from stageb.engines.transfer import sent
+from stageb.engines.transfer import send
 from stageb.training.cuda_graphs import Recorder
 from stageb.two_channel.packing import Apart
 
@@ -133,7 +133,7 @@ class Recording:
         edges, _ = _edges(told)
         held, _ = _edges(self._told)
         spare = [min(length + number * self._shape.longest, self._shape.room) for number in range(1, LINES - len(edges) + 1)]
-        held.copy_(torch.cat([edges, sent(torch.tensor(spare, dtype=torch.int32), edges.device)]))
+        held.copy_(torch.cat([edges, send(torch.tensor(spare, dtype=torch.int32), edges.device)]))
 
     def forward(self, place: int, states: Tensor) -> Tensor:
         """What the layer makes of ``states``; it stays until the next pass."""
@@ -215,9 +215,7 @@ def _map(function: Callable[[Tensor], Tensor], each: Any) -> Any:
 
 def _roomy(length: int, room: int, tensor: Tensor) -> Tensor:
     """Zeros like ``tensor``, with ``room`` in place of ``length`` places, and itself where it is not of places."""
-    if tensor.ndim < 2 or tensor.shape[-2] != length:
-        return tensor
-    return tensor.new_zeros((*tensor.shape[:-2], room, tensor.shape[-1]))
+    return tensor.new_zeros((*tensor.shape[:-2], room, tensor.shape[-1])) if _is_of_places(tensor, length) else tensor
 
 
 def _copy(held: Any, each: Any, length: int) -> None:
@@ -225,8 +223,13 @@ def _copy(held: Any, each: Any, length: int) -> None:
     if isinstance(each, tuple):
         for one, other in zip(held, each, strict=True):
             _copy(one, other, length)
-    elif isinstance(each, Tensor) and held is not each and each.ndim > 1:
+    elif isinstance(each, Tensor) and _is_of_places(each, length):
         held[..., :length, :].copy_(each)
+
+
+def _is_of_places(tensor: Tensor, length: int) -> bool:
+    """Whether ``tensor`` (..., ``length``, width) says something of each place."""
+    return tensor.ndim > 1 and tensor.shape[-2] == length
 
 
 def _lay(held: Tensor, states: Tensor, length: int) -> None:

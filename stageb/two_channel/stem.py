@@ -43,7 +43,7 @@ class Qwen3VLConvolutionConfig(Qwen3VLConfig):  # type: ignore[no-untyped-call]
     }
 
 
-class Norm(nn.GroupNorm):
+class ImageNorm(nn.GroupNorm):
     """Over all of an image (Wu and He 2018), and so no image rests on those beside it. torch's own has a GPU sum up an image
     in one block of threads."""
 
@@ -71,7 +71,7 @@ class Stem(nn.Module):
         width, halvings = config.hidden_size, self._side.bit_length() - 1
         layers: list[nn.Module] = []
         for before, after in pairwise([self._channels, *(width >> left for left in reversed(range(halvings)))]):
-            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), Norm(after), nn.GELU()]
+            layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), ImageNorm(after), nn.GELU()]
         self.layers = nn.Sequential(*layers)
         self.proj = nn.Conv2d(width, width, 1)
 

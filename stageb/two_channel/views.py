@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from stageb.engines.transfer import sent
+from stageb.engines.transfer import send
 from stageb.engines.vision import DRAWN, THREADS, Grid, ImageInputs
 from stageb.two_channel.augmentation import Paste, View, note_view, parted
 from stageb.two_channel.geometry import Geometry
@@ -72,9 +72,9 @@ class Views(ImageInputs):
             else:
                 self._cutting(name)
 
-    def _placed_patches(self, grids: Sequence[Grid]) -> dict[str, Any]:
+    def _grid_inputs(self, grids: Sequence[Grid]) -> dict[str, Any]:
         """See ``ImageInputs``."""
-        return self._geometry.inputs(grids) if self._geometry else super()._placed_patches(grids)
+        return self._geometry.inputs(grids) if self._geometry else super()._grid_inputs(grids)
 
     def _cut(self, names: Sequence[int]) -> list[Tensor]:
         """See ``ImageInputs``."""
@@ -222,9 +222,9 @@ def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[S
     frames' device. They may be smaller than the sizes in whose pixels views are ``noted``."""
     pixels = torch.stack([frame.pixels for frame in frames])
     device, (width, height) = pixels.device, size
-    places = sent(torch.tensor([_affine(view, each) for view, each in zip(views, noted, strict=True)]), device)
+    places = send(torch.tensor([_affine(view, each) for view, each in zip(views, noted, strict=True)]), device)
     lights = [_light(view, frame.grey) for view, frame in zip(views, frames, strict=True)]
-    gain, offset = sent(torch.tensor(lights), device).T[:, :, None, None, None]
+    gain, offset = send(torch.tensor(lights), device).T[:, :, None, None, None]
     across = (torch.arange(width, device=device) + 0.5) / width
     down = (torch.arange(height, device=device)[:, None] + 0.5) / height
     begin, by_across, by_down = places.permute(1, 2, 0)[..., None, None]  # each (2, views, 1, 1)
@@ -247,7 +247,7 @@ def paste_objects(pixels: Tensor, size: Size, pasted: Sequence[tuple[Tensor, Siz
     """
     placed = [_placed(pixels.shape[:0:-1], size, source_size, paste) for _, source_size, paste in pasted]
     lines = [line for _, along in placed for line in along]
-    sent_lines = iter(torch.split(sent(torch.from_numpy(np.concatenate(lines)), pixels.device), list(map(len, lines))))
+    sent_lines = iter(torch.split(send(torch.from_numpy(np.concatenate(lines)), pixels.device), list(map(len, lines))))
     for (source, _, _), (spans, _) in zip(pasted, placed, strict=True):
         across, x, down, y = islice(sent_lines, 4)
         grid = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
