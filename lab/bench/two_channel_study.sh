@@ -5,15 +5,16 @@
 #
 # PART, one after the other; called again, a part that was cut off goes on from its commits:
 #
-#   starts  channel A alone, a run for each of STARTS ("1 2 3") that knows no noise and one that does; START_STEPS (1800)
-#   rates   each arm from the first start with each of RATES (".0001 .0003 .001"), RATE_STEPS (120) steps, by val
-#   arms    each arm from each start with each of SEEDS ("1 2 3"), with RATE_<ARM> (.0003) for STEPS_<ARM> (300) steps
-#   test    the arms' best checkpoints by val on TEST, the differences to arm A with 95 % intervals
+#   starts  channel A alone, a run for each of STARTS ("1 2 3") that knows no noise and one that does; START_STEPS (3000)
+#   rates   each arm from the first start with each of RATES (".0001 .0003 .001"), RATE_STEPS (120) steps
+#   time    each arm from each start with each of SEEDS ("1 2 3"), with the rate that was best on val, for SECONDS_EACH (120),
+#           going by the seconds of a step in `rates`: let as many runs share a GPU there as here
+#   images  the same, for as many steps as teach IMAGES (6720)
+#   test    what the best checkpoints by val of starts and arms, those of ROUND (time or images), answer to TEST
+#   gains   of each arm on arm A there, with 95 % intervals
 #
 # Arms: A, the truth alone; B, every third step own answers set right; C, every third step by reward; AN and BN, A and B from
-# the starts that know noise, where B names false positives so. What the arms have in common, seconds or images, is up to
-# STEPS_<ARM>: `rates` prints the seconds of a step; the images of a step are 32 of A and B, 24 of C in the mean. ROUND names
-# a round of arms and test, so that both may stand in one OUT ("time").
+# the starts that know noise, where B names false positives so.
 #
 # Variables besides: CONFIG (configs/two_channel/bccd.yaml), ARMS ("A B C AN BN"), AT_ONCE (3) runs beside each other on each
 # GPU of CUDA_VISIBLE_DEVICES (0), TINY, further keys of all runs, PYTHON.
@@ -74,19 +75,31 @@ run_all() { # FUNCTION: called with the words of each line of the list, the line
         xargs -d '\n' -n 2 -P $((${AT_ONCE:-3} * ${#gpus[@]})) bash -c 'read -ra words <<<"$1"; CUDA_VISIBLE_DEVICES=$0 "${words[@]}"'
 }
 
-looks_of() { # NAME...: the best look at val of each run, and the seconds of its steps
+report() { # NAME...: of each run the best look at val, the seconds of its steps, and of all of them
     "$python" - "$out" "$@" <<'END'
 import json, pathlib, statistics, sys
 for name in sys.argv[2:]:
-    if not pathlib.Path(sys.argv[1], name, "timings.jsonl").is_file():
-        continue
     files = [pathlib.Path(sys.argv[1], name, f"{file}.jsonl") for file in ("metrics", "timings")]
-    rows = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
-    looks = [row for row in rows[0] if "val/f1_50" in row]
-    best, seconds = max(looks, key=lambda row: row["val/f1_50"]), [row["time/step_s"] for row in rows[1]]
+    if not files[1].is_file():
+        continue
+    metrics, timings = ([json.loads(line) for line in file.read_text().splitlines()] for file in files)
+    best = max((row for row in metrics if "val/f1_50" in row), key=lambda row: row["val/f1_50"])
+    seconds = [row["time/step_s"] for row in timings]
     half = statistics.fmean(seconds[len(seconds) // 2 :])
-    print(f"{name}: val F1 {best['val/f1_50']:.3f}, mAP50 {best['val/mAP50']:.3f} at {best['step']}; {half:.3f} s a step")
+    print(f"{name} val F1 {best['val/f1_50']:.3f} mAP50 {best['val/mAP50']:.3f} at {best['step']} of {len(seconds)},", end=" ")
+    print(f"{half:.3f} s a step, {sum(seconds):.0f} s")
 END
+}
+
+choose() { # ARM: the rate that was best on val in `rates`, and the seconds of a step there
+    for rate in "${rates[@]}"; do report "rate-$1-$rate" | sed "s/^rate-[^ ]*/$rate/"; done | sort -k4,4nr | head -1 |
+        sed -E 's/^([^ ]+) .*, ([0-9.]+) s a step.*/\1 \2/'
+}
+
+each() { # ROUND ARM: the names of its runs
+    for start in "${starts[@]}"; do
+        for seed in "${seeds[@]}"; do echo "$1-$2-$start-$seed"; done
+    done
 }
 
 case $part in
@@ -95,7 +108,7 @@ starts)
         for kind in plain noise; do
             more=()
             [ "$kind" = noise ] && more=("${noise[@]}")
-            enlist "$kind-$start" "${START_STEPS:-1800}" 3 --schedule.commit_every=300 --seed="$start" \
+            enlist "$kind-$start" "${START_STEPS:-3000}" 3 --schedule.commit_every=250 --seed="$start" \
                 --model.small.seed="$start" "${more[@]}"
         done
     done
@@ -105,33 +118,37 @@ rates)
         for rate in "${rates[@]}"; do onward "rate-$arm-$rate" "$arm" "${starts[0]}" 1 "$rate" "${RATE_STEPS:-120}" 2; done
     done
     ;;
-arms)
+time | images)
     for arm in "${arms[@]}"; do
-        rate=RATE_$arm steps=STEPS_$arm
+        read -r rate seconds < <(choose "$arm") || { echo "$arm: none of its \`rates\` came to an end" && continue; }
+        images_of_step=32
+        [ "$arm" = C ] && images_of_step=24
+        steps=$((${IMAGES:-6720} / images_of_step))
+        [ "$part" = time ] && steps=$("$python" -c "print(max(3, round(${SECONDS_EACH:-120} / $seconds)))")
+        echo "$arm: $steps steps at $rate"
         for start in "${starts[@]}"; do
-            for seed in "${seeds[@]}"; do
-                onward "$round-$arm-$start-$seed" "$arm" "$start" "$seed" "${!rate:-.0003}" "${!steps:-300}" 3
-            done
+            for seed in "${seeds[@]}"; do onward "$part-$arm-$start-$seed" "$arm" "$start" "$seed" "$rate" "$steps" 3; done
         done
     done
     ;;
 test)
-    for arm in "${arms[@]}"; do
-        for start in "${starts[@]}"; do
-            for seed in "${seeds[@]}"; do echo "$round-$arm-$start-$seed" >>"$list"; done
-        done
-    done
+    for start in "${starts[@]}"; do printf '%s\n' "plain-$start" "noise-$start" >>"$list"; done
+    for arm in "${arms[@]}"; do each "$round" "$arm" >>"$list"; done
     run_all evaluate_one
-    told() { for start in "${starts[@]}"; do for seed in "${seeds[@]}"; do echo "$out/$round-$1-$start-$seed.told"; done; done; }
+    exit
+    ;;
+gains)
+    told() { each "$round" "$1" | sed "s|.*|$out/&.told|"; }
     for arm in "${arms[@]:1}"; do
         echo "a: ${arms[0]}, b: $arm"
         # shellcheck disable=SC2046
-        $python -m lab.bench boxes --data "$test" --images "$images" --a $(told "${arms[0]}") --b $(told "$arm")
+        $python -m lab.bench boxes --data "$test" --images "$images" --per-start "${#seeds[@]}" \
+            --a $(told "${arms[0]}") --b $(told "$arm")
     done
     exit
     ;;
-*) echo "PART: starts, rates, arms or test, not $part" >&2 && exit 2 ;;
+*) echo "PART: starts, rates, time, images, test or gains, not $part" >&2 && exit 2 ;;
 esac
 run_all fit_one
 # shellcheck disable=SC2046
-looks_of $(cut -d' ' -f1 "$list")
+report $(cut -d' ' -f1 "$list")

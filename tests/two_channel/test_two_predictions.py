@@ -61,3 +61,25 @@ def test_two_ways_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert precision["a"] == 1 and precision["low"] < 0 == precision["high"]  # a false one in one image of one seed
     assert main([*words[:-1], "--replicates", "40"]) == 2  # a seed of one side alone
     assert "as many files as --a, 3" in capsys.readouterr().err
+
+
+def test_seeds_of_one_start_are_drawn_with_it(tmp_path: Path) -> None:
+    """Of two starts one gains and one loses: three seeds of each make nothing surer than one would."""
+    file = shapes.write(tmp_path, "test", 6, seed=5)
+    samples = data.read([file])
+    sides: dict[str, list[str]] = {"a": [], "b": []}
+    for seed in range(6):
+        for side in sides:
+            path = tmp_path / f"{side}{seed}.jsonl"
+            predictions.put(samples, [said(sample, (side == "a") == (seed < 3)) for sample in samples], path)
+            sides[side].append(str(path))
+    words = ["boxes", "--data", str(file), "--a", *sides["a"], "--b", *sides["b"], "--replicates", "200"]
+
+    def width(*more: str) -> float:
+        out = tmp_path / "out.json"
+        assert main([*words, "--json", str(out), *more]) == 0
+        rows = {row["figure"]: row for row in json.loads(out.read_text())["rows"]}
+        return float(rows["recall_50"]["high"] - rows["recall_50"]["low"])
+
+    assert width("--per-start", "3") > 1.2 * width()
+    assert main([*words, "--per-start", "4"]) == 2
