@@ -83,9 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def compared(
-    samples: Sequence[Sample], a: Sequence[Seed], b: Sequence[Seed], draws: Draws
-) -> list[dict[str, float | str]]:
+def compared(samples: Sequence[Sample], a: Sequence[Seed], b: Sequence[Seed], draws: Draws) -> list[dict[str, float | str]]:
     """Means of both sides, and their difference with its interval, figure by figure."""
     everything = (list(range(len(samples))), list(range(len(a))))
     first, second = (_means(samples, side, *everything) for side in (a, b))

@@ -114,8 +114,8 @@ class Run(run.Run):
             self.progress.print_line(
                 f"with a higher {' and '.join(raised)}; what has come after learning ended is done anew"
             )
-        if self.journal.number:
-            self._set_resume()
+        beside = "--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else ""
+        lifetime.set_resume(beside, commit=self.journal.commit_file)
 
     def finish(self) -> None:
         """Nothing is left to do: say what came of it."""
@@ -276,7 +276,6 @@ class Run(run.Run):
         self.state = self._check_budget(state)
         self.journal.commit(to_plain(self.state), changed, keep=limit_passed(before, self.state, self.schedule))
         self._committed = self.state
-        self._set_resume()
         now = time.monotonic()
         row = {"commit": self.journal.number, "seconds": round(now - self._since, 3)}
         row |= {"tickets": len(batch.tickets) if batch else 0, "bundles": self._bundles}
@@ -293,6 +292,3 @@ class Run(run.Run):
     def _samples(self) -> int:
         """Answers for each ticket of a round."""
         return self.config.sampler.samples_per_decode * len(self.config.sampler.grid)
-
-    def _set_resume(self) -> None:
-        lifetime.set_resume("--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else "")

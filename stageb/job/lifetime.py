@@ -47,6 +47,7 @@ _was_interrupted = False
 _of_command = False  # whether this process is the command line's own: one whose signals raise a KeyboardInterrupt
 _resume: str | None = None  # what the command that goes on must say besides; None: there is nothing to go on from
 _kept = ""  # what there is to go on from
+_commit: Path | None = None  # the file without which there is nothing yet
 
 
 def under_torchrun() -> bool:
@@ -126,11 +127,11 @@ def _is_unread(stream: int) -> bool:
     return any(state & (select.POLLERR | select.POLLHUP) for _, state in asked.poll(0))
 
 
-def set_resume(beside: str | None, kept: str = "the last commit stands") -> None:
-    """Whoever interrupts is told what is ``kept``, and to go on by the same command with ``beside``; None: there is nothing
-    to go on from."""
-    global _resume, _kept
-    _resume, _kept = beside, kept
+def set_resume(beside: str | None, kept: str = "the last commit stands", commit: Path | None = None) -> None:
+    """Whoever interrupts is told what is ``kept``, and to go on by the same command with ``beside``, from when the file
+    ``commit`` is there; None: there is nothing to go on from."""
+    global _resume, _kept, _commit
+    _resume, _kept, _commit = beside, kept, commit
 
 
 def interrupted(number: int) -> str:
@@ -139,7 +140,7 @@ def interrupted(number: int) -> str:
 
 
 def _how_to_resume() -> str:
-    if _resume is None:
+    if _resume is None or not (_commit is None or _commit.exists()):
         return ""
     if command := command_line():
         return f"; {_kept}; to go on: {shown(f'{command} {_resume}'.rstrip())}"

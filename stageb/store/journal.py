@@ -71,6 +71,11 @@ class Journal:
         self._take_up(commits.read_commit(folder))
 
     @property
+    def commit_file(self) -> Path:
+        """It is there from the first commit on."""
+        return self.folder / COMMIT
+
+    @property
     def state(self) -> Any:
         """As the last commit was given it, read from the disk; None before the first."""
         return commits.read_commit(self.folder)["state"]
@@ -218,7 +223,7 @@ class Journal:
         held = self._held
         if keep and self.number and commits.kept_file(keep) not in self._versions:
             with disk.reporting(self.folder):
-                texts[commits.kept_file(keep)] = (self.folder / COMMIT).read_bytes()
+                texts[commits.kept_file(keep)] = self.commit_file.read_bytes()
             held = held | versions.by_name(self._versions).keys()
         written = {Version(file, number, len(data)): data for file, data in texts.items()}
         table = {**self._versions, **self._staged, **{version.file: version for version in written}}
@@ -238,7 +243,7 @@ class Journal:
                 disk.replace(self.folder / version.name, data)
             for file in sorted(self._dirty):
                 disk.sync(self.folder / file)
-            disk.replace(self.folder / COMMIT, disk.encode(text + "\n"))
+            disk.replace(self.commit_file, disk.encode(text + "\n"))
             self.number, self._versions, self._held = number, table, held
             self._staged.clear()
             self._dirty.clear()
@@ -255,7 +260,7 @@ class Journal:
             earlier = commits.read_kept(self.folder, path)
             listed = earlier["lengths"].keys() | versions.by_name(earlier["versions"]).keys()
             self._begin((), (self._lengths.keys() | versions.by_name(self._versions).keys() | self._held) - listed)
-            disk.replace(self.folder / COMMIT, path.read_bytes())
+            disk.replace(self.commit_file, path.read_bytes())
             commits.cut_back(self.folder, earlier["lengths"], earlier["versions"])
         self._begun.clear()
         self._take_up(earlier)

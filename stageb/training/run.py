@@ -133,8 +133,7 @@ class LearningRun(run.Run):
         self.progress = Progress(opening, Plan(self.unit, total, done), self.config.log_level)
         for line in also:
             self.progress.tells(line)
-        if self.journal.number:
-            lifetime.set_resume("")
+        lifetime.set_resume("", commit=self.journal.commit_file)
         self.loggers = Loggers(self.config.loggers, folder, self.progress.tells)
         self._since = time.monotonic()
 
@@ -159,4 +158,3 @@ class LearningRun(run.Run):
         self.logs.save()
         self.loggers.save()
         self.journal.commit({self.unit: done, **state, "finished": False})
-        lifetime.set_resume("")

@@ -22,6 +22,8 @@ from programs.forks import Forks, run
 from programs.models import HASTE
 from programs.processes import Job, wait_until
 
+from stageb.job import lifetime
+
 KEYS: dict[str, Any] = {
     "runner.epochs": 1,
     "split": {"train": 1.0, "val": 0.0, "test": 0.0},
@@ -120,6 +122,18 @@ def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path, number: 
     last = job.err.strip().splitlines()[-1]
     assert last.startswith(f"interrupted by {number.name}; the last commit stands; to go on: python -m stageb fit --")
     assert last.endswith(" --guidance.reset_on_rerun false")
+
+
+def test_the_first_commit_counts_from_the_moment_it_is_there(tmp_path: Path) -> None:
+    """Not from when the process that made it gets to say so: a signal may fall in between."""
+    commit = tmp_path / "commit.json"
+    lifetime.set_resume("", commit=commit)
+    try:
+        assert lifetime.interrupted(signal.SIGTERM) == "interrupted by SIGTERM"
+        commit.touch()
+        assert lifetime.interrupted(signal.SIGTERM).startswith("interrupted by SIGTERM; the last commit stands; ")
+    finally:
+        lifetime.set_resume(None)
 
 
 def test_before_the_first_commit_there_is_nothing_to_go_on_from_and_a_second_ctrl_c_ends_a_deep_call(tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def test_a_killed_run_goes_on_to_the_very_bytes(
     def line(folder: Path) -> list[str]:
         return detectors.brief(folder, ranks, **keys)
 
-    if compiled:  # what the compiler keeps for the next run is written once, and counted as operations
-        forks.run(line(tmp_path / "first"), ranks, tmp_path / "first-job")
+    # What compilers of layers and kernels keep for the next run is written once, and counted as operations.
+    forks.run(line(tmp_path / "first"), ranks, tmp_path / "first-job")
     whole = forks.run(line(tmp_path / "whole"), ranks, tmp_path / "job")
     assert set(whole.codes) == {0}, whole.err
     broken = tmp_path / "broken"
