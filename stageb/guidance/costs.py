@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, get_args
 
 from stageb.guidance.types import Verdict
+from stageb.runs.figures import wilson
 
 Confusion = Mapping[str, Mapping[str, float]]
 """Label -> what was answered, pass, fail or none -> tickets."""
@@ -71,18 +72,18 @@ def measure_classes(confusion: Confusion, prices: Prices) -> dict[str, Any]:
     classes = {
         label: {
             "n": round(of[label]),
-            "recall": _ratio(confusion[label][label], of[label]),
-            "precision": _ratio(confusion[label][label], sum(confusion[each][label] for each in LABELS)),
+            "recall": measure_ratio(confusion[label][label], of[label]),
+            "precision": measure_ratio(confusion[label][label], sum(confusion[each][label] for each in LABELS)),
         }
         for label in LABELS
     }
     return {
         "classes": classes,
-        "cost": _ratio(sum(prices[label] * missed[label] for label in LABELS), n),
+        "cost": measure_ratio(sum(prices[label] * missed[label] for label in LABELS), n),
         "always": {
             "verdict": constant,
-            "acc": _ratio(of[constant], n),
-            "cost": _ratio(sum(prices[label] * of[label] for label in LABELS if label != constant), n),
+            "acc": measure_ratio(of[constant], n),
+            "cost": measure_ratio(sum(prices[label] * of[label] for label in LABELS if label != constant), n),
         },
     }
 
@@ -131,6 +132,11 @@ def warn_of_constant(figures: Mapping[str, Any], prices: Prices = EQUAL) -> str:
     return said
 
 
-def _ratio(part: float, whole: float) -> float | None:
-    """A share or a mean rounded to six places; None of nothing."""
+def measure_ratio(part: float, whole: float) -> float | None:
+    """A share or a mean, rounded to six places; None where ``whole`` is 0."""
     return round(part / whole, 6) if whole else None
+
+
+def measure_interval(part: float, whole: float) -> list[float] | None:
+    """The 95 % confidence interval of a share (Wilson), rounded to six places; None where ``whole`` is 0."""
+    return [round(end, 6) for end in wilson(part, whole)] if whole else None

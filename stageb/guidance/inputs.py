@@ -13,7 +13,7 @@ from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.guidance_file import make_neutral, read_guidance
 from stageb.guidance.files.tickets import BadRecord, fingerprint, read_tickets
-from stageb.guidance.gate.budget import budget_per_mission, sources_of, spent_on
+from stageb.guidance.gate.budget import budget_per_mission, spent_on
 from stageb.guidance.gate.decide import Choose
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.check import UnknownName, find_unknown
@@ -131,7 +131,7 @@ def check_sealed(
         sealed = {tickets[i].key: split for split in SPLITS[1:] for i in splits[name].of(split)}
         for rule in seeds[name].rules:
             seed = rule.metadata.get(SPLIT_SEED)
-            seen = next((key for key in sources_of(rule) if key in sealed), None)
+            seen = next((key for key in rule.sources if key in sealed), None)
             if seen is not None:
                 what = f"rule {rule.key} of mission {name!r} was learnt from {seen}, which is kept for {sealed[seen]} here"
                 known = f"--split.seed {seed}" if isinstance(seed, int) else "the split.seed that it was learnt by"

@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from stageb.guidance.costs import Prices, effective_counts, measure_classes, scale_up
+from stageb.guidance.costs import Prices, effective_counts, measure_classes, measure_interval, measure_ratio, scale_up
 from stageb.guidance.files.guidance_file import from_json, to_json
 from stageb.guidance.prompts import Case
 from stageb.guidance.schedule import NOWHERE, Place
 from stageb.guidance.types import NOTHING, Answers, Budget, Candidate, Guidance, Record, Selection, Ticket, shallow
-from stageb.runs.figures import wilson
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +81,23 @@ class Tally:
         kept = self.n - self.review
         right, n = effective_counts(self.confusion, scale) if scale else (self.right, self.n)
         return {
-            "acc": share(right, n),
-            "acc_interval": interval(right, n),
+            "acc": measure_ratio(right, n),
+            "acc_interval": measure_interval(right, n),
             "fp": self.fp,
             "fn": self.fn,
             "unanswered": self.n - self.right - self.fp - self.fn,
             "n": self.n,
             **measure_classes(scale_up(self.confusion, scale), prices),
             "without_review": {
-                "acc": None if scale else share(self.right - self.review_right, kept),  # not counted by label
+                "acc": None if scale else measure_ratio(self.right - self.review_right, kept),  # not counted by label
                 "fp": self.fp - self.review_fp,
                 "fn": self.fn - self.review_fn,
                 "n": kept,
             },
-            "unreadable": share(self.unreadable, self.rollouts),
+            "unreadable": measure_ratio(self.unreadable, self.rollouts),
             "rollouts": self.rollouts,
             "tokens": self.tokens,
         }
-
-
-def interval(part: float, whole: float) -> list[float] | None:
-    """The 95 % confidence interval of a share, rounded to six places; None of nothing."""
-    return [round(end, 6) for end in wilson(part, whole)] if whole else None
-
-
-def share(part: float, whole: float) -> float | None:
-    """A share rounded to six places; None of nothing."""
-    return round(part / whole, 6) if whole else None
 
 
 @dataclass(frozen=True, slots=True)

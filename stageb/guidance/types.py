@@ -63,6 +63,12 @@ class Rule:
     text: str  # what the model reads
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)  # reflection_id, sources, rationale, ...
 
+    @property
+    def sources(self) -> list[str]:
+        """The keys of the tickets that the rule was learnt from. Metadata that a user wrote may hold anything."""
+        keys = self.metadata.get("sources")
+        return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:

@@ -6,7 +6,7 @@ from guidance.made import LINE, VERDICT, budgets, guidances, tickets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.costs import EQUAL
+from stageb.guidance.costs import EQUAL, measure_interval, measure_ratio
 from stageb.guidance.prompts import Case
 from stageb.guidance.state import (
     Choice,
@@ -17,10 +17,8 @@ from stageb.guidance.state import (
     answers_from_plain,
     answers_to_plain,
     from_plain,
-    interval,
     mission_from_plain,
     mission_to_plain,
-    share,
     to_plain,
 )
 from stageb.guidance.types import Answers, Budget, Candidate, Guidance, Record, Rule, Selection, Ticket, Verdict
@@ -160,14 +158,14 @@ def test_metrics_count_what_was_answered(cases: list[Judged]) -> None:
         assert figures["n"] == len(group)
         assert figures["fp"] == sum(case[:2] == ("fail", "pass") for case in group)
         assert figures["fn"] == sum(case[:2] == ("pass", "fail") for case in group)
-        assert figures["acc"] == share(sum(case[0] == case[1] for case in group), len(group))
+        assert figures["acc"] == measure_ratio(sum(case[0] == case[1] for case in group), len(group))
     assert row["unanswered"] == sum(case[1] is None for case in cases)
     for label, figures in row["classes"].items():
         own, said = [case[1] for case in cases if case[0] == label], [case[0] for case in cases if case[1] == label]
         assert figures == {
             "n": len(own),
-            "recall": share(own.count(label), len(own)),
-            "precision": share(said.count(label), len(said)),
+            "recall": measure_ratio(own.count(label), len(own)),
+            "precision": measure_ratio(said.count(label), len(said)),
         }
     assert (row["rollouts"], row["tokens"]) == (sum(case[3] for case in cases), 5 * sum(case[3] for case in cases))
 
@@ -191,7 +189,7 @@ def test_accuracy_of_a_sample_is_known_as_well_as_its_tickets_tell() -> None:
 
 
 def test_a_share_of_nothing_is_none() -> None:
-    assert (share(0, 0), share(0, 3), share(1, 3), share(3, 3)) == (None, 0.0, 0.333333, 1.0)
+    assert (measure_ratio(0, 0), measure_ratio(0, 3), measure_ratio(1, 3), measure_ratio(3, 3)) == (None, 0.0, 0.333333, 1.0)
 
 
 def test_the_interval_is_wilsons() -> None:
@@ -201,18 +199,18 @@ def test_the_interval_is_wilsons() -> None:
         (15, 148): (0.0624, 0.1605),
         (1, 29): (0.0061, 0.1718),
     }.items():
-        assert interval(part, whole) == pytest.approx(known, abs=5e-5)
-    assert interval(0, 20) == pytest.approx([0, 0.1611], abs=5e-5)
-    assert interval(0, 0) is None
+        assert measure_interval(part, whole) == pytest.approx(known, abs=5e-5)
+    assert measure_interval(0, 20) == pytest.approx([0, 0.1611], abs=5e-5)
+    assert measure_interval(0, 0) is None
 
 
 @given(st.integers(1, 5000), st.data())
 def test_an_interval_holds_the_share_and_is_its_own_mirror_image(whole: int, data: st.DataObject) -> None:
     part = data.draw(st.integers(0, whole))
-    low, high = interval(part, whole) or (1.0, 0.0)
+    low, high = measure_interval(part, whole) or (1.0, 0.0)
     assert 0 <= low <= part / whole + 1e-6
     assert part / whole - 1e-6 <= high <= 1
-    assert interval(whole - part, whole) == pytest.approx([1 - high, 1 - low], abs=2e-6)
+    assert measure_interval(whole - part, whole) == pytest.approx([1 - high, 1 - low], abs=2e-6)
 
 
 @given(SPENT, SPENT)

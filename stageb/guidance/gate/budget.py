@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stageb.guidance.config import GateConfig
-from stageb.guidance.types import FOLDS, NOTHING, Budget, Guidance, Rule
+from stageb.guidance.types import FOLDS, NOTHING, Budget, Guidance
 
 FOR_REMOVALS = 1 / 20  # of a mission's part: a larger one costs edits a group to win where tickets are few
 
@@ -42,11 +42,5 @@ def budget_per_mission(gate: GateConfig, missions: int) -> Budget:
 def spent_on(guidance: Guidance, keys: Iterable[str]) -> Budget:
     """What was spent on tickets of these ``keys`` before a run starts from ``guidance``: all that its file tells, but
     nothing where its rules say what taught them and none of that is among these tickets."""
-    taught = {key for rule in guidance.rules for key in sources_of(rule)}
+    taught = {key for rule in guidance.rules for key in rule.sources}
     return guidance.spent if not taught or not taught.isdisjoint(keys) else NOTHING
-
-
-def sources_of(rule: Rule) -> list[str]:
-    """The keys of the tickets that a rule was learnt from, as its metadata has them; what a user wrote may be anything."""
-    sources = rule.metadata.get("sources")
-    return [key for key in sources if isinstance(key, str)] if isinstance(sources, list) else []

@@ -32,12 +32,6 @@ class Lineage:
     worth_at: int  # the guidance step at which that was measured
 
     @property
-    def sources(self) -> list[str]:
-        """The tickets that it was learnt from. Metadata that a person wrote may hold anything."""
-        keys = self.rule.metadata.get("sources")
-        return [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
-
-    @property
     def reason(self) -> str:
         """The model's reason for it, less the rule's own condition, which reasons that count tickets begin with."""
         said, condition = self.read_metadata("rationale"), self.rule.text.partition(" if ")[2].rstrip(".")

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from stageb.guidance.costs import measure_interval, measure_ratio
 from stageb.guidance.splits import SPLITS
-from stageb.guidance.state import interval, share
 from stageb.runs.folder import RunRow
 
 WORST = 50  # tickets kept, at the most, of which a page shows fewer
@@ -60,12 +60,12 @@ class AgreementLevel:
     @property
     def interval(self) -> list[float] | None:
         """Of the share that is right, 95 %."""
-        return interval(self.right, self.right + self.wrong)
+        return measure_interval(self.right, self.right + self.wrong)
 
     @property
     def accuracy(self) -> float | None:
         """The share that is right."""
-        return share(self.right, self.right + self.wrong)
+        return measure_ratio(self.right, self.right + self.wrong)
 
 
 @dataclass(frozen=True, slots=True)

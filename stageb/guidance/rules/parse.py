@@ -82,7 +82,7 @@ _Cut: TypeAlias = list[tuple[Expression, bool]]  # atoms, each with whether "and
 
 def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | OutOfReach:
     """What ``text`` says of tickets that hold what ``vocabulary`` does, in the language and verdict words of ``words``."""
-    grammar = CHINESE if words.both == WORDS["zh"].both else ENGLISH
+    grammar = choose_grammar(words)
     text = " ".join(text.split()).removesuffix(grammar.end)
     verdict = next((v for v, spelled in words.verdicts.items() if _begins(text, spelled, grammar)), None)
     if verdict is None:
@@ -103,6 +103,11 @@ def parse_rule(text: str, vocabulary: Vocabulary, words: Words) -> RuleCode | Ou
         if not any(isinstance(half, OutOfReach) for half in halves):
             codes.append(RuleCode(verdict, condition, exception, reader.is_loose))
     return codes[0] if len(codes) == 1 else TWO_WAYS if codes else faults[-1].with_hint()
+
+
+def choose_grammar(words: Words) -> Grammar:
+    """The grammar of the language of ``words``, whatever verdict words a user gave it."""
+    return CHINESE if words.both == WORDS["zh"].both else ENGLISH
 
 
 def _begins(text: str, spelled: str, grammar: Grammar) -> bool:

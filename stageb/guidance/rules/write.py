@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from stageb.guidance.prompts import WORDS, Words
+from stageb.guidance.prompts import Words
 from stageb.guidance.rules.expression import All, Arithmetic, AtLeast, Expression, Not, Relation, Some
-from stageb.guidance.rules.grammar import CHINESE, ENGLISH, Grammar
-from stageb.guidance.rules.parse import RuleCode
+from stageb.guidance.rules.grammar import Grammar
+from stageb.guidance.rules.parse import RuleCode, choose_grammar
 from stageb.guidance.types import Verdict
 
 
 def begin_rule(verdict: Verdict, words: Words) -> tuple[str, str]:
     """What stands before a rule's condition, and behind it, in the language and the verdict words of ``words``."""
-    grammar = _grammar(words)
+    grammar = choose_grammar(words)
     return f"{_spell(verdict, words)}{grammar.if_[0]}", grammar.end
 
 
 def write_rule(code: RuleCode, words: Words) -> str:
     """``code`` in the language and the verdict words of ``words``."""
-    grammar, verdict = _grammar(words), _spell(code.verdict, words)
+    grammar, verdict = choose_grammar(words), _spell(code.verdict, words)
     if code.condition is None:
         assert code.exception is not None  # it says something
         return f"{verdict}{grammar.unless[0]}{_write(code.exception, grammar)}{grammar.end}"
     exception = f"{grammar.unless[1]}{_write(code.exception, grammar)}" if code.exception else ""
     return f"{verdict}{grammar.if_[0]}{_write(code.condition, grammar)}{exception}{grammar.end}"
-
-
-def _grammar(words: Words) -> Grammar:
-    return CHINESE if words.both == WORDS["zh"].both else ENGLISH
 
 
 def _spell(verdict: Verdict, words: Words) -> str:

@@ -191,20 +191,13 @@ def _read_letter(config: EvaluateConfig, tickets: TicketStream[TicketLine], side
 
 def _count_file(path: Path, guidance: Mapping[str, Guidance], prices: Prices) -> dict[str, Any]:
     """The figures of one guidance at the user's prices, each mission's with its step."""
-    taught = {mission: frozenset(_taught_by(each)) for mission, each in guidance.items()}
+    taught = {mission: frozenset(key for rule in each.rules for key in rule.sources) for mission, each in guidance.items()}
     figures = _split_by_mission(
         {mission: count.figures(prices) for mission, count in count_verdicts(read_rows(path), taught).items()}
     )
     for mission, of in figures["missions"].items():
         of["guidance_step"] = guidance[mission].step
     return figures
-
-
-def _taught_by(guidance: Guidance) -> Iterator[str]:
-    """The keys of the tickets that the rules say they were learnt from. What a user wrote may be anything."""
-    for rule in guidance.rules:
-        sources = rule.metadata.get("sources")
-        yield from (key for key in (sources if isinstance(sources, list) else []) if isinstance(key, str))
 
 
 def _split_by_mission(figures: Mapping[str, Any]) -> dict[str, Any]:

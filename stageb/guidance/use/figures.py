@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any
 
-from stageb.guidance.costs import EQUAL, Prices, measure_classes
+from stageb.guidance.costs import EQUAL, Prices, measure_classes, measure_interval, measure_ratio
 from stageb.guidance.gate.exact import mcnemar_p
-from stageb.guidance.state import interval, share
+from stageb.runs.figures import Z
 
 PredictionRow = Mapping[str, Any]
 ALL = ""  # stands for all missions together; none has an empty name
-Z = 1.959964  # of a 95 % interval
 
 
 @dataclass
@@ -142,8 +141,8 @@ def _find_interval(gains: list[float], unit: float) -> tuple[float, float]:
 def _measure(answered: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     n, right = sum(sum(each.values()) for each in answered.values()), answered["pass"]["pass"] + answered["fail"]["fail"]
     return {
-        "acc": share(right, n),
-        "acc_interval": interval(right, n),
+        "acc": measure_ratio(right, n),
+        "acc_interval": measure_interval(right, n),
         "fp": answered["fail"]["pass"],
         "fn": answered["pass"]["fail"],
         "unanswered": answered["pass"]["none"] + answered["fail"]["none"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +11,8 @@ from stageb.cli.parsing import parse_run
 from stageb.errors import ConfigError, InputError, shown
 from stageb.guidance.config import LoopConfig, PromptConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import read_guidance, split_step
-from stageb.guidance.prompts import rule_lines, words_of
+from stageb.guidance.gate.judge import digest
+from stageb.guidance.prompts import words_of
 from stageb.guidance.types import Guidance
 from stageb.guidance.use.config import PricesConfig
 from stageb.store import trust
@@ -53,7 +53,4 @@ def load_guidance(source: str, prompt: PromptConfig, key: str = "guidance") -> d
 
 def fingerprint_guidance(guidance: Mapping[str, Guidance]) -> dict[str, str]:
     """A short name for what each mission's guidance tells a model."""
-    return {
-        mission: f"step {each.step}, {hashlib.blake2b(rule_lines(each).encode(), digest_size=8).hexdigest()}"
-        for mission, each in guidance.items()
-    }
+    return {mission: f"step {each.step}, {digest(each)}" for mission, each in guidance.items()}

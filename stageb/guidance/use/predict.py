@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from stageb.cli import registry
 from stageb.cli.parsing import from_keywords
-from stageb.engines.config import HOW_ASKED
 from stageb.guidance.types import Guidance
 from stageb.guidance.use import summary
 from stageb.guidance.use.config import PredictConfig, tickets_per_round
@@ -33,9 +32,6 @@ if TYPE_CHECKING:  # torch
     from stageb.job.world import World
 
 AT_FIRST = 4096  # tickets that are looked at before anything else is done
-DIGEST = "the tickets"
-# Keys that change no row, or do so through what is compared beside them.
-NOT_SHAPING = ("guidance", "compare", "tickets", "output", "max_unreadable", "fabric.", *HOW_ASKED)
 
 
 @dataclass(frozen=True)
