@@ -23,13 +23,13 @@ class SplitConfig:
     """Shares of a mission's groups; what is left of 1 after train and val is test."""
 
     train: float = 0.6
-    """Learnt from, and gated on."""
+    """Share to learn from and to test edits on."""
     val: float = 0.2
-    """Judged after every epoch, never learnt from."""
+    """Share that is judged after every epoch and never learnt from."""
     test: float = 0.2
-    """Sealed for the report."""
+    """Share that is held out for the final figures."""
     seed: int | None = None
-    """Names the split where ``seed`` shall not; null: it does. One that goes on from learnt guidance keeps its split."""
+    """Seed of the split; null: ``seed``. Set it to keep the split of the run whose guidance you start from."""
 
     def __post_init__(self) -> None:
         for name, share in (("train", self.train), ("val", self.val), ("test", self.test)):
@@ -46,10 +46,11 @@ class PromptConfig:
     language: Language = "en"
     """en or zh: the language of the instructions and of the verdict words."""
     verdict_words: dict[str, str] | None = None
-    """Words of your own for the two verdicts, such as {pass: OK, fail: NG}; null: the language's. The model reads and writes
-    them, the files of a run say pass and fail."""
+    """Your own words for the two verdicts, such as {pass: OK, fail: NG}; null: those of the language. The model reads and
+    writes them; the files of a run say pass and fail."""
     prefill: bool = False
-    """Begin every verdict for the model, with Verdict:, so that a poor one keeps to the form. No model then thinks aloud."""
+    """Start every answer for the model with "Verdict:", so that a weak model keeps to the form. No model then thinks
+    aloud."""
 
     def __post_init__(self) -> None:
         if self.verdict_words is not None:
@@ -66,7 +67,7 @@ class GuidanceConfig:
     retention: int = 10
     """Snapshots kept per mission, newest first."""
     reset_on_rerun: bool = False
-    """Start anew where the run's folder already holds a run, setting the old folder aside."""
+    """If the folder already holds a run, set it aside and start a new one."""
 
     def __post_init__(self) -> None:
         require(self.retention >= 1, "guidance.retention", self.retention, "at least 1")
@@ -79,15 +80,15 @@ class DecodeConfig:
     temperature: float = 0.7
     """0 is greedy."""
     top_p: float = 1.0
-    """Keep the smallest set of tokens with at least this probability."""
+    """Sample from the fewest tokens whose probabilities add up to at least this."""
     top_k: int = 0
-    """Keep this many tokens; 0: all."""
+    """Sample from this many of the most likely tokens; 0: all."""
     max_new_tokens: int = 96
-    """An answer ends here at the latest."""
+    """Tokens of one answer, at most."""
     repetition_penalty: float = 1.0
-    """Above 1 discourages tokens that stand in the prompt or the answer already."""
+    """Above 1 discourages tokens that already occur in the prompt or the answer."""
     seed: int = 0
-    """Sets this entry's random streams apart."""
+    """Gives this entry random streams of its own."""
     stop: list[str] = field(default_factory=list)
     """An answer ends before the first of these strings."""
 
@@ -109,10 +110,10 @@ class SamplerConfig:
     max_prompt_tokens: int = 4096
     """A ticket with a longer prompt is set aside and recorded, never truncated."""
     micro_batch_size: int = 128
-    """Tickets that the model reads at once, at most: the same at every world size. A GPU is fastest with many."""
+    """Tickets that the model reads in one batch, at most, at any world size. A GPU is fastest with many."""
     use_images: UseImages = False
-    """true: a model that can see is shown the images of tickets that name some, beside their summaries; instead: in their
-    place. Reflection reads the summaries all the same."""
+    """true: show a vision model the images that tickets name, beside their summaries; instead: in place of the summaries.
+    Reflection always reads the summaries."""
     reasons: Literal["all", "wrong", "none"] = "all"
     """Which answers give reasons: all; wrong: the chosen one of train tickets judged wrong or unsure, for reflection;
     none. An answer without a reason ends with its verdict, after a few tokens, and counts by its first line."""
@@ -134,13 +135,13 @@ class RunnerConfig:
     per_rank_rollout_batch_size: int = 64
     """Tickets per rank and round; a round is this times the world size."""
     tickets_per_epoch: int | None = None
-    """Train tickets drawn for each epoch and mission; null: all but those that edits are raced on."""
+    """Train tickets drawn for each epoch and mission; null: all except those that edits are raced on."""
     judge: Literal["model", "both"] = "model"
-    """Who judges in rounds and for the gate: the model; both: rules as code, and the model where these cannot tell."""
+    """Who judges in rounds and for the gate: model; or both: rules as code, and the model where code cannot decide."""
     log_every_s: float = 10.0
-    """Seconds between two lines on how it goes, where the output is not a terminal; the end of a split has one always."""
+    """Seconds between progress lines if the output is not a terminal; the end of a split always gets one."""
     max_unreadable: float = 0.5
-    """Stop, before anything is learnt, where a larger share of the first round's answers cannot be read; 1: never."""
+    """Stop before anything is learnt if a larger share of the first round's answers cannot be read; 1: never stop."""
 
     def __post_init__(self) -> None:
         require(0 <= self.epochs <= 10_000, "runner.epochs", self.epochs, "0 or more, at most 10000")
@@ -156,8 +157,8 @@ class ReflectionConfig:
     """When and how the model edits its guidance."""
 
     scope: Literal["bundle", "round"] = "bundle"
-    """bundle: batch_size tickets at a time. round: all that are rolled out by then, a bundle for each third of train, whose
-    answers are sampled at once and tested in turn: for rounds of many tickets."""
+    """bundle: reflect on batch_size tickets at a time. round, for rounds of many tickets: reflect on all that were rolled
+    out, in one bundle for each third of train; their answers are sampled together and tested in turn."""
     batch_size: int = 64
     """Tickets rolled out, over all ranks, for each bundle."""
     num_proposals: int = 8
@@ -165,40 +166,41 @@ class ReflectionConfig:
     max_operations: int = 1
     """Operations that one answer may hold."""
     max_cases: int = 24
-    """Tickets of the bundle that one answer sees; each answer draws its own."""
+    """Tickets of the bundle that one answer sees, at most; each answer draws its own."""
     evidence: int = 12
-    """Lines of what sets the errors apart, counted over all tickets that an answer may see; 0: none."""
+    """Lines of evidence: what sets the errors apart, counted over all tickets that an answer may see; 0: none."""
     evidence_tickets: int = 192
-    """Train tickets that this is counted over, at least: those not judged yet by the present guidance are judged for it."""
+    """Train tickets that evidence is counted over, at least; those not yet judged under the present guidance are judged."""
     arithmetic: bool = False
-    """Whether these lines also compute with two numbers. Few models follow such rules; with runner.judge both code does."""
+    """Whether evidence also computes with two numbers. Few models follow such rules; with runner.judge both, code does."""
     counts: bool = False
-    """Whether they also count: at least 2 of three to five conditions. The same holds."""
+    """Whether evidence also counts: at least 2 of three to five conditions. Few models follow these, too."""
     phrases: bool = False
-    """Whether they also name phrases of two or three words, beside single ones."""
+    """Whether evidence also names phrases of two or three words, not only single words."""
     lists: bool = False
-    """Whether one line also lists several, any of which may hold, each counted on what those before it leave over. An edit
-    that points at it adds a rule for each, tested together."""
+    """Whether one line of evidence may list several, any of which may hold, each counted over the tickets that those before
+    it leave. An edit that cites it adds a rule for each; they are tested together."""
     counted: int = 0
-    """Of these lines, the most telling for the errors of each label: tried as edits as they stand, beside the answers."""
+    """For each label, so many of the most telling lines are also tried as edits themselves, without the model."""
     scales: list[str] | None = None
-    """Orders of values, as "low < med, medium < high", beside well-known ones, for lines that rank values; null: no such."""
+    """Orders of values, such as "low < med, medium < high", that evidence may rank by, besides well-known ones; null: no
+    ranking."""
     max_prompt_tokens: int = 8192
-    """An answer sees fewer cases where its prompt would be longer."""
+    """Tokens of a reflection prompt, at most; an answer sees fewer cases if its prompt would be longer."""
     max_rules: int = 24
-    """Rules that a guidance may hold, the headline included. One more takes the place of the one that earns least."""
+    """Rules that a guidance may hold, including the headline. A further rule replaces the one that earns least."""
     max_guidance_tokens: int = 1024
-    """Length of all rules together; the same holds."""
+    """Tokens of all rules together, at most; again, the rule that earns least makes room."""
     max_rule_chars: int = 240
-    """Length of one rule."""
+    """Characters of one rule, at most."""
     temperature: float = 1.0
-    """Of the reflection answers."""
+    """Sampling temperature of reflection answers."""
     top_p: float = 0.95
-    """Of the reflection answers."""
+    """As in sampler.grid, for reflection answers."""
     max_new_tokens: int = 256
-    """Of one reflection answer."""
+    """Tokens of one reflection answer, at most."""
     model: ModelConfig | None = None
-    """A model of its own for reflection; null: the one that rolls out."""
+    """A separate model for reflection; null: the model that judges tickets."""
 
     def __post_init__(self) -> None:
         counts = "batch_size num_proposals max_operations max_cases max_prompt_tokens max_rules max_guidance_tokens"
@@ -215,30 +217,32 @@ class GateConfig:
     """What an edit must show before it is accepted."""
 
     alpha: float = 0.05
-    """The first change that a run makes to its guidance is for the worse with a probability of at most this, however many
-    edits it tries: an edit that is no better, or a rule let go that costs more than its part of ``removal_margin``. One
-    budget for all tests, which runs that go on from what it learnt, on the same tickets, share. For later changes this is
-    counted, not proven."""
+    """A run's first change to its guidance is for the worse with a probability of at most this, however many edits it tries:
+    an edit that is no better, or a removed rule that costs more than its part of ``removal_margin``. One budget for all
+    tests; runs that start from the learnt guidance share it on the same tickets. For later changes this is measured, not
+    proven."""
     pool_size: int = 1024
-    """Train tickets, at most, that test one edit: whole groups, each counted once; none of the fold that taught it."""
+    """Train tickets that test one edit, at most: whole groups, each counted once, none from the fold that taught it."""
     race_size: int = 64
-    """Train tickets, at most a third of them, set apart to race the edits of a bundle on; the best of a race are tested.
-    Epochs leave them out. Where tickets are drawn by price, several times as many, at most a sixth."""
+    """Train tickets, at most a third of them, on which the edits of a bundle race; the best of a race are tested. Epochs
+    leave these tickets out. If tickets are drawn by price: several times as many, at most a sixth."""
     race_chunk: int = 16
-    """Tickets between two cuts of a race, which sees six times as many at most: fewer cost less, more tell small gains."""
+    """Tickets between two cuts of a race, which sees at most six times as many: fewer cost less, more detect smaller
+    gains."""
     judge_by: Literal["auto", "probability", "answer"] = "auto"
     """probability: how likely the right verdict is, read off the model without decoding; answer: the greedy verdict; auto:
-    probability where the engine can tell."""
+    probability if the engine can give it."""
     fp_weight: float = 1.0
     """Price of a wrong pass: a missed failure."""
     fn_weight: float = 1.0
     """Price of a wrong fail: a false alarm."""
     choose: str | None = None
-    """A gate of your own, package.module:function of (edits, gate): it returns the edit to accept, or None. The race and the
-    test are left out, and with them what alpha promises of accepted edits. null: race and test."""
+    """Your own gate, package.module:function of (edits, gate): it returns the edit to accept, or None. It replaces the race
+    and the test, so alpha then promises nothing about accepted edits. null: race and test."""
     removal_margin: float = 0.02
-    """Accuracy that all rules which a mission lets go may cost together. A rule goes if hardly anything is seen to be lost
-    without it; this pays what the tickets seen cannot rule out that it costs (0.6 % with 1,000 tickets, none lost)."""
+    """Accuracy that all rules removed from a mission may cost together. A rule goes if hardly any loss is seen without it;
+    what it may still cost, as far as the tickets seen cannot rule it out, counts against this (0.6 % with 1,000 tickets,
+    none lost)."""
 
     def __post_init__(self) -> None:
         require(0 < self.alpha <= 0.5, "gate.alpha", self.alpha, "above 0, at most 0.5")
@@ -268,10 +272,10 @@ class EarlyStopConfig:
     """When a mission has learnt what it can."""
 
     patience: int | None = 2
-    """Epochs without an accepted edit after which a mission learns no more; null: all epochs."""
+    """Epochs without an accepted edit after which a mission stops learning; null: never."""
     reflections: int | None = 12
-    """Reflections in a row without an accepted edit after which a mission learns no more, however many an epoch has; null:
-    all of them."""
+    """Reflections in a row without an accepted edit after which a mission stops learning, even within an epoch; null:
+    never."""
 
     def __post_init__(self) -> None:
         for name, most in vars(self).items():
@@ -282,15 +286,15 @@ class EarlyStopConfig:
 class BudgetConfig:
     """What may be spent, over all missions and from the start, before learning ends.
 
-    The step that reaches a limit is the last, and is done to its end; judging val and test follows, on top of it.
+    The step that reaches a limit is the last and is completed; judging val and test comes on top.
     """
 
     rollouts: int | None = None
-    """Sampled answers and verdicts for the gate, together; val and test before learning count, those after it do not."""
+    """Sampled answers and verdicts for the gate, together; judging val and test counts before learning, but not after."""
     tokens: int | None = None
     """Tokens read and written, of rollouts, gate and reflection."""
     seconds: float | None = None
-    """Time on the clock, all parts of an interrupted run together. Two equal runs may then end at different steps."""
+    """Wall-clock seconds, over all parts of an interrupted run. Two equal runs may then end at different steps."""
 
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
@@ -304,7 +308,7 @@ class DistillConfig:
     size: int = 0
     """Rows of distill_chatml.jsonl per mission, at most; 0: no such file."""
     temperature: float = 0.2
-    """At which they are sampled."""
+    """Temperature at which they are sampled."""
 
     def __post_init__(self) -> None:
         require(self.size >= 0, "distill.size", self.size, "0 or more")
@@ -316,7 +320,7 @@ class ManualReviewConfig:
     """Which tickets a person should see."""
 
     min_verdict_agreement: float = 0.8
-    """Below this share of agreeing candidates a selection is of low agreement."""
+    """A ticket with a smaller share of agreeing candidates goes to review."""
 
     def __post_init__(self) -> None:
         require(0 <= (share := self.min_verdict_agreement) <= 1, "manual_review.min_verdict_agreement", share, "0 to 1")
@@ -327,14 +331,14 @@ class LoopConfig:
     """A run of the training-free loop."""
 
     loop: Literal["guidance"] = "guidance"
-    """The loop that these keys are of."""
+    """The loop that these keys belong to."""
     tickets: list[str] = field(default_factory=list)
     """Ticket files, JSON Lines or CSV: one, or several as [a.jsonl, b.csv]."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     seed: int = 17
-    """Names every random stream of the run, and the split."""
+    """Seed of every random choice of the run, including the split."""
     on_bad_record: Literal["error", "skip"] = "error"
-    """error: nothing starts while a ticket line is unusable; skip: set such lines aside in a file."""
+    """error: do not start while any ticket line is unusable; skip: set such lines aside in a file."""
     split: SplitConfig = field(default_factory=SplitConfig)
     prompt: PromptConfig = field(default_factory=PromptConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -352,15 +356,15 @@ class LoopConfig:
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
     jump_reflection: bool = False
-    """Audit alone: judge all tickets under the guidance given, say what was judged wrong, and learn nothing."""
+    """Only audit: judge all tickets under the given guidance, list what was judged wrong, and learn nothing."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     report: bool = True
     """Write report.html, the run on one page, at the end; ``stageb report RUN`` writes it at any time."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Loggers of Lightning's to show the figures to, each a class path or class_path and init_args: CSV, TensorBoard, ..."""
+    """Lightning loggers that receive the figures, each a class path, or class_path and init_args: CSV, TensorBoard, ..."""
     log_level: Level = "info"
-    """What is said on the way: info: how it goes; warning, error: less; debug: every round, and all that libraries say."""
+    """How much is printed: info: progress; warning, error: less; debug: every round, and everything that libraries log."""
 
     @property
     def has_gate(self) -> bool:

@@ -16,24 +16,24 @@ class SummarizeConfig:
     """Writing a summary of every image that tickets name."""
 
     tickets: str = ""
-    """Ticket files in JSON Lines whose lines name "images", relative to the file. Labels and summaries need not be there."""
+    """A ticket file in JSON Lines whose lines name "images", relative to the file. Labels and summaries are optional."""
     output: str = ""
-    """The file that gets every line again, in order, with a summary of each image in "per_image". Put it beside the tickets:
-    images are named as they were."""
+    """The file to write: every line again, in order, with a summary of each image in "per_image". Put it beside the tickets,
+    since images keep their relative names."""
     language: Language = "en"
-    """en or zh: of the instructions."""
+    """en or zh: the language of the instructions."""
     prompt: str | None = None
-    """What the model is asked for each image; {mission} in it stands for the ticket's mission. null: for short facts."""
+    """What to ask the model about each image; {mission} stands for the ticket's mission. null: a prompt for short facts."""
     temperature: float = 0.0
     """0 is greedy."""
     max_new_tokens: int = 160
-    """A summary ends here at the latest."""
+    """Tokens of one summary, at most."""
     micro_batch_size: int = 16
-    """Images that the model looks at at once. Part of what makes results equal at every world size."""
+    """Images that the model sees in one batch. Results at two world sizes are equal only if this is the same."""
     round_size: int = ROUND
-    """Tickets between two commits, over all ranks: as much as a kill can cost."""
+    """Tickets between two commits, over all ranks: how much work an interruption can cost."""
     seed: int = 17
-    """Names every random stream."""
+    """Seed of every random choice."""
     model: ModelConfig = field(default_factory=ModelConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
 

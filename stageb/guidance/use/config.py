@@ -22,25 +22,26 @@ class UseConfig:
     """What both commands take."""
 
     guidance: str = ""
-    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (not its reasons), selection and
-    manual_review are the run's too, unless they are given."""
+    """A run's folder, or a guidance.json. With a folder, seed, prompt, model, sampler (except its reasons), selection and
+    manual_review default to the run's."""
     tickets: str | list[str] = ""
-    """Ticket files, JSON Lines or CSV; to predict, labels need not be there."""
+    """Ticket files, JSON Lines or CSV; to predict, labels are optional."""
     output: str = ""
-    """What gets a line per ticket, in the tickets' order."""
+    """Where to write a line per ticket, in the tickets' order."""
     vocabulary: str | list[str] | None = None
-    """Ticket files with the names and values that rules speak of, to judge by rules; tables have columns as the tickets do.
-    null: those that the run learnt from, or else the tickets that are judged."""
+    """For judging by rules: ticket files that contain the names and values in the rules; tables have the columns of the
+    tickets. null: those that the run learnt from, or else the tickets to judge."""
     columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     probability: bool = True
-    """Read off the model how probable each verdict is, where the engine can tell: one more reading of every ticket."""
+    """Read off the model how probable each verdict is, if the engine can tell; the model then reads every ticket once
+    more."""
     round_size: int | None = None
-    """Tickets whose rows are written at once, over all ranks; few make the model slower. What is judged meanwhile is kept
-    about every ten seconds. null: 24 times sampler.micro_batch_size."""
+    """Tickets whose rows are written together, over all ranks; a small number slows the model down. Answers in between are
+    saved about every ten seconds. null: 24 times sampler.micro_batch_size."""
     max_unreadable: float = 0.5
-    """The share of the first round's answers that may be unreadable; more of them end it before a row is written."""
+    """Stop before a row is written if a larger share of the first round's answers cannot be read."""
     seed: int = 17
-    """Names every random stream."""
+    """Seed of every random choice."""
     prompt: PromptConfig = field(default_factory=PromptConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -48,8 +49,8 @@ class UseConfig:
     """How a ticket's verdict is chosen from its candidates: majority, or package.module:function, as fit takes it."""
     manual_review: ManualReviewConfig = field(default_factory=ManualReviewConfig)
     min_rule_accuracy: float | None = None
-    """Verdicts by a rule that was right for less than this share of the val tickets that it decided in its run go to review,
-    as do those by a rule that decided fewer than five; null: none for that."""
+    """Send a verdict to review if its rule was right for less than this share of the val tickets that it decided in its run,
+    or decided fewer than five; null: never for that reason."""
     fabric: FabricConfig = field(default_factory=FabricConfig)
 
     def __post_init__(self) -> None:
@@ -71,15 +72,15 @@ class UseConfig:
 
 @dataclass(frozen=True)
 class PredictConfig(UseConfig):
-    """Judging tickets under guidance that was learnt."""
+    """Judging tickets under learnt guidance."""
 
     tickets: str | list[str] = ""
-    """Ticket files, JSON Lines or CSV; labels need not be there."""
+    """Ticket files, JSON Lines or CSV; labels are optional."""
     output: str = "predictions.jsonl"
-    """The file that gets a line per ticket, in the tickets' order."""
+    """The file to write: a line per ticket, in the tickets' order."""
     by: By = "model"
-    """Who judges: model; rules, read as code, where no model is loaded; both, where the model is asked only for tickets that
-    code cannot decide. With a run's folder its runner.judge is the default."""
+    """Who judges: model; rules: the rules as code, without loading a model; both: code, and the model for tickets that code
+    cannot decide. With a run's folder, its runner.judge is the default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,14 +108,14 @@ class EvaluateConfig(UseConfig):
     tickets: str | list[str] = ""
     """Ticket files, JSON Lines or CSV, with labels."""
     output: str = "evaluation"
-    """The folder that gets evaluation.json, wrong.jsonl and predictions.jsonl."""
+    """The folder to write: evaluation.json, wrong.jsonl and predictions.jsonl."""
     by: str = "model"
-    """Who judges, with commas between: model, rules, both (as predict has it), such as model,rules,both. Further files and
-    compare are of the first. With a run's folder its runner.judge is the default."""
+    """Who judges, separated by commas: model, rules, both (see predict), for example model,rules,both. compare and the other
+    files use the first. With a run's folder, its runner.judge is the default."""
     compare: str | None = None
     """Another run's folder, or guidance.json, to judge the same tickets under, with the same model."""
     gate: PricesConfig = field(default_factory=PricesConfig)
-    """What errors cost. With a run's folder the prices of its gate are the default."""
+    """What errors cost. With a run's folder, the prices of its gate are the default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
