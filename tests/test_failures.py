@@ -72,8 +72,8 @@ class Case:
 
 BUG = "ValueError: seven is not a verdict"
 CONFIG = "config: model.model_name_or_path: 'nowhere': name a folder that exists"
-HUNG = "no progress for 3 s (fabric.timeout_s): taken for hung"
-QUIET = "no sign of life, nor disk traffic, for 4 s (fabric.load_timeout_s): taken for hung"
+HUNG = "no progress for 3 s (fabric.timeout_s): considered hung"
+QUIET = "no sign of life and no disk traffic for 4 s (fabric.load_timeout_s): considered hung"
 ELSEWHERE = "".join(f"; rank {rank} at broadcast" for rank in range(2, RANKS))
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 

@@ -73,7 +73,7 @@ def test_a_node_that_vanishes_is_named_and_both_end(tmp_path: Path, nodes: tuple
     said = re.findall(r"^rank .*", ended.err, re.MULTILINE)
     assert len(said) == 2, ended.err
     here, there = said
-    assert re.match(r"rank [23] failed at .*: no sign of life for 2 s from 10.77.0.2; is that machine up", here)
+    assert re.match(r"rank [23] failed at .*: no sign of life for 2 s from 10.77.0.2; check that machine", here)
     assert there.startswith("rank 0 failed at leading: no sign of life for 3 s from 10.77.0.1, as rank 2 sees it; is that")
 
 

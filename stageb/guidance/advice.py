@@ -62,7 +62,7 @@ def _advise_on_edits(attempts: Attempts) -> Iterator[str]:
     ends = Counter(each.outcome for each in attempts.edits)
     if tried and ends["turns no evidence"] >= MANY * tried:
         yield (
-            f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} mended none of the tickets they were made for: "
+            f"{ends['turns no evidence']:,} of {count_of(tried, 'edit')} fixed none of the tickets they were made for: "
             "the model does not follow such rules; take a larger one (model.model_name_or_path)."
         )
     near = sum(ends[outcome] for outcome in UNPROVEN)

@@ -99,7 +99,7 @@ def warn_of_numbers(tickets: Sequence[Ticket]) -> Iterator[str]:
             "with a limit cannot decide such tickets; correct these values, or leave them out"
         )
     if len(found) > SHOWN:
-        yield f"{len(found) - SHOWN} more fields of numbers have values that are none"
+        yield f"{len(found) - SHOWN} more fields of numbers have values that are not numbers"
 
 
 def warn_of_few(inputs: Inputs, config: LoopConfig) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _find_unknown(config: LoopConfig, tickets: Sequence[Ticket], seeds: Mapping[
         own = (ticket for ticket in tickets if ticket.mission == name)
         vocabulary = Vocabulary.of(own, parse_scales(config.reflection.scales or ()))
         found += find_unknown(seeds[name], vocabulary, words_of(config.prompt))
-    remedy = "mend the rule, take it out, or give tickets that have it"
+    remedy = "correct the rule, remove it, or give tickets that have it"
     bad = [BadLine(str(config.guidance.path), 0, str(each), remedy) for each in found if each.is_field]
     if bad:
         raise BadInputError("rules in guidance.path", bad)

@@ -30,7 +30,7 @@ REFUSALS = (  # how a reason in reflection.jsonl begins, or what it holds -> in 
     (r"too late:", "named a rule that another edit of the same round had changed, or did what one had done"),
     (r"text copied", "copied a ticket instead of saying what tickets have in common"),
     (r"no change", "would have changed nothing"),
-    (r"no evidence|evidence:", "did not say which of the tickets shown they would mend"),
+    (r"no evidence|evidence:", "did not say which of the tickets shown they would fix"),
     (r"more operations", "held more edits than were asked for"),
     (r"thinking never closed", "came to no end of thinking: raise reflection.max_new_tokens"),
     (r"text without a verdict", "said neither pass nor fail"),

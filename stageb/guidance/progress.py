@@ -121,7 +121,7 @@ class Progress:
         if self._config.guidance.path is not None and neutral:
             self._says("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
         for unknown in inputs.unknown:
-            self._says("warning", f"{unknown}; a rule that can never hold may be one to mend")
+            self._says("warning", f"{unknown}; a rule that can never hold may need correcting")
         for found in repeats(inputs.tickets):
             self._says("warning", str(found))
         if not self._resumed:
@@ -149,7 +149,7 @@ class Progress:
                     f"{name}: the runs that led to its guidance left {share:.0%} of its part of gate.alpha on these tickets"
                 )
                 few = share < LITTLE
-                said += "; give tickets that taught it nothing to have all of it again" if few else ""
+                said += "; give tickets that it was not learnt from to get all of it back" if few else ""
                 self._says("warning" if few else "info", said)
 
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
@@ -162,7 +162,7 @@ class Progress:
             f"{cost.bundles:,} bundles of tickets)"
         ]
         if config.gating.choose:
-            lines[0] += f"; {config.gating.choose} decides what is accepted: nothing is promised of it"
+            lines[0] += f"; {config.gating.choose} decides what is accepted, without a guarantee"
         elif cost.judged:
             lines[0] += f" and {cost.judged:,} verdicts that test these (for the gate), each ticket judged "
             lines[0] += f"{JUDGED_BY[judges_by]}; what every accepted rule calls for comes on top"
@@ -196,7 +196,7 @@ class Progress:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
             self._says(
                 "info",
-                f"As fast as this one, judging takes {rest} more at most; reflections and their tests come on top, "
+                f"At this pace, judging takes {rest} more at most; reflections and their tests come on top "
                 "and are not timed yet",
             )
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}

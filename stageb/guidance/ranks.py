@@ -175,7 +175,7 @@ class Ranks:
         asked = self.config.gating.judge_by
         able = isinstance(self._model, Scorer)
         if asked == "probability" and not able:
-            remedy = f"engine {self.config.model.engine} cannot tell probabilities; set it to answer, or to auto"
+            remedy = f"engine {self.config.model.engine} cannot give probabilities; set it to answer, or to auto"
             raise ConfigError("gate.judge_by", asked, remedy)
         return asked if asked != "auto" else "probability" if able and not self.lets_think else "answer"
 
@@ -194,7 +194,7 @@ def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Eng
     """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
     if world.world_size > 1 and model.device_map is not None:
         if world.is_global_zero:
-            print(f"model.device_map {model.device_map!r} is set aside: every rank holds the whole model on its own device")
+            print(f"model.device_map {model.device_map!r} is ignored: every rank holds the whole model on its own device")
         model = replace(model, device_map=None)
     model = with_follower(model)
     with heartbeat.at("loading the model", "quiet"):
@@ -211,7 +211,7 @@ def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Word
         remedy = "a model that thinks aloud has its reasons before its verdict; set it to all, or prompt.prefill: true"
         raise ConfigError("sampler.reasons", asked, remedy)
     if asked == "wrong" and not can_write_reasons(engine, words):
-        remedy = f"engine {name} cannot go on with an answer from its very tokens; set it to all or none"
+        remedy = f"engine {name} cannot resume an answer from its exact tokens; set it to all or none"
         raise ConfigError("sampler.reasons", asked, remedy)
 
 

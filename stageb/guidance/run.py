@@ -47,7 +47,7 @@ from stageb.runs import run
 from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
 
-GO_ON = "With a higher runner.epochs, or a higher budget where one has ended learning, the same command learns on."
+GO_ON = "To learn on, run the same command with a higher runner.epochs, or with a higher budget if one ended learning."
 LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
 
 
@@ -111,9 +111,7 @@ class Run(run.Run):
         by = "answer after thinking" if self.ranks.lets_think and self.ranks.judges_by == "answer" else self.ranks.judges_by
         self.progress.show_start(self.inputs, by)
         if raised:
-            self.progress.print_line(
-                f"with a higher {' and '.join(raised)}; what has come after learning ended is done anew"
-            )
+            self.progress.print_line(f"with a higher {' and '.join(raised)}; everything after learning ended is done again")
         beside = "--guidance.reset_on_rerun false" if self.config.guidance.reset_on_rerun else ""
         lifetime.set_resume(beside, commit=self.journal.commit_file)
 
@@ -226,7 +224,7 @@ class Run(run.Run):
         self._settled(artifacts.reflection_row(name, bundle, reflection), mission, learnt, spent)
         if mission.idle_bundles == self.config.early_stop.reflections:
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
-            self.progress.print_line(f"{name}: {idle}: it learns no more (early_stop.reflections)")
+            self.progress.print_line(f"{name}: {idle}: it stops learning (early_stop.reflections)")
 
     def record_removal(self, removal: Removal, learnt: GateResult, mission: MissionState) -> None:
         """Write down, show and commit what came of a search for a rule that can go."""

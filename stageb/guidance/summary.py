@@ -37,7 +37,7 @@ def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[T
     for mission, learnt in guidance.items():
         count, gone = counts[mission]
         edits = f"{count} accepted edit{'s' if count != 1 else ''}"
-        edits += f", {gone} rule{'s' if gone != 1 else ''} let go" if gone else ""
+        edits += f", {gone} rule{'s' if gone != 1 else ''} removed" if gone else ""
         count = len(learnt.rules) - 1
         rules = f"headline and {count or 'no'} rule{'s' if count != 1 else ''}"
         console.print(f"\n{mission}: {rules}, {'as given' if config.jump_reflection else f'after {edits}'}:")
@@ -52,7 +52,7 @@ def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[T
         console.print(line)
     if not config.jump_reflection:
         console.print(
-            "Rules were learnt from train tickets, the final ones chosen on val; test served for this table alone."
+            "Rules were learnt from train tickets, the final ones were chosen on val; test was used for this table alone."
         )
     console.print(f"Files: {journal.folder}")
     for mission in guidance:
@@ -150,5 +150,5 @@ def describe_spending(state: State, edits: int) -> list[str]:
     if spent.saved:
         lines.append(f"Rules as code spared the model {spent.saved:,} more rollouts and verdicts.")
     if state.ended:
-        lines.append(f"Learning ended at {state.ended}. With a higher one, the same command learns on.")
+        lines.append(f"Learning ended at {state.ended}. To learn on, run the same command with a higher one.")
     return lines

@@ -143,8 +143,8 @@ def _how_to_resume() -> str:
     if _resume is None or not (_commit is None or _commit.exists()):
         return ""
     if command := command_line():
-        return f"; {_kept}; to go on: {shown(f'{command} {_resume}'.rstrip())}"
-    return f"; {_kept}; the same command goes on{_resume and f' with {_resume}'}"
+        return f"; {_kept}; to resume: {shown(f'{command} {_resume}'.rstrip())}"
+    return f"; {_kept}; the same command resumes{_resume and f' with {_resume}'}"
 
 
 def command_line() -> str:

@@ -131,7 +131,9 @@ def welcome(server: socket.socket, word: str, world_size: int, patience: float) 
         left = deadline - time.monotonic()
         if left <= 0:
             _hang_up(callers)
-            raise TimeoutError(f"{', '.join(f'rank {rank}' for rank in sorted(missing))} did not come within {MEET_S:g} s")
+            raise TimeoutError(
+                f"{', '.join(f'rank {rank}' for rank in sorted(missing))} did not connect within {MEET_S:g} s"
+            )
         everybody: list[Any] = [server, *callers]
         for ready in wait(everybody, min(left, HELLO_S)):
             if isinstance(ready, _Caller) and not _listen_to(ready, word, missing):
@@ -175,7 +177,7 @@ def _call(address: Address, rank: int, patience: float, deadline: float) -> Rank
         its = channel.line(soon)
         channel.send(_proof(word, "caller", mine, its))
         if not hmac.compare_digest(channel.line(deadline), _proof(word, "rank 0", mine, its)):
-            raise ValueError("whoever listens there is not of this job")
+            raise ValueError("the listener there does not belong to this job")
         unless_met.pop_all()
     return Rank(0, _near(its)[1], channel)
 

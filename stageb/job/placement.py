@@ -105,7 +105,9 @@ def _place(settings: FabricConfig) -> _Place:
         return _Place(ours, world, num_nodes)
     asked = local if settings.devices == "auto" else settings.devices
     if isinstance(asked, int) and asked != local:
-        raise ConfigError("fabric.devices", asked, f"{local} processes were started on this machine: say {local}, or auto")
+        raise ConfigError(
+            "fabric.devices", asked, f"{local} processes were started on this machine: set it to {local}, or auto"
+        )
     return _Place({**ours, "devices": asked, "num_nodes": num_nodes}, world, num_nodes)
 
 
@@ -143,11 +145,11 @@ def _check_restart(fabric: Fabric, settings: FabricConfig, place: _Place) -> Non
     if hasattr(sys, "ps1"):
         where = "an interactive session or a notebook"
     elif getattr(sys.modules["__main__"], "__spec__", None) is None and not Path(sys.argv[0]).is_file():
-        where = "a program that lies in no file"
+        where = "a program without a file"
     elif threading.current_thread() is not threading.main_thread():
-        where = "another thread than the main one"
+        where = "a thread other than the main one"
     if where:
-        remedy = f"further ranks run the same program again, and cannot from {where}; say 1, or start a script"
+        remedy = f"further ranks would rerun this program, which is impossible in {where}; set it to 1, or run a script"
         raise ConfigError("fabric.devices", settings.devices, remedy)
 
 

@@ -141,7 +141,7 @@ class Watchdog:
             else:
                 ranks = {0: meeting.call(address, self._rank, self._patience)}
         except OSError as error:
-            raise RankError(self._rank, "launch", f"the ranks did not find together: {error}") from error
+            raise RankError(self._rank, "launch", f"the ranks could not connect: {error}") from error
         self._peers = {rank: _Peer(channel=met.channel, process=met.process) for rank, met in ranks.items()}
         self._everyone = list(self._peers.values())
         lifetime.before_end(self._end_others)
@@ -215,9 +215,9 @@ class Watchdog:
         except (OSError, EOFError):
             self._lost(rank, "its connection closed")
         except _Unknown:
-            self._lost(rank, f"it sent what cannot be read: {line[:100]!r}")
+            self._lost(rank, f"it sent a message that cannot be read: {line[:100]!r}")
         except (ValueError, RecursionError) as error:  # no JSON, too deeply nested, too long
-            self._lost(rank, f"it sent what cannot be read: {error}")
+            self._lost(rank, f"it sent a message that cannot be read: {error}")
 
     def _act(self, rank: int, peer: _Peer, message: Any) -> None:
         match message:
@@ -242,7 +242,7 @@ class Watchdog:
                 silent = f"no sign of life for {self._patience:g} s"
                 if peer.process is not None:
                     self._lost(rank, silent)
-                remedy = "; is that machine up, and the network to it? Run the same command to go on"
+                remedy = "; check that machine and the network to it, then run the same command to resume"
                 self._lost(rank, f"{silent} from {peer.channel.address}", remedy)
         if self._rank:
             return
@@ -258,8 +258,8 @@ class Watchdog:
                 same = [other for other, seen in ranks.items() if (seen.heartbeat.kind, seen.heartbeat.label) == place]
                 also = "".join(f"; rank {other} is there too" for other in same if other != rank)
                 quiet = at.kind == "quiet"
-                what, key = ("sign of life, nor disk traffic,", "load_timeout_s") if quiet else ("progress", "timeout_s")
-                cause = f"no {what} for {self._limits[at.kind]:g} s (fabric.{key}): taken for hung{also}"
+                what, key = ("sign of life and no disk traffic", "load_timeout_s") if quiet else ("progress", "timeout_s")
+                cause = f"no {what} for {self._limits[at.kind]:g} s (fabric.{key}): considered hung{also}"
                 end_with(RankError(rank, at.label, cause))
         if len(stuck) == self._world_size and all(at.kind == "waiting" for at in stuck.values()):
             others = "; ".join(f"rank {rank} at {stuck[rank].label}" for rank in sorted(stuck) if rank)

@@ -96,7 +96,7 @@ class Loggers:
                 act(*held)
             except Exception as error:  # whatever a service, a disk or a library does, the run is not to end for it
                 self._loggers.remove(held)
-                self._tell(f"{type(held[1]).__name__} is left out from now on: {_said(error)}")
+                self._tell(f"{type(held[1]).__name__} is switched off from now on: {_said(error)}")
 
 
 def _said(error: Exception) -> str:
@@ -128,10 +128,10 @@ def _class(asked: str | LoggerConfig) -> type[Logger]:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
-            "loggers", path, f"there is no such class ({error}); mend the path, or install its package"
+            "loggers", path, f"there is no such class ({error}); correct the path, or install its package"
         ) from None
     if not (isinstance(found, type) and issubclass(found, Logger)) or inspect.isabstract(found):
-        raise ConfigError("loggers", path, "this is no class of loggers of lightning.fabric or lightning.pytorch")
+        raise ConfigError("loggers", path, "this is not a logger class of lightning.fabric or lightning.pytorch")
     try:
         inspect.signature(found).bind(**{**_defaults(found, Path()), **given})
     except TypeError as error:
@@ -146,7 +146,7 @@ def _made(asked: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
         return found(**{**_defaults(found, folder), **again, **given})
     except Exception as error:  # a package that it needs is missing, a service refuses, ...
         path = asked if isinstance(asked, str) else asked.class_path
-        remedy = f"it cannot be made ({type(error).__name__}: {error}); install what it needs, or mend its init_args"
+        remedy = f"it cannot be created ({type(error).__name__}: {error}); install what it needs, or correct its init_args"
         raise ConfigError("loggers", path, remedy) from error
 
 

@@ -108,7 +108,7 @@ def check_config(
     refused = [key for key in differ if key not in raised]
     if refused:
         listed = [f"  {key}: {_format_value(old, key)} there, {_format_value(new, key)} now" for key in refused]
-        also = f" (higher than there may be {', '.join(limits)})" if limits else ""
+        also = f" (higher values are allowed for {', '.join(limits)})" if limits else ""
         found = [f"{folder}: holds a run with another config:", *listed, f"run it as it was{also}, or {remedy}"]
         raise InputError("\n".join(found))
     return raised

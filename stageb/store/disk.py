@@ -46,7 +46,7 @@ def reporting(path: Path, intact: str = "the last commit") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "mend it and run again")
+        remedy = _REMEDIES.get(error.errno or 0, "fix it and run again")
         raise JournalError(f"{error.filename or path}: {error.strerror or error}; {remedy}; {intact} is intact") from error
 
 

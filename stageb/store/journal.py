@@ -367,7 +367,7 @@ def _lock_folder(folder: Path) -> int:
         lock = disk.hold(path)
     except BlockingIOError:
         holder = path.read_bytes()[:200].decode("utf-8", "replace") or "another process"
-        raise JournalError(f"{folder}: {holder} writes there; wait for it, end it, or choose another run name") from None
+        raise JournalError(f"{folder}: {holder} is writing there; wait for it, end it, or choose another run name") from None
     try:
         os.truncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)

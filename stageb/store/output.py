@@ -21,7 +21,7 @@ COMMIT = ".commit.json"
 FIELDS = {"config", "done", "bytes", "state", "finished"}
 ANEW = "give --fresh to set it aside and begin anew"
 ELSEWHERE = "another --output"
-NOT_BEGUN = f"holds something that was not begun here; {ANEW}, or {ELSEWHERE}"
+NOT_BEGUN = f"holds something that this command did not write; {ANEW}, or {ELSEWHERE}"
 
 
 class Output:

@@ -39,7 +39,7 @@ def run(words: Sequence[str], place: Path, streams: str) -> subprocess.Completed
 def test_where_there_is_no_input_nobody_is_asked(place: Path) -> None:
     ended = run(["guidance", "promote", "rules.json", "--to", "shared.json"], place, "<&-")
     assert ended.returncode == 2
-    assert ended.stderr.startswith("stageb: nobody can be asked")
+    assert ended.stderr.startswith("stageb: cannot ask for confirmation")
     assert not (place / "shared.json").exists()
 
 

@@ -99,7 +99,7 @@ def test_a_gate_and_a_selection_rule_of_ones_own_decide(tmp_path: Path, capsys: 
     tickets = small.write(tmp_path / "tickets.jsonl", "valves")  # the scripted model slips now and then
     keys = {"sampler.samples_per_decode": 3, "runner.epochs": 1, **OWN}
     assert main(small.arguments(tickets, tmp_path / "out", keys=keys)) == 0
-    assert "own_gate:best_by_far decides what is accepted: nothing is promised of it" in capsys.readouterr().err
+    assert "own_gate:best_by_far decides what is accepted, without a guarantee" in capsys.readouterr().err
     run = tmp_path / "out" / "run"
 
     bundles = [row for row in rows(run, "reflection") if row["gate"] and "credits" not in row]

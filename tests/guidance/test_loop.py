@@ -123,7 +123,7 @@ def one_label(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_says_how_long_judging_takes_and_once_a_reflection_is_timed_how_long_all_does(plain: Fit, fit: Fit) -> None:
-    judging = "As fast as this one, judging takes less than a minute more at most; reflections and their tests come on top"
+    judging = "At this pace, judging takes less than a minute more at most; reflections and their tests come on top"
     whole = "At this pace, less than a minute to go, reflections and tests included; less where learning ends early"
     lines = plain.err.splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.startswith(judging))
@@ -455,7 +455,7 @@ def test_a_rule_that_earns_nothing_goes_at_the_end_of_an_epoch(fit: Fit) -> None
     assert (row["reflection_id"], row["applied"]) == ("P0", True)
     assert 0 < row["margin_after"] < row["margin_before"] == 0.3
     assert f", after {sum(each['applied'] for each in fit.rows('reflection')) - 1} accepted" in fit.out
-    assert ", 1 rule let go:" in fit.out
+    assert ", 1 rule removed:" in fit.out
     assert row["credits"]["G7"] == 0
     assert row["credits"]["G3"] > 0.1
     assert [rule.key for rule in fit.guidance().rules] == ["G0", "G3"]
@@ -543,7 +543,7 @@ def test_a_mission_that_has_reflected_in_vain_for_long_enough_learns_no_more(fit
     assert fit(**keys, early_stop__reflections=2) == 0
     assert len(fit.rows("reflection")) == 2
     assert trained(fit) == {1}
-    assert "valves: 2 reflections in a row without an accepted edit: it learns no more" in fit.err
+    assert "valves: 2 reflections in a row without an accepted edit: it stops learning" in fit.err
 
 
 def test_a_rule_that_goes_is_no_accepted_edit_and_keeps_no_mission_learning(fit: Fit, model: Model) -> None:
@@ -553,7 +553,7 @@ def test_a_rule_that_goes_is_no_accepted_edit_and_keeps_no_mission_learning(fit:
     assert fit(model__model_name_or_path=model(models.idle)[0], runner__epochs=4, **keys) == 0
     assert len(fit.guidance().rules) == 2
     assert trained(fit) == {1}
-    assert "valves: headline and 1 rule, after 0 accepted edits, 1 rule let go:" in fit.out
+    assert "valves: headline and 1 rule, after 0 accepted edits, 1 rule removed:" in fit.out
 
 
 def test_an_accepted_edit_starts_the_count_of_idle_epochs_anew(fit: Fit) -> None:
@@ -620,13 +620,13 @@ def test_a_run_goes_on_under_a_higher_limit_as_if_it_had_had_it_from_the_start(
     trained_before = len(fit.rows("trajectories"))
     assert content(fit.run) != straight
     assert fit(**higher, **keys) == 0, fit.err
-    assert re.search(r"with a higher \S+( and \S+)?; what has come after learning ended is done anew", fit.err)
+    assert re.search(r"with a higher \S+( and \S+)?; everything after learning ended is done again", fit.err)
     assert differing(content(fit.run), straight) == []
     assert fit.out[fit.out.index("Spent") :].partition("Files")[0] == spent.partition("Files")[0]
     assert len(fit.rows("trajectories")) > trained_before
     assert yaml.safe_load((fit.run / "config.yaml").read_text())["runner"]["epochs"] == higher.get("runner.epochs", 2)
     assert fit(**limits, **keys) == 2
-    assert f"(higher than there may be {', '.join(LIMITS)})" in fit.err
+    assert f"(higher values are allowed for {', '.join(LIMITS)})" in fit.err
 
 
 def test_a_guidance_that_val_did_not_choose_is_learnt_on_from_under_more_epochs(fit: Fit, model: Model) -> None:
@@ -670,10 +670,13 @@ def test_a_limit_may_be_raised_wherever_the_run_was_interrupted(
 
 def test_a_finished_run_says_how_it_learns_on_and_a_limit_that_ended_nothing_changes_nothing(fit: Fit) -> None:
     assert fit(**LIMITED, budget__seconds=1e6) == 0
-    assert "Learning ended at budget.rollouts. With a higher one, the same command learns on." in fit.out
+    assert "Learning ended at budget.rollouts. To learn on, run the same command with a higher one." in fit.out
     before = content(fit.run)
     assert fit(**LIMITED, budget__seconds=2e6) == 0
-    assert "finished already\nWith a higher runner.epochs, or a higher budget where one has ended learning, " in fit.err
+    assert (
+        "finished already\nTo learn on, run the same command with a higher runner.epochs, or with a higher budget "
+        in fit.err
+    )
     assert fit(**{**LIMITED, "budget.rollouts": 200}, budget__seconds=1e6) == 2
     assert "budget.rollouts: 260 there, 200 now" in fit.err
     assert content(fit.run) == before

@@ -150,7 +150,7 @@ def test_what_an_engine_cannot_do_is_refused_with_the_key() -> None:
     assert not isinstance(fixed, Resumer)
     for reasons in ("all", "none"):
         check_reasons(fixed, "mine", SamplerConfig(reasons=reasons), EN)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"sampler\.reasons.*engine mine cannot go on.*all or none"):
+    with pytest.raises(ConfigError, match=r"sampler\.reasons.*engine mine cannot resume.*all or none"):
         check_reasons(fixed, "mine", SamplerConfig(reasons="wrong"), EN)
     for reasons in ("wrong", "none"):
         with pytest.raises(ConfigError, match=r"sampler\.reasons.*thinks aloud.*all, or prompt\.prefill: true"):
@@ -166,7 +166,7 @@ def test_a_server_is_refused_before_it_is_asked(tmp_path: Path, capsys: pytest.C
     assert main([command, *options]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "sampler.reasons" in said
-    assert "engine openai cannot go on with an answer from its very tokens; set it to all or none" in said
+    assert "engine openai cannot resume an answer from its exact tokens; set it to all or none" in said
     assert not (tmp_path / "out").exists()
 
 

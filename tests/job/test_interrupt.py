@@ -120,7 +120,7 @@ def test_the_command_line_says_in_one_line_how_to_go_on(tmp_path: Path, number: 
     assert job.code == 128 + number
     assert "Traceback" not in job.err
     last = job.err.strip().splitlines()[-1]
-    assert last.startswith(f"interrupted by {number.name}; the last commit stands; to go on: python -m stageb fit --")
+    assert last.startswith(f"interrupted by {number.name}; the last commit stands; to resume: python -m stageb fit --")
     assert last.endswith(" --guidance.reset_on_rerun false")
 
 
@@ -196,7 +196,7 @@ def test_several_ranks_are_refused_where_no_program_can_be_run_again(tmp_path: P
     job = Job.start([sys.executable, "-c", f"import sys; {call}", *given], tmp_path / "job", PATH)
     assert job.wait(60.0)
     assert job.code == 1
-    assert "config: fabric.devices: 2: further ranks run the same program again, and cannot from" in job.err
+    assert "config: fabric.devices: 2: further ranks would rerun this program, which is impossible in" in job.err
 
 
 def test_a_library_that_swallows_an_interrupt_and_fails_of_it_is_still_interrupted() -> None:

@@ -205,7 +205,7 @@ def test_a_rank_does_not_follow_who_only_stands_at_rank_0s_door(tmp_path: Path, 
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=echo, args=(listener,), daemon=True).start()
-        with pytest.raises(RankError, match="rank 1 failed at launch: the ranks did not find together"):
+        with pytest.raises(RankError, match="rank 1 failed at launch: the ranks could not connect"):
             Watchdog(1, 2, TIMEOUT_S, LOAD_TIMEOUT_S).meet(("127.0.0.1", listener.getsockname()[1], "the word"))
     assert heard and b"the word" not in b"".join(heard)
 
@@ -213,7 +213,7 @@ def test_a_rank_does_not_follow_who_only_stands_at_rank_0s_door(tmp_path: Path, 
 def test_who_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "MEET_S", 0.3)
     dog = Watchdog(0, 3, TIMEOUT_S, LOAD_TIMEOUT_S)
-    with pytest.raises(RankError, match=r"rank 0 failed at launch: the ranks did not find together: rank 1, rank 2 did not"):
+    with pytest.raises(RankError, match=r"rank 0 failed at launch: the ranks could not connect: rank 1, rank 2 did not"):
         dog.meet(dog.listen("127.0.0.1"))
 
 
@@ -252,7 +252,7 @@ def test_what_cannot_be_read_ends_the_job_with_a_clear_error(tmp_path: Path, lin
         sleep()
 
     codes, said = job(tmp_path, 2, act)
-    assert said.startswith("rank 1 failed at start: it sent what cannot be read: ") and said.count("\n") == 1
+    assert said.startswith("rank 1 failed at start: it sent a message that cannot be read: ") and said.count("\n") == 1
     assert len(said) < 300
     assert codes == [1, 1]
 
@@ -265,7 +265,9 @@ def test_a_message_without_end_is_not_taken_in(tmp_path: Path) -> None:
                     dog._peers[0].channel.connection.sendall(b"x" * 100_000)
         sleep()
 
-    ends_with(tmp_path, act, "rank 1 failed at start: it sent what cannot be read: a message longer than 2000000 bytes")
+    ends_with(
+        tmp_path, act, "rank 1 failed at start: it sent a message that cannot be read: a message longer than 2000000 bytes"
+    )
 
 
 def test_half_a_message_is_silence(tmp_path: Path) -> None:
@@ -346,7 +348,7 @@ def test_no_progress(tmp_path: Path, rank: int) -> None:
     def act(mine: int, dog: Watchdog) -> None:
         work("rollout group 3") if mine == rank else wait("gather")
 
-    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): taken for hung"
+    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): considered hung"
     assert ends_with(tmp_path, act, f"rank {rank} failed at rollout group 3: {cause}") == [1, 1]
 
 
@@ -360,7 +362,7 @@ def test_a_hang_in_quiet_work(tmp_path: Path, rank: int) -> None:
             sleep()
         wait("gather")
 
-    cause = f"no sign of life, nor disk traffic, for {LOAD_TIMEOUT_S:g} s (fabric.load_timeout_s): taken for hung"
+    cause = f"no sign of life and no disk traffic for {LOAD_TIMEOUT_S:g} s (fabric.load_timeout_s): considered hung"
     assert ends_with(tmp_path, act, f"rank {rank} failed at loading the model: {cause}") == [1, 1]
 
 
@@ -383,7 +385,7 @@ def test_ranks_that_are_stuck_at_one_place_are_all_named(tmp_path: Path) -> None
     def act(rank: int, dog: Watchdog) -> None:
         wait("gather") if rank == 1 else work("parting")
 
-    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): taken for hung; rank 2 is there too"
+    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): considered hung; rank 2 is there too"
     assert ends_with(tmp_path, act, f"rank 0 failed at parting: {cause}", 3) == [1, 1, 1]
 
 
@@ -395,7 +397,7 @@ def test_a_rank_that_does_not_come_to_its_end_after_the_others(tmp_path: Path, r
         if mine == rank:
             work("parting")
 
-    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): taken for hung"
+    cause = f"no progress for {TIMEOUT_S:g} s (fabric.timeout_s): considered hung"
     assert ends_with(tmp_path, act, f"rank {rank} failed at parting: {cause}") == [1, 1]
 
 

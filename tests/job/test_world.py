@@ -276,7 +276,7 @@ def test_auto_is_one_process_on_a_cpu() -> None:
 @slow
 def test_torchrun_wants_devices_that_agree_with_it() -> None:
     ended = run_job("torchrun", 2, "--devices", "3")
-    said = "config: fabric.devices: 3: 2 processes were started on this machine: say 2, or auto"
+    said = "config: fabric.devices: 3: 2 processes were started on this machine: set it to 2, or auto"
     assert ended.code == 1 and ended.err.count(said) == 1, ended.err
 
 

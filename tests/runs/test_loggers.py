@@ -87,7 +87,7 @@ def test_loggers_see_the_figures_and_change_nothing(tmp_path: Path, capsys: pyte
     keys = {**KEYS, "loggers": [*ALL, SERVICE], "log_level": "warning"}
     assert main(small.arguments(tickets, tmp_path / "logged", keys=keys)) == 0
     err = capsys.readouterr().err
-    assert "Breaking is left out from now on: ConnectionError: gone \\x1b[2J\n" in err
+    assert "Breaking is switched off from now on: ConnectionError: gone \\x1b[2J\n" in err
     assert "epoch" not in err
     run, plain = tmp_path / "logged/run", tmp_path / "plain/run"
     assert {name: data for name, data in content(run).items() if not name.startswith("logs.d/")} == content(plain)
@@ -138,9 +138,9 @@ def test_snakes_rows_go_there_too(tmp_path: Path) -> None:
         (["CSVLogger"], "give a class by its whole path"),
         (["nowhere.CSVLogger"], "there is no such class"),
         (["lightning.fabric.loggers.CVSLogger"], "there is no such class"),
-        (["lightning.fabric.Fabric"], "no class of loggers"),
-        (["lightning.fabric.loggers.logger.Logger"], "no class of loggers"),
-        (["os.system"], "no class of loggers"),
+        (["lightning.fabric.Fabric"], "not a logger class"),
+        (["lightning.fabric.loggers.logger.Logger"], "not a logger class"),
+        (["os.system"], "not a logger class"),
         (
             [{"class_path": "lightning.fabric.loggers.CSVLogger", "init_args": {"plce": 1}}],
             "unexpected keyword argument 'plce'",

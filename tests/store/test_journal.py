@@ -166,7 +166,7 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_folder(tmp_path: Path
 
 
 def test_one_process_can_not_open_a_run_twice(tmp_path: Path) -> None:
-    with opened(tmp_path), pytest.raises(JournalError, match="writes there"):
+    with opened(tmp_path), pytest.raises(JournalError, match="is writing there"):
         opened(tmp_path)
     opened(tmp_path).close()
 
@@ -679,7 +679,7 @@ def test_limits_may_be_higher_never_lower(tmp_path: Path) -> None:
         journal.commit(2)
     with limited(11) as journal:
         assert journal.raised == ()
-    with pytest.raises(InputError, match=r"budget.most: 11 there, 10 now\n.*higher than there may be budget.most"):
+    with pytest.raises(InputError, match=r"budget.most: 11 there, 10 now\n.*higher values are allowed for budget.most"):
         limited(10)
     with limited(None) as journal:
         journal.commit(3)

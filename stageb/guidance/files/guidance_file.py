@@ -129,7 +129,7 @@ def load_seed(path: str | Path, words: Words = WORDS["en"]) -> dict[str, Guidanc
         except ValueError as error:
             line, why = getattr(error, "lineno", 0), getattr(error, "msg", error)
             raise _unreadable(
-                path, f"not JSON: {why}", "mend it, or give a text file of rules a name in .txt", line
+                path, f"not JSON: {why}", "correct it, or give a text file of rules a name ending in .txt", line
             ) from error
         if not isinstance(content, dict) or not content:
             raise _unreadable(path, "not an object of missions", 'write {"the mission": {"experiences": {"G0": "..."}}}')

@@ -56,7 +56,7 @@ def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
             what = f"not a row of {', '.join(FIELDS)}"
         except ValueError as error:
             what = f"not JSON in UTF-8: {error}"
-        raise BadInputError("rows of history", [BadLine(str(history), line, what, "take it out, or mend it")])
+        raise BadInputError("rows of history", [BadLine(str(history), line, what, "remove it, or correct it")])
 
 
 def _is_pending(path: Path, row: Mapping[str, Any]) -> bool:

@@ -203,10 +203,10 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
         if asked.yes:
             return True
         if not sys.stdin.isatty():
-            raise InputError("nobody can be asked, since the input is no terminal; give --yes if this is to be done")
+            raise InputError("cannot ask for confirmation, since the input is not a terminal; give --yes to do it without")
         sys.stdout.flush()
         if why := streams.find_loss():
-            raise InputError(f"{why}: what would change cannot be shown; give --yes if this is to be done all the same")
+            raise InputError(f"{why}: what would change cannot be shown; give --yes to do it anyway")
         print(f"Make this the guidance of {shown(name)}? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 

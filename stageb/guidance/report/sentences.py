@@ -72,7 +72,7 @@ def describe_unmeasured(keys: Sequence[str]) -> str:
     """That the rules ``keys``, or where there are none what was let go, came after the last figures on val."""
     if not keys:
         return (
-            "The rules have not been measured on val since one was let go: the figures below are of the rules before that."
+            "The rules have not been measured on val since one was removed: the figures below are of the rules before that."
         )
     named = " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
     have, them = ("has", "it") if len(keys) == 1 else ("have", "them")

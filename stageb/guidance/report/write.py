@@ -62,5 +62,5 @@ def at_the_end(folder: Path, config: LoopConfig, tickets: Sequence[Ticket]) -> s
         write_report(folder, config, output, tickets)
     except Exception as error:  # whatever it is
         why = shown(f"{type(error).__name__}: {error}", 300)
-        return f"Report: none was written ({why}); once that is mended: stageb report {folder}"
+        return f"Report: none was written ({why}); once that is fixed: stageb report {folder}"
     return f"Report: {output}"

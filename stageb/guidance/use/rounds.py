@@ -63,7 +63,7 @@ class Rounds(Generic[Item]):
         items = list(islice(self._left, min(most, left)))
         if len(items) < min(most, left):
             files = ", ".join(self.tickets.files)
-            raise InputError(f"{files}: fewer tickets than were looked at; leave files alone meanwhile")
+            raise InputError(f"{files}: fewer tickets than at the start; do not change the files meanwhile")
         return items
 
     def show(self, tickets: int) -> None:

@@ -140,7 +140,7 @@ def describe(found: Validation) -> list[str]:
         held = _format_bytes(memory.weights + (memory.caches or 0))
         caches = f", its caches up to {_format_bytes(memory.caches)}" if memory.caches is not None else ""
         lines.append(
-            f"Memory: {held} for each process (rank), and what a step of the model takes; its weights are "
+            f"Memory: {held} for each process (rank), plus what a step of the model needs; its weights are "
             f"{_format_bytes(memory.weights)}{caches}"
         )
     if found.budget is None:
@@ -161,8 +161,8 @@ def describe(found: Validation) -> list[str]:
         )
     else:
         lines.append(
-            "Time: not known, since no run that judges and learns in this way lies in output.root; fit says so after its "
-            "first reflection, which is what takes most of it"
+            "Time: unknown, since output.root has no run that judges and learns in this way; fit estimates it after its "
+            "first reflection, since reflections take most of it"
         )
     return [*lines, *(f"Note: {notice}" for notice in found.notices), "Nothing was started, and nothing written."]
 
@@ -246,10 +246,10 @@ def _find_misfits(config: LoopConfig, inputs: Inputs, model: Outline, lengths: S
     """What the model cannot do."""
     faults = []
     if config.gating.judge_by == "probability" and model.scores is False:
-        what = f"engine {config.model.engine} cannot tell probabilities"
+        what = f"engine {config.model.engine} cannot give probabilities"
         faults.append(BadLine("gate.judge_by", 0, what, "set it to answer, or to auto"))
     if config.sampler.reasons == "wrong" and model.resumes is False and not (config.prompt.prefill and model.scores):
-        what = f"engine {config.model.engine} cannot go on with an answer from its very tokens"
+        what = f"engine {config.model.engine} cannot resume an answer from its exact tokens"
         faults.append(BadLine("sampler.reasons", 0, what, "set it to all or none"))
     answer = max(decode.max_new_tokens for decode in config.sampler.grid)
     room = (model.window or 0) - answer

@@ -79,7 +79,7 @@ def test_rules_that_val_has_not_judged_get_no_figures_of_the_rules_before_them(
 
 def test_rules_not_yet_measured_are_named() -> None:
     assert describe_unmeasured(["G1", "G2", "G4"]).startswith("G1, G2 and G4 have not been measured on val yet:")
-    assert "since one was let go" in describe_unmeasured([])
+    assert "since one was removed" in describe_unmeasured([])
 
 
 def test_nothing_is_said_in_codes(learnt: Path) -> None:

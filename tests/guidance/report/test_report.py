@@ -254,7 +254,7 @@ def test_a_report_that_fails_breaks_no_run(root: Path, tmp_path: Path) -> None:
     assert ended.code == 0
     last = ended.out.splitlines()[-1]
     assert last.startswith("Report: none was written (JournalError: ")
-    assert last.endswith(f"once that is mended: stageb report {tmp_path / 'run'}")
+    assert last.endswith(f"once that is fixed: stageb report {tmp_path / 'run'}")
     assert command("report", str(tmp_path / "run")).code == 2  # a folder stands where its file would
 
 

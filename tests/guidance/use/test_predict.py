@@ -232,7 +232,7 @@ def test_the_same_command_finds_all_done_and_another_one_is_refused(
     assert job.out.read_bytes() == whole
     (job.folder / "mine.jsonl").write_text("mine\n")
     assert job(output=str(job.folder / "mine.jsonl")) == 2
-    assert "holds something that was not begun here" in capsys.readouterr().err
+    assert "holds something that this command did not write" in capsys.readouterr().err
     assert (job.folder / "mine.jsonl").read_text() == "mine\n"
     monkeypatch.undo()
     assert job("--fresh") == 0

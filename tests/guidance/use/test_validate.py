@@ -122,7 +122,7 @@ def test_of_earlier_runs_the_latest_counts_that_timed_all_that_is_to_come(
         assert main(earlier.arguments(*options)) == 0
         return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Time: "))
 
-    assert told().startswith("Time: not known")
+    assert told().startswith("Time: unknown")
     whole = earlier.make("whole", [(100, 0, 1.0), (0, 4, 64.0)])
     assert f"at the pace of {whole} on" in told()
     cut = earlier.make("cut", [(100, 0, 1.0), (0, 0, 64.0)])  # before its first reflection
@@ -135,7 +135,7 @@ def test_of_earlier_runs_the_latest_counts_that_timed_all_that_is_to_come(
     os.utime(slow / COMMIT, (4e9, 4e9))
     assert f"at the pace of {slow} on" in told()
     for other in ("--sampler.samples_per_decode=3", "--reflection.num_proposals=64", "--runner.judge=model"):
-        assert told(other).startswith("Time: not known")
+        assert told(other).startswith("Time: unknown")
 
 
 def test_a_budget_of_rollouts_shortens_what_an_earlier_run_took(earlier: Earlier) -> None:
@@ -179,7 +179,7 @@ def test_what_the_model_cannot_do_is_a_fault(tmp_path: Path, capsys: pytest.Capt
     assert "set it to 4000 to set such tickets aside" in said
     assert main(["validate", *keys, "--sampler.max_prompt_tokens=4000"]) == 0
     assert main(["validate", *keys, "--model.engine=scripted", "--gate.judge_by=probability"]) == 2
-    assert "engine scripted cannot tell probabilities" in capsys.readouterr().err
+    assert "engine scripted cannot give probabilities" in capsys.readouterr().err
 
 
 def test_a_config_of_another_loop_is_checked_for_its_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
