@@ -28,28 +28,28 @@ TICKET = "{ticket}"  # in an exported prompt: where a ticket's summaries go
 
 SOURCE = """\
 SOURCE is a run's folder (out/first), a guidance.json, or a text file of rules (.txt); each may end in @STEP, for the
-guidance of that step, as a run's snapshots or a shared file's history keep it (out/first@3).
+guidance of that step, from a run's snapshots or a shared file's history (out/first@3).
 
-A text file of rules holds [the mission] on a line of its own, and below it one rule a line. A line may begin with its
-number, "G4. Fail if ..."; "G0. ..." is the headline, neutral where there is none; a line that begins with # is not read."""
+A text file of rules has [the mission] on a line of its own, and below it one rule per line. A line may begin with its
+number, "G4. Fail if ..."; "G0. ..." is the headline (default: a neutral one); lines that begin with # are ignored."""
 
 
-def main(words: Sequence[str]) -> int:
-    """Do what the words after ``stageb guidance`` ask for; the exit code. Raises ``InputError``."""
-    asked = make_parser().parse_args(words)
+def main(arguments: Sequence[str]) -> int:
+    """Run ``stageb guidance ARGUMENTS``; returns the exit code. Raises ``InputError``."""
+    asked = make_parser().parse_args(arguments)
     code: int = asked.run(asked)
     return code
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The words of the command."""
-    made = WordParser(
+    """The parser of the command and its subcommands."""
+    parser = WordParser(
         prog="stageb guidance",
         description="Look at learnt guidance, compare it, take it elsewhere, decide which is in use.",
-        epilog=f"{SOURCE}\n\nstageb guidance COMMAND --help says more of each.",
+        epilog=f"{SOURCE}\n\nFor details of a command: stageb guidance COMMAND --help.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(
         name: str, summary: str, run: Callable[[Any], int], *sources: str, more: str = ""
@@ -63,24 +63,26 @@ def make_parser() -> argparse.ArgumentParser:
         )
         for source in sources:
             added.add_argument(source, metavar=source.upper(), help=OPERANDS[source])
-        added.add_argument("--mission", metavar="M", help="this mission alone, named as its tickets name it")
+        added.add_argument("--mission", metavar="M", help="only this mission, named as in its tickets")
         added.set_defaults(run=run)
         return added
 
     shows = command("show", "Every rule, and where it comes from.", show, "source")
-    shows.add_argument("--step", type=_parse_step, metavar="N", help="as it was at this step; the same as SOURCE@N")
-    shows.add_argument("--all-tickets", action="store_true", help="name all tickets that a rule was learnt from, not five")
-    exits = "Exits with 0 where all rules are equal, with 1 where some differ, with 2 where one cannot be read."
+    shows.add_argument("--step", type=_parse_step, metavar="N", help="the guidance of this step; the same as SOURCE@N")
+    shows.add_argument("--all-tickets", action="store_true", help="list every ticket that taught a rule, not only five")
+    exits = "Exit code: 0 if all rules are equal, 1 if some differ, 2 if a source cannot be read."
     command("diff", "What differs between two, rule by rule.", diff, "a", "b", more=f"{MARKS}\n\n{exits}")
     command("history", "Every step: what made it, its gate figures, its accuracy on val.", history, "source")
     exports = command("export", "The prompt that rollouts read, or the rules as code.", export, "source", more=EXPORTS)
     exports.add_argument("--format", choices=("text", "chat", *code.WRITERS), default="text", help=FORMATS)
-    exports.add_argument("--output", type=Path, metavar="FILE", help="write it there, not to standard output")
+    exports.add_argument("--output", type=Path, metavar="FILE", help="write to this file instead of standard output")
     exports.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=TICKETS)
-    exports.add_argument("--columns", metavar="NAME=VALUE,...", help="where a table's cells belong, as predict takes it")
-    promotes = command("promote", "Copy guidance into a file that is kept for many runs.", promote, "source", more=PROMOTES)
+    exports.add_argument("--columns", metavar="NAME=VALUE,...", help="what the columns of a table mean, as for predict")
+    promotes = command(
+        "promote", "Copy guidance into a shared file that many runs can use.", promote, "source", more=PROMOTES
+    )
     promotes.add_argument(
-        "--to", required=True, metavar="FILE", help="that file, such as shared.json; made if it is not there"
+        "--to", required=True, metavar="FILE", help="the shared file, such as shared.json; created if it does not exist"
     )
     rolls = command("rollback", "Put a mission's guidance in a shared file back to an earlier step.", roll_back, "file")
     rolls.add_argument(
@@ -88,11 +90,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     for each in (shows, exports):
         each.add_argument(
-            "--language", choices=get_args(Language), help="of the prompt and of a default headline; en, or the run's"
+            "--language",
+            choices=get_args(Language),
+            help="of the prompt and a default headline (default: the run's, or en)",
         )
     for each in (promotes, rolls):
-        each.add_argument("--yes", action="store_true", help="do not ask; for scripts")
-    return made
+        each.add_argument("--yes", action="store_true", help="do not ask for confirmation (for scripts)")
+    return parser
 
 
 def _parse_step(text: str) -> int:
@@ -103,25 +107,25 @@ def _parse_step(text: str) -> int:
 
 OPERANDS = {
     "source": "the guidance: see below",
-    "a": "the guidance to compare with, the older one as a rule: a SOURCE, see below",
-    "b": "the guidance that may differ from it: a SOURCE, see below",
-    "file": "a shared file, as promote made it",
+    "a": "the guidance to compare with, usually the older one: a SOURCE, see below",
+    "b": "the guidance to compare, usually the newer one: a SOURCE, see below",
+    "file": "a shared file that promote created",
 }
 MARKS = """\
-+ a rule added, - removed, ~ changed, with the words that went and came [-so-]{+so+}; > one that got another number."""
++ an added rule, - a removed one, ~ a changed one, with [-deleted-] and {+inserted+} words, > one with a new number."""
 EXPORTS = f"""\
 The prompt ends with {TICKET}, which stands for one line per image of the ticket to judge: "image_1: what is seen there".
 
 Rules as code need nothing of stageb: python is a module with judge(ticket), sql a query over a table with a column for
-each field, json the rules' expressions as a tree. Rules that cannot be read as code are named, and tickets that hang on them
-get no verdict. Exits with 0 where all rules are written as code, with 1 where some are not."""
+each field, json the rules' expressions as a tree. Rules that cannot be read as code are listed, and tickets that depend on
+them get no verdict. Exit code: 0 if all rules are written as code, 1 if some are not."""
 FORMATS = "text (default) or chat (JSON messages): the prompt; python, sql or json: the rules as code"
 TICKETS = """\
-for code: ticket files with the names and values that the rules speak of; by default those that the run learnt from"""
+for code: ticket files with the names and values that the rules mention (default: those that the run learnt from)"""
 PROMOTES = """\
-What would change is shown, and asked about, mission by mission; other missions stay as they are. The file can be given to
-runs as guidance.path. Beside it lies its history, FILE with .history.jsonl for its suffix: every version, when it came, and
-by whom, for stageb guidance history and rollback. Several processes may promote at once."""
+Shows what would change and asks for confirmation, mission by mission; other missions stay as they are. Runs can start from
+the file (guidance.path). Its history lies beside it, as FILE with the suffix .history.jsonl: every version, when it was
+promoted, and by whom, for stageb guidance history and rollback. Several processes may promote at once."""
 
 
 def show(asked: Any) -> int:
@@ -173,7 +177,7 @@ def export(asked: Any) -> int:
 
 def promote(asked: Any) -> int:
     """Copy missions' guidance into a shared file, each after its difference was shown and agreed to."""
-    path, (run, _) = shared.check_target(asked.to), split_step(asked.source)
+    path, (run, _) = shared.resolve_target(asked.to), split_step(asked.source)
     if run.is_dir() and not is_finished(run):
         print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
     done = True
@@ -186,7 +190,7 @@ def promote(asked: Any) -> int:
 
 def roll_back(asked: Any) -> int:
     """Put an earlier step of a mission back in its place."""
-    path = shared.check_target(asked.file)
+    path = shared.resolve_target(asked.file)
     mission = _get_only(read_guidance(path, asked.mission), asked.file).mission
     guidance = read_guidance(f"{path}@{asked.to}", mission)[mission]
     return 0 if _change(asked, path, shared.GuidanceChange("rolled back", "", guidance, new=False)) else 1
@@ -210,7 +214,7 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
         print(f"Make this the guidance of {shown(name)}? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
-    after = shared.apply(path, change, confirm)
+    after = shared.apply_change(path, change, confirm)
     if after is None:
         _print([f"{shown(name)}: nothing was changed"])
     else:

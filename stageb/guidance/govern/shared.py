@@ -36,8 +36,8 @@ class GuidanceChange:
     new: bool  # whether it is a step that the file has never held, and so is numbered by it
 
 
-def check_target(name: str) -> Path:
-    """The file to change. Raises ``InputError`` for one that no command may change."""
+def resolve_target(name: str) -> Path:
+    """The path of the file to change, links followed. Raises ``InputError`` for one that no command may change."""
     try:
         path = Path(name).resolve()  # what a link points to is replaced, and not the link
     except (OSError, RuntimeError) as error:  # links in a circle
@@ -52,8 +52,8 @@ def check_target(name: str) -> Path:
     return path
 
 
-def apply(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidance | None:
-    """Make ``change``, if ``confirm`` says so; the guidance then in use, None where it is not.
+def apply_change(path: Path, change: GuidanceChange, confirm: Confirm) -> Guidance | None:
+    """Make ``change`` if ``confirm`` agrees. Returns the guidance then in use, or None if it did not agree.
 
     ``confirm`` is not asked where the rules are in use already, and no more was spent on them: then nothing is changed.
     Raises ``InputError`` where the file, or its history, cannot be read, ``JournalError`` where the disk refuses.

@@ -19,10 +19,10 @@ UNLIKE_A_RUN = (ArithmeticError, AttributeError, LookupError, OSError, Recursion
 
 
 def main(folder: Path, config: LoopConfig, arguments: Sequence[str]) -> int:
-    """``stageb report RUN``: write one HTML file that shows the run, finished or not; it needs no network to be read."""
+    """``stageb report RUN``: write one HTML file that shows the run, finished or not, and needs no network to read."""
     parser = argparse.ArgumentParser(prog="stageb report RUN", description=main.__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help=f"where to write it (default RUN/{REPORT})")
-    more = "the run's ticket files, where they do not lie in or below the folder that you are in, as its config names them"
+    more = "the run's ticket files, unless they lie in or below the working directory, as its config names them"
     parser.add_argument("--tickets", nargs="+", metavar="FILE", default=(), help=more)
     given = parser.parse_args(arguments)
     output = given.output or folder / REPORT

@@ -11,8 +11,7 @@ from stageb.errors import BadInputError
 from stageb.guidance.config import GateConfig
 from stageb.guidance.files.guidance_file import from_json, load_seed, make_neutral, read_guidance, to_json
 from stageb.guidance.gate.budget import budget_per_mission, spent_on
-from stageb.guidance.govern.shared import GuidanceChange
-from stageb.guidance.govern.shared import apply as apply_change
+from stageb.guidance.govern.shared import GuidanceChange, apply_change
 from stageb.guidance.prompts import WORDS
 from stageb.guidance.reflection.edits import apply
 from stageb.guidance.types import NOTHING, Budget, Guidance, Operation, Rule

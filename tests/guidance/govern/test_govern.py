@@ -386,4 +386,4 @@ def test_help_of_diff_says_what_a_and_b_are(asked: Asked, capsys: pytest.Capture
         asked("diff", "--help")
     said = capsys.readouterr().out
     assert "A            the guidance to compare with" in said
-    assert "B            the guidance that may differ from it" in said
+    assert "B            the guidance to compare, usually the newer one" in said
