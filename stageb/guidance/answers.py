@@ -46,7 +46,7 @@ class UnreadableError(InputError):
     """Most of the first answers cannot be read: with this model and these keys there is nothing to learn, or to tell."""
 
 
-def read(
+def read_answer(
     completion: Completion, prompt: Prompt, words: Words, alone: bool = False
 ) -> tuple[str, Verdict | None, str, Fault | None]:
     """The answer as a whole, what was begun for it included; its verdict, its reason, and what is wrong with it if it has no

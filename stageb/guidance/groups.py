@@ -52,7 +52,7 @@ def join_equal(tickets: Sequence[Ticket]) -> list[Ticket]:
     return [replace(ticket, equals="" if name == ticket.group_id else name) for ticket, name in named]
 
 
-def normalized(text: str) -> str:
+def normalize_text(text: str) -> str:
     """``text`` without what makes no difference to whether two say the same."""
     return " ".join(_MARKS.sub(" ", unicodedata.normalize("NFKC", text).casefold()).split())
 
@@ -77,7 +77,7 @@ class Repeats:
         )
 
 
-def repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
+def find_repeats(tickets: Sequence[Ticket]) -> Iterator[Repeats]:
     """What there is to say of each mission whose tickets ``join_equal`` has joined."""
     by_mission: dict[str, list[Ticket]] = {}
     for ticket in tickets:
@@ -114,7 +114,7 @@ def _contents(tickets: Sequence[Ticket]) -> Iterator[Hashable]:
 def _texts(ticket: Ticket) -> bytes:
     if ticket.images and ticket.images.instead:
         return b""
-    said = json.dumps([normalized(summary) for _, summary in ticket.per_image])
+    said = json.dumps([normalize_text(summary) for _, summary in ticket.per_image])
     return hashlib.blake2b(said.encode(), digest_size=16).digest()
 
 

@@ -19,7 +19,7 @@ from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.check import UnknownName, find_unknown
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.rules.vocabulary import Vocabulary
-from stageb.guidance.selection import Rule, majority, rule_named
+from stageb.guidance.selection import SelectionRule, load_selection_rule, majority
 from stageb.guidance.splits import SPLIT_SEED, SPLITS, Splits, missions_of, split_tickets
 from stageb.guidance.types import Budget, Guidance, Ticket
 
@@ -37,7 +37,7 @@ class Inputs:
     guidance: Mapping[str, Guidance]  # what each mission starts with
     budget: Mapping[str, Budget]  # what each may spend of ``gate.alpha``
     unknown: Sequence[UnknownName] = ()  # of ``guidance``: rules with values or words that no ticket has
-    rule: Rule = majority  # that selects verdicts
+    selection_rule: SelectionRule = majority  # selects a ticket's verdict
     choose: Choose | None = None  # a gate of the user's own
 
 
@@ -67,8 +67,8 @@ def read_inputs(config: LoopConfig) -> Inputs:
     unknown = _find_unknown(config, tickets, seeds)
     first = {name: seeds.get(name) or make_neutral(name, words) for name in missions}
     budget = {name: _budget(config, guidance, tickets, len(first)) for name, guidance in first.items()}
-    rule, choose = rule_named(config.selection), _own_gate(config)
-    return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, rule, choose)
+    selection_rule, choose = load_selection_rule(config.selection), _own_gate(config)
+    return Inputs(tickets, fingerprint(tickets), set_aside, splits, first, budget, unknown, selection_rule, choose)
 
 
 def _check_labels(config: LoopConfig, tickets: Sequence[Ticket]) -> None:

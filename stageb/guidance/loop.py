@@ -102,7 +102,7 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> Dialogue[None
             round=round_.number,
             guidance_step=mission.guidance.step,
             answers=given,
-            selection=selection.select(ticket, given, agreement, run.inputs.rule),
+            selection=selection.select(ticket, given, agreement, run.inputs.selection_rule),
         )
         for ticket, given in zip((run.inputs.tickets[i] for i in round_.tickets), answers, strict=True)
     ]

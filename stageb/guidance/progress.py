@@ -23,7 +23,7 @@ from stageb.guidance.costs import EQUAL, prices_of
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.reflection_file import REFLECTION, LearningRow, PruningRow, parse_row
 from stageb.guidance.gate.budget import budget_per_mission
-from stageb.guidance.groups import repeats
+from stageb.guidance.groups import find_repeats
 from stageb.guidance.inputs import BAD_RECORDS, Inputs
 from stageb.guidance.outcomes import describe_reflection, name_reflection
 from stageb.guidance.pace import Pace, describe_left, describe_time
@@ -122,7 +122,7 @@ class Progress:
             self._says("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
         for unknown in inputs.unknown:
             self._says("warning", f"{unknown}; a rule that can never hold may need correcting")
-        for found in repeats(inputs.tickets):
+        for found in find_repeats(inputs.tickets):
             self._says("warning", str(found))
         if not self._resumed:
             self._spent_before(inputs)

@@ -58,7 +58,7 @@ class Ranks:
 
     def load(self) -> None:
         """Load the model on this rank's device."""
-        self._engine = load(self.config.model, self.world, self.config.sampler.use_images)
+        self._engine = load_engine(self.config.model, self.world, self.config.sampler.use_images)
         check_reasons(self._model, self.config.model.engine, self.config.sampler, self.words)
         self.world.agree("how the gate judges", self.judges_by)
 
@@ -84,7 +84,7 @@ class Ranks:
         rulings = self._rule_on(guidance, batch.tickets) if not distills else [None] * len(tickets)
         asked = [place for place, ruling in enumerate(rulings) if ruling is None]
         decided = len(tickets) - len(asked)
-        groups = grouped(tickets, asked, guidance, self.group_size)
+        groups = cut_groups(tickets, asked, guidance, self.group_size)
         rows = map_tickets(
             self.world, "rollout group", answer, tickets, groups, lambda answered: on_tickets(decided + answered)
         )
@@ -116,7 +116,7 @@ class Ranks:
             return [shallow(candidate) for candidate in found]
 
         size = max(self.group_size, min(self.config.sampler.micro_batch_size, REASONS_TOGETHER))
-        groups = grouped(tickets, range(len(tickets)), question.guidance, size)
+        groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
         return [Candidate(**row) for row in map_tickets(self.world, "reasons group", write, tickets, groups)]
 
     def _judge(self, question: JudgeTickets) -> list[list[Judgement]]:
@@ -133,7 +133,7 @@ class Ranks:
         for (guidance, positions), ruled in zip(question.asked, rulings, strict=True):
             first = len(tickets)
             tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if ruling is None]
-            groups += grouped(tickets, range(first, len(tickets)), guidance, self.group_size)
+            groups += cut_groups(tickets, range(first, len(tickets)), guidance, self.group_size)
         rows = iter(map_tickets(self.world, "judging group", judge, tickets, groups))
         if not self.world.is_global_zero:
             return []
@@ -166,7 +166,7 @@ class Ranks:
         if self.config.reflection.model is None:
             return self._model
         if self._reflector is None:
-            self._reflector = load(self.config.reflection.model, self.world)
+            self._reflector = load_engine(self.config.reflection.model, self.world)
         return self._reflector
 
     @property
@@ -190,7 +190,7 @@ class Ranks:
         return self._engine
 
 
-def load(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
+def load_engine(model: ModelConfig, world: World, use_images: UseImages = False) -> Engine:
     """The model on this rank's device. Raises ``ConfigError`` where it is to be shown images and cannot be."""
     if world.world_size > 1 and model.device_map is not None:
         if world.is_global_zero:
@@ -215,8 +215,8 @@ def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Word
         raise ConfigError("sampler.reasons", asked, remedy)
 
 
-def grouped(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:
-    """``positions`` in ``tickets``, all to be judged under ``guidance``, in canonical micro-batches."""
+def cut_groups(tickets: Sequence[Ticket], positions: Sequence[int], guidance: Guidance, size: int) -> list[Group]:
+    """``positions`` in ``tickets``, all to be judged under ``guidance``, cut into canonical micro-batches."""
     cut = rollout.micro_batches([tickets[i] for i in positions], size)
     return [(guidance, [positions[i] for i in group]) for group in cut]
 
@@ -241,7 +241,7 @@ def map_tickets(
 
     def of_group(group: Group) -> list[Json]:
         guidance, positions = group
-        return naming_tickets([tickets[i] for i in positions], lambda some: work(some, guidance))
+        return name_failed_ticket([tickets[i] for i in positions], lambda some: work(some, guidance))
 
     results: list[Any] = [None] * len(tickets)
     for (_, positions), found in zip(groups, world.map(what, of_group, groups, on_groups), strict=False):
@@ -250,7 +250,7 @@ def map_tickets(
     return results if world.is_global_zero else []
 
 
-def naming_tickets(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:
+def name_failed_ticket(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:
     """``answer(tickets)``; what it raises carries a note that names the ticket (see ``errors.at``).
 
     A model reads many tickets at once and does not say which one it failed at: each is tried alone then.

@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from stageb.engines.protocol import Decode, Engine, Request, Scorer
 from stageb.engines.thinking import thinks
-from stageb.guidance.answers import read
+from stageb.guidance.answers import read_answer
 from stageb.guidance.config import DecodeConfig, SamplerConfig
 from stageb.guidance.prompts import Words, first_verdict, rollout_prompt, ticket_text
-from stageb.guidance.sampling import leads, sample_answers, sample_reasons, sample_verdicts, sigmoid
+from stageb.guidance.sampling import sample_answers, sample_reasons, sample_verdicts, score_log_odds, sigmoid
 from stageb.guidance.types import Answers, Candidate, Guidance, Judgement, Ticket
 from stageb.seeds import stream
 
@@ -85,7 +85,7 @@ def rollout(
     for i in asked:
         for entry, decode in enumerate(sampler.grid):
             for completion in next(completions):
-                text, verdict, reason, fault = read(completion, prompts[i], words, alone)
+                text, verdict, reason, fault = read_answer(completion, prompts[i], words, alone)
                 known = (len(candidates[i]), entry, decode.temperature, text, verdict, reason, fault is None)
                 candidates[i].append(Candidate(*known, completion.tokens, completion.thinking, fault))
                 if i in openings:
@@ -126,7 +126,7 @@ def write_reasons(
         if completion is None:
             found.append(candidate)
             continue
-        text, verdict, reason, _ = read(completion, request.prompt, words)
+        text, verdict, reason, _ = read_answer(completion, request.prompt, words)
         reason = reason if verdict == candidate.verdict else ""
         found.append(replace(candidate, text=text, reason=reason, tokens=completion.tokens))
     return found
@@ -165,10 +165,10 @@ def _weighed(
     prompts = [rollout_prompt(ticket, guidance, words) for ticket in tickets]
     lengths = engine.count_tokens(prompts)
     asked = [i for i, length in enumerate(lengths) if length <= limit]
-    weighed = leads([prompts[i] for i in asked], engine, words)
+    weighed = score_log_odds([prompts[i] for i in asked], engine, words)
     judged = dict.fromkeys(range(len(tickets)), Judgement(0.0, 0))
-    for i, lead in zip(asked, weighed, strict=True):
-        judged[i] = Judgement(sigmoid(lead if tickets[i].label == "pass" else -lead, temperature), lengths[i] + 1)
+    for i, log_odds in zip(asked, weighed, strict=True):
+        judged[i] = Judgement(sigmoid(log_odds if tickets[i].label == "pass" else -log_odds, temperature), lengths[i] + 1)
     return list(judged.values())
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from stageb.engines.protocol import Completion, Engine, Prompt, Question, Request, Resumer, Scorer
-from stageb.guidance.answers import read
+from stageb.guidance.answers import read_answer
 from stageb.guidance.prompts import REASON, Words, verdict_lines
 from stageb.guidance.types import Verdict
 from stageb.seeds import stream, uniform
@@ -57,7 +57,7 @@ def sample_verdicts(requests: Sequence[Request], engine: Engine, words: Words) -
             (request, place, group)
             for request, group in zip(requests, answers, strict=True)
             for place, answer in enumerate(group)
-            if _goes_on(answer.ids, request) and read(answer, request.prompt, words, alone=True)[1] is None
+            if _goes_on(answer.ids, request) and read_answer(answer, request.prompt, words, alone=True)[1] is None
         ]
         asked = [replace(request, keys=request.keys[place : place + 1]) for request, place, _ in unread]
         whole = engine.resume(asked, [(group[place].ids,) for _, place, group in unread])
@@ -93,19 +93,18 @@ def can_write_reasons(engine: Engine, words: Words) -> bool:
     return isinstance(engine, Resumer) or _is_drawn(engine, words)
 
 
-def leads(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float]:
-    """For each prompt the log-ratio of the probability of pass to that of fail."""
+def score_log_odds(prompts: Sequence[Prompt], engine: Scorer, words: Words) -> list[float]:
+    """For each prompt, the log-odds of pass against fail."""
     lines = verdict_lines(words)
     scores = engine.score([Question(prompt, (lines["pass"], lines["fail"])) for prompt in prompts])
     return [passes - fails for passes, fails in scores]
 
 
-def sigmoid(lead: float, temperature: float) -> float:
-    """The probability, at ``temperature``, of what is more probable than its only rival by the log-ratio ``lead``; rounded
-    to six places."""
+def sigmoid(log_odds: float, temperature: float) -> float:
+    """The probability at ``temperature`` of the outcome that ``log_odds`` speak for, rounded to six places."""
     if temperature == 0:
-        return float(lead > 0)
-    scaled = max(-700.0, min(700.0, lead / temperature))
+        return float(log_odds > 0)
+    scaled = max(-700.0, min(700.0, log_odds / temperature))
     return round(1 / (1 + math.exp(-scaled)), 6)
 
 
@@ -117,8 +116,8 @@ def _is_drawn(engine: Engine, words: Words) -> TypeGuard[Scorer]:
 def _draw_verdicts(requests: Sequence[Request], engine: Scorer, words: Words) -> list[list[Verdict]]:
     """For each request the verdicts of its keys, drawn by their probabilities at its temperature."""
     prompts = list(dict.fromkeys(request.prompt for request in requests))
-    lead_of = dict(zip(prompts, leads(prompts, engine, words), strict=True))
-    shares = [sigmoid(lead_of[request.prompt], request.decode.temperature) for request in requests]
+    log_odds_of = dict(zip(prompts, score_log_odds(prompts, engine, words), strict=True))
+    shares = [sigmoid(log_odds_of[request.prompt], request.decode.temperature) for request in requests]
     return [
         ["pass" if uniform(stream("verdict", key), 0) < share else "fail" for key in request.keys]
         for request, share in zip(requests, shares, strict=True)

@@ -11,7 +11,7 @@ from stageb.guidance.costs import EQUAL, Prices
 from stageb.guidance.state import Choice
 from stageb.guidance.types import Answers, Candidate, Selection, Ticket
 
-Rule = Callable[[str, Sequence[Candidate]], Candidate | None]
+SelectionRule = Callable[[str, Sequence[Candidate]], Candidate | None]
 """The mission and a ticket's well-formed candidates, one or more, in; one of them out, or None for no verdict. A function of
 these alone; what the label is it is not told."""
 
@@ -29,8 +29,8 @@ def majority(mission: str, candidates: Sequence[Candidate]) -> Candidate:
     return min(agreeing, key=lambda candidate: (candidate.temperature, candidate.index))
 
 
-def rule_named(name: str) -> Rule:
-    """What the key ``selection`` names. Raises ``ConfigError`` where there is no such function."""
+def load_selection_rule(name: str) -> SelectionRule:
+    """The rule that the key ``selection`` names. Raises ``ConfigError`` if there is no such function."""
     if name == MAJORITY:
         return majority
     own = function_named("selection", name)
@@ -45,7 +45,7 @@ def rule_named(name: str) -> Rule:
     return checked
 
 
-def select(ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule: Rule = majority) -> Selection:
+def select(ticket: Ticket, answers: Answers, min_verdict_agreement: float, rule: SelectionRule = majority) -> Selection:
     """The verdict and the reason of the well-formed candidate that ``rule`` chooses, and how many agree with it.
 
     Without a well-formed candidate there is no verdict, which counts as wrong.

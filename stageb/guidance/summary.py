@@ -15,7 +15,7 @@ from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_row
 from stageb.guidance.report.read import read_letter
-from stageb.guidance.report.verdicts import count_verdicts
+from stageb.guidance.report.verdicts import collect_verdicts
 from stageb.guidance.splits import SPLITS
 from stageb.guidance.state import State
 from stageb.guidance.types import Guidance, Ticket
@@ -113,7 +113,7 @@ def warn_of_rules(journal: Journal, config: LoopConfig, guidance: Guidance, tick
     mission, files = guidance.mission, RunFolder(journal.folder)
     yield from name_doubtful(mission, read_record(str(journal.folder), guidance, tickets), prices_of(config.gating))
     if config.runner.judge == "model":
-        judged = count_verdicts(files.read_committed(f"{folder(mission)}/selections.jsonl"), (), guidance.step)
+        judged = collect_verdicts(files.read_committed(f"{folder(mission)}/selections.jsonl"), (), guidance.step)
         known = {(ticket.mission, ticket.key): ticket for ticket in tickets}
         yield from name_misread(mission, read_letter(files, guidance, judged, known, config))
 

@@ -25,7 +25,7 @@ def word_overlap(one: str, other: str) -> float:
     return len(words & others) / len(words | others) if words | others else 1.0
 
 
-def copied(text: str, sources: Iterable[str]) -> str:
+def find_copied(text: str, sources: Iterable[str]) -> str:
     """The first run of words that ``text`` shares with one of ``sources``, or an empty string.
 
     A run is six words in a row, twelve characters of Chinese, Japanese or Korean, or a mixture (a word weighs as much as

@@ -20,7 +20,7 @@ from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.config import GateConfig, LoopConfig
 from stageb.guidance.files.tickets import read_tickets
 from stageb.guidance.gate.pool import TOLD, Pool, whole_groups
-from stageb.guidance.groups import join_equal, normalized, repeats
+from stageb.guidance.groups import find_repeats, join_equal, normalize_text
 from stageb.guidance.splits import SPLITS, split_tickets
 from stageb.guidance.types import FOLDS, Ticket
 
@@ -29,7 +29,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def says(ticket: Ticket) -> tuple[str, ...]:
-    return tuple(normalized(text) for _, text in ticket.per_image)
+    return tuple(normalize_text(text) for _, text in ticket.per_image)
 
 
 def groups_in(world: Sequence[Ticket], config: LoopConfig) -> dict[str, list[set[tuple[str, ...]]]]:
@@ -76,7 +76,7 @@ def test_tickets_that_all_say_something_else_are_dealt_as_by_their_group_ids(wor
     different = [replace(t, per_image=(("image_1", f"{n}"),)) for n, t in enumerate(world)]
     config = replace(CONFIG, gate=GateConfig(race_size=race_size))
     assert join_equal(different) == different
-    assert not list(repeats(different))
+    assert not list(find_repeats(different))
     assert split_tickets(join_equal(different), config) == split_tickets(different, config)
 
 

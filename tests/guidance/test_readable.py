@@ -15,7 +15,7 @@ from programs import small
 from stageb.__main__ import main
 from stageb.engines import Completion, Decode, Prompt
 from stageb.errors import ConfigError
-from stageb.guidance.answers import FEWEST, UnreadableError, check_readable, read
+from stageb.guidance.answers import FEWEST, UnreadableError, check_readable, read_answer
 from stageb.guidance.config import PromptConfig, ReflectionConfig
 from stageb.guidance.files.guidance_file import load_seed, make_neutral
 from stageb.guidance.follower import respond
@@ -90,8 +90,8 @@ def test_a_model_that_thinks_aloud_learns_and_its_thoughts_are_kept(tmp_path: Pa
 
 def test_thoughts_without_end_are_no_proposal_and_no_verdict() -> None:
     answer = Completion("", 9, "length", "Verdict: fail")
-    assert read(answer, ASKED, WORDS["en"]) == ("", None, "", "thinking never closed")
-    assert read(answer, ASKED, words_of(PromptConfig(prefill=True)))[3] == "thinking never closed"
+    assert read_answer(answer, ASKED, WORDS["en"]) == ("", None, "", "thinking never closed")
+    assert read_answer(answer, ASKED, words_of(PromptConfig(prefill=True)))[3] == "thinking never closed"
 
 
 # Faults
@@ -110,13 +110,13 @@ def test_thoughts_without_end_are_no_proposal_and_no_verdict() -> None:
     ],
 )
 def test_why_an_answer_cannot_be_read(text: str, finish: Any, fault: str | None) -> None:
-    assert read(Completion(text, 5, finish), ASKED, WORDS["en"])[3] == fault
+    assert read_answer(Completion(text, 5, finish), ASKED, WORDS["en"])[3] == fault
 
 
 def test_a_beginning_is_put_before_what_goes_on_from_it_and_never_twice() -> None:
     words = words_of(PromptConfig(prefill=True))
     for said in (" fail\nReason: torn", "Verdict: fail\nReason: torn", "\nVerdict: fail\nReason: torn"):
-        text, verdict, reason, fault = read(Completion(said, 5, "stop"), ASKED, words)
+        text, verdict, reason, fault = read_answer(Completion(said, 5, "stop"), ASKED, words)
         assert (text.strip(), verdict, reason, fault) == ("Verdict: fail\nReason: torn", "fail", "torn", None)
 
 
@@ -184,8 +184,8 @@ def test_prompts_speak_verdict_words_alone(language: Any, own: dict[str, str]) -
     assert all(word in asked.system.split("Verdict: ")[1].splitlines()[0] for word in own.values())
     assert all(word in guidance.rules[0].text for word in own.values())
     for verdict, line in verdict_lines(words).items():
-        assert read(Completion(f"{line.upper()}\nReason: x", 5, "stop"), asked, words)[1] in (verdict, None)
-        assert read(Completion(f"{line}\nReason: x", 5, "stop"), asked, words)[1] == verdict
+        assert read_answer(Completion(f"{line.upper()}\nReason: x", 5, "stop"), asked, words)[1] in (verdict, None)
+        assert read_answer(Completion(f"{line}\nReason: x", 5, "stop"), asked, words)[1] == verdict
     shown = ReflectionInput((Case(TICKET, False, "r"), Case(TICKET, True, None)))
     prompt = reflection_prompt(shown, guidance, words, 1)
     default = {"en": ("Pass", " fail"), "zh": ("通过",)}[language]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stageb.guidance.texts import copied, one_line, word_overlap
+from stageb.guidance.texts import find_copied, one_line, word_overlap
 from stageb.untrusted.clean_text import text_fault
 
 SUMMARY = "Valve 7: the left flange is loose, and oil drips on the floor"
@@ -32,25 +32,25 @@ def test_one_line_is_clean_and_short(text: str, limit: int) -> None:
 
 
 def test_six_words_in_a_row_are_a_copy() -> None:
-    assert copied("Fail if THE LEFT FLANGE is loose; and so on", [SUMMARY]) == "the left flange is loose and"
-    assert copied("Fail if the left flange is loose", [SUMMARY]) == ""
-    assert copied("Fail if the left flange is very loose, and oil drips on it", [SUMMARY]) == ""
+    assert find_copied("Fail if THE LEFT FLANGE is loose; and so on", [SUMMARY]) == "the left flange is loose and"
+    assert find_copied("Fail if the left flange is loose", [SUMMARY]) == ""
+    assert find_copied("Fail if the left flange is very loose, and oil drips on it", [SUMMARY]) == ""
 
 
 def test_twelve_cjk_characters_in_a_row_are_a_copy() -> None:
     summary = "左侧法兰松动并且有油滴落在地面上"
-    assert copied("若左侧法兰松动并且有油滴落，则不通过", [summary])
-    assert copied("若左侧法兰松动并且有油滴，则不通过", [summary]) == ""
+    assert find_copied("若左侧法兰松动并且有油滴落，则不通过", [summary])
+    assert find_copied("若左侧法兰松动并且有油滴，则不通过", [summary]) == ""
 
 
 def test_mixed_runs_weigh_a_word_as_two_characters() -> None:
     summary = "阀门 DN50 左侧法兰 loose 有油滴"
-    assert copied("若阀门DN50左侧法兰loose有油则不通过", [summary])  # 2 + 2 + 4 + 2 + 2
-    assert copied("若阀门DN50左侧法兰loose有则不通过", [summary]) == ""
+    assert find_copied("若阀门DN50左侧法兰loose有油则不通过", [summary])  # 2 + 2 + 4 + 2 + 2
+    assert find_copied("若阀门DN50左侧法兰loose有则不通过", [summary]) == ""
 
 
 def test_short_summaries_can_not_be_copied() -> None:
-    assert copied("Fail if doors is 3 and persons is 2", ["doors: 3; persons: 2"]) == ""
+    assert find_copied("Fail if doors is 3 and persons is 2", ["doors: 3; persons: 2"]) == ""
 
 
 WORDS = st.lists(st.sampled_from(["a", "bb", "油", "滴", "Left", "7"]), max_size=20).map(" ".join)
@@ -58,13 +58,13 @@ WORDS = st.lists(st.sampled_from(["a", "bb", "油", "滴", "Left", "7"]), max_si
 
 @given(WORDS, WORDS)
 def test_copying_is_mutual(text: str, source: str) -> None:
-    assert bool(copied(text, [source])) == bool(copied(source, [text]))
+    assert bool(find_copied(text, [source])) == bool(find_copied(source, [text]))
 
 
 @given(WORDS, WORDS, WORDS)
 def test_a_copy_is_found_wherever_it_stands(before: str, middle: str, after: str) -> None:
-    whole = copied(middle, [middle])
-    found = copied(f"{before} {middle} {after}", [middle])
+    whole = find_copied(middle, [middle])
+    found = find_copied(f"{before} {middle} {after}", [middle])
     assert not whole or found
     if found:
         assert found in " ".join(middle.casefold().split())

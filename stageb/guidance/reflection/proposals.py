@@ -17,7 +17,7 @@ from stageb.guidance.config import ReflectionConfig
 from stageb.guidance.prompts import Case, ReflectionInput, Words, case_name, clue_text, lines_text
 from stageb.guidance.reflection.edits import named
 from stageb.guidance.reflection.evidence import Clue
-from stageb.guidance.texts import copied, one_line
+from stageb.guidance.texts import find_copied, one_line
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Operation, Proposal, Refusal
 from stageb.untrusted import strict_json
 from stageb.untrusted.clean_text import text_fault
@@ -70,8 +70,8 @@ def parse_proposal(
     return Proposal(index, text, tuple(kept), tuple(refusals), seen)
 
 
-def unfinished(index: int, answer: Completion) -> Proposal | None:
-    """What comes of an answer whose thoughts never came to an end; None where they did, or there were none."""
+def refuse_unfinished(index: int, answer: Completion) -> Proposal | None:
+    """The proposal, refused, of an answer whose thinking was never closed; None for any other answer."""
     if answer.text or not answer.thinking:
         return None
     why = "thinking never closed: raise reflection.max_new_tokens"
@@ -211,7 +211,7 @@ def _check_text(
         raise _RefusedError(f"text of {len(text)} characters, at most {config.max_rule_chars}")
     if not words.verdict_wording.search(text):
         raise _RefusedError("text without a verdict")
-    run = copied(text, (summary for case in cases for _, summary in case.ticket.per_image))
+    run = find_copied(text, (summary for case in cases for _, summary in case.ticket.per_image))
     if run:
         raise _RefusedError(f"text copied from a case: {run}")
     for rule in guidance.rules:

@@ -21,7 +21,7 @@ from stageb.guidance.questions import CountTokens, Dialogue, SampleAnswers
 from stageb.guidance.reflection.conditions import Forms
 from stageb.guidance.reflection.counted import propose_lines
 from stageb.guidance.reflection.evidence import Evidence, find_evidence
-from stageb.guidance.reflection.proposals import parse_proposal, unfinished
+from stageb.guidance.reflection.proposals import parse_proposal, refuse_unfinished
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.types import HEADLINE_KEY, Guidance, Proposal, Record, Verdict
 from stageb.seeds import shuffled, stream, uniform
@@ -29,14 +29,14 @@ from stageb.seeds import shuffled, stream, uniform
 MENDING = 0.5  # of the answers that look at errors of a rule, how many are asked to mend it
 FEWEST_TO_MEND = 2  # errors of one rule
 
-Kind = tuple[Verdict, str]
+ErrorKind = tuple[Verdict, str]
 """The right verdict of the errors, and the key of the rule that decided them; empty: whatever did."""
 
 _NAMED = re.compile(r"\bG\d+\b|(?<=[(（])G\d+")
 
 
 def is_right(record: Record) -> bool:
-    """Whether a record needs no turning."""
+    """Whether a record's verdict is right and its candidates agree."""
     return record.selection.label_match and not record.selection.low_agreement
 
 
@@ -75,7 +75,7 @@ def reflect(
     sampled: Sequence[tuple[Completion]] = yield SampleAnswers(tuple(asked))
     answers = [completion for (completion,) in sampled]
     proposals = [
-        unfinished(index, answer) or parse_proposal(answer.text, each, guidance, config, words, index)
+        refuse_unfinished(index, answer) or parse_proposal(answer.text, each, guidance, config, words, index)
         for index, (each, answer) in enumerate(zip(shown, answers, strict=True))
     ]
     for label in LABELS if config.counted else ():
@@ -93,9 +93,9 @@ class Study:
     judged: Sequence[Case]
     guidance: Guidance
     config: ReflectionConfig
-    _known: dict[Kind, Evidence] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[ErrorKind, Evidence] = field(default_factory=dict, init=False, repr=False)
 
-    def count(self, kind: Kind) -> Evidence:
+    def count(self, kind: ErrorKind) -> Evidence:
         """What sets the errors of a kind apart; counted when it is first asked for."""
         if kind not in self._known:
             config = self.config
@@ -137,7 +137,7 @@ def requests(
     ]
 
 
-def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[Kind, list[Case]]:
+def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int) -> tuple[ErrorKind, list[Case]]:
     """A kind of error, and at most ``most`` cases that show it, in the order in which a prompt names them.
 
     The label is drawn with the share that it has of the errors, weighed; half of the answers that meet an error of a rule
@@ -150,7 +150,7 @@ def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int
         return ("pass", ""), []
     ends = list(accumulate(case.weight for case in wrong))
     drawn = wrong[min(bisect(ends, uniform(stream(key, "kind"), 0) * ends[-1]), len(wrong) - 1)]
-    kind: Kind = (drawn.ticket.label, deciding_rule(drawn, guidance))
+    kind: ErrorKind = (drawn.ticket.label, deciding_rule(drawn, guidance))
     errors, contrast = of_kind(judged, kind, guidance)
     if len(errors) < FEWEST_TO_MEND or not _is_known(judged) or uniform(stream(key, "mend"), 0) >= MENDING:
         kind = (drawn.ticket.label, "")
@@ -162,7 +162,7 @@ def choose_cases(judged: Sequence[Case], guidance: Guidance, most: int, key: int
     return kind, ordered_cases(chosen)
 
 
-def of_kind(judged: Sequence[Case], kind: Kind, guidance: Guidance) -> tuple[list[Case], list[Case]]:
+def of_kind(judged: Sequence[Case], kind: ErrorKind, guidance: Guidance) -> tuple[list[Case], list[Case]]:
     """The errors of a kind, and the rightly judged tickets of the opposite label: of the same rule, where it names one."""
     label, rule = kind
     there = [case for case in judged if not rule or deciding_rule(case, guidance) == rule]

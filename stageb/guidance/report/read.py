@@ -21,7 +21,7 @@ from stageb.guidance.files.reflection_file import REFLECTION, parse_row
 from stageb.guidance.files.run_tickets import read_same_tickets
 from stageb.guidance.prompts import words_of
 from stageb.guidance.report.history import GuidanceStep, replay
-from stageb.guidance.report.verdicts import TicketVerdicts, count_verdicts
+from stageb.guidance.report.verdicts import TicketVerdicts, collect_verdicts
 from stageb.guidance.rules.scales import parse_scales
 from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.code import code_rules
@@ -114,7 +114,7 @@ def _read_mission(
     chosen = next((row["guidance_step"] for row in rows("choice.jsonl") if row["chosen"]), None)
     final = next((i for i, step in enumerate(steps) if step.guidance.step == chosen), len(steps) - 1)
     final_guidance = steps[final].guidance
-    judged = count_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), final_guidance.step)
+    judged = collect_verdicts(rows("selections.jsonl"), rows("trajectories.jsonl"), final_guidance.step)
     return MissionReport(
         name=name,
         folder=place,

@@ -94,8 +94,8 @@ class TicketVerdicts:
         return [AgreementLevel(level, total[level, True], total[level, False]) for level in levels]
 
 
-def count_verdicts(selections: Iterable[RunRow], trajectories: Iterable[RunRow], final_step: int) -> TicketVerdicts:
-    """What was judged, and how. ``final_step`` is that of the guidance in force; rows are of one mission, in their order."""
+def collect_verdicts(selections: Iterable[RunRow], trajectories: Iterable[RunRow], final_step: int) -> TicketVerdicts:
+    """How a mission's tickets were judged. ``final_step`` is the step of the guidance in force; rows come in file order."""
     counts: dict[tuple[str, int], VerdictCounts] = {}
     latest: dict[str, WrongTicket] = {}
     for row in selections:

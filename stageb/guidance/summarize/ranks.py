@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stageb.engines.protocol import Decode, Engine, Prompt, Request
-from stageb.guidance.ranks import load
+from stageb.guidance.ranks import load_engine
 from stageb.guidance.summarize.config import SummarizeConfig
 from stageb.guidance.summarize.source import ImageLine, find_missing
 from stageb.guidance.summarize.words import INSTRUCTIONS, MISSION, choose_prompt
@@ -30,7 +30,7 @@ class SummarizingRanks:
         asked, size = make_requests(lines, self._config), self._config.micro_batch_size
         groups = [asked[start : start + size] for start in range(0, len(asked), size)]
         if groups and self._engine is None:
-            self._engine = load(self._config.model, self._world, use_images=True)
+            self._engine = load_engine(self._config.model, self._world, use_images=True)
         return [each for group in self._world.map("group", self._summarize_group, groups) for each in group]
 
     def _summarize_group(self, group: Sequence[Request]) -> list[str]:

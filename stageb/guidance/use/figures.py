@@ -17,7 +17,7 @@ ALL = ""  # stands for all missions together; none has an empty name
 
 
 @dataclass
-class Confusion:
+class ConfusionCounts:
     """Labelled tickets, by what was answered."""
 
     answered: dict[str, dict[str, int]] = field(
@@ -41,11 +41,11 @@ class Confusion:
         }
 
 
-def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, frozenset[str]]) -> dict[str, Confusion]:
+def count_verdicts(rows: Iterable[PredictionRow], taught: Mapping[str, frozenset[str]]) -> dict[str, ConfusionCounts]:
     """The tickets of each mission, and of all. ``taught`` holds, by mission, the tickets that its rules were learnt from."""
-    counts = {ALL: Confusion()}
+    counts = {ALL: ConfusionCounts()}
     for row in rows:
-        for count in (counts[ALL], counts.setdefault(row["mission"], Confusion())):
+        for count in (counts[ALL], counts.setdefault(row["mission"], ConfusionCounts())):
             verdict = row["verdict"] or "none"
             count.answered[row["label"]][verdict] += 1
             count.kept[row["label"]][verdict] += not row["review"]

@@ -21,7 +21,7 @@ from stageb.guidance.files.guidance_file import split_step
 from stageb.guidance.prompts import words_of
 from stageb.guidance.rules.judge import CodedRule
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.selection import rule_named
+from stageb.guidance.selection import load_selection_rule
 from stageb.guidance.types import Guidance, Ticket
 from stageb.guidance.use.code import CodeJudge, code_rules, find_prices, find_scales, find_tickets
 from stageb.guidance.use.config import By, EvaluateConfig, UseConfig, list_ticket_files, list_vocabulary
@@ -152,7 +152,7 @@ class JudgedRounds:
 
         Raises ``UnreadableError`` where its first answers can mostly not be read.
         """
-        config, rule, counts = self._config, rule_named(self._config.selection), self.rounds.state["counts"]
+        config, rule, counts = self._config, load_selection_rule(self._config.selection), self.rounds.state["counts"]
         if judged and not count_asked(counts):
             said = [candidate for answers, _ in judged for candidate in answers.candidates]
             words = words_of(config.prompt)

@@ -13,7 +13,7 @@ from stageb.engines.outline import rank_bytes
 from stageb.engines.protocol import Engine, Scorer
 from stageb.guidance import rollout
 from stageb.guidance.prompts import words_of
-from stageb.guidance.ranks import Group, check_reasons, grouped, load, map_tickets
+from stageb.guidance.ranks import Group, check_reasons, cut_groups, load_engine, map_tickets
 from stageb.guidance.state import answers_from_plain, answers_to_plain
 from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.config import UseConfig, tickets_per_round
@@ -53,7 +53,7 @@ class JudgingRanks:
         """What each line's ticket is judged, in order: all of them on rank 0, none elsewhere. The model is loaded first if
         it was not needed before. ``waves`` is that of rank 0."""
         if self._engine is None:
-            self._engine = load(self.config.model, self._world, self.config.sampler.use_images)
+            self._engine = load_engine(self.config.model, self._world, self.config.sampler.use_images)
             check_reasons(self._engine, self.config.model.engine, self.config.sampler, words_of(self.config.prompt))
         tickets, groups = [line.ticket for line in lines], self._make_groups(lines, guidance)
         leads, ranks = self._world.is_global_zero, self._world.world_size
@@ -77,7 +77,7 @@ class JudgingRanks:
         return [
             group
             for mission, positions in group_by_mission(lines).items()
-            for group in grouped(tickets, positions, guidance[mission], self._group_size)
+            for group in cut_groups(tickets, positions, guidance[mission], self._group_size)
         ]
 
     def _judge_group(self, tickets: Sequence[Ticket], guidance: Guidance) -> list[Json]:

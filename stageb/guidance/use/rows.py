@@ -8,8 +8,8 @@ from typing import Any
 from stageb.engines.protocol import Scorer
 from stageb.guidance.prompts import Words, rollout_prompt
 from stageb.guidance.rules.predicates import Ruling
-from stageb.guidance.sampling import leads, sigmoid
-from stageb.guidance.selection import Rule, select
+from stageb.guidance.sampling import score_log_odds, sigmoid
+from stageb.guidance.selection import SelectionRule, select
 from stageb.guidance.texts import one_line
 from stageb.guidance.types import Answers, Guidance, Ticket
 from stageb.guidance.use.source import TicketLine
@@ -26,7 +26,7 @@ def make_row(
     passes: float | None,
     guidance_step: int,
     min_verdict_agreement: float,
-    rule: Rule,
+    rule: SelectionRule,
 ) -> dict[str, Any]:
     """The row of one ticket; ``passes``: how probable a pass is, where the engine can tell; ``rule`` selects the verdict."""
     selection, candidates = select(line.ticket, answers, min_verdict_agreement, rule), answers.candidates
@@ -80,8 +80,8 @@ def weigh_verdicts(
     asked = [i for i, given in enumerate(answers) if given.candidates]
     prompts = [rollout_prompt(tickets[i], guidance, words) for i in asked]
     found: list[float | None] = [None] * len(tickets)
-    for i, lead in zip(asked, leads(prompts, engine, words), strict=True):
-        found[i] = sigmoid(lead, 1.0)
+    for i, log_odds in zip(asked, score_log_odds(prompts, engine, words), strict=True):
+        found[i] = sigmoid(log_odds, 1.0)
     return found
 
 

@@ -22,7 +22,7 @@ from stageb.guidance.cautions import list_cautions
 from stageb.guidance.config import LoopConfig
 from stageb.guidance.files.guidance_file import load_seed
 from stageb.guidance.follower import with_follower
-from stageb.guidance.groups import repeats
+from stageb.guidance.groups import find_repeats
 from stageb.guidance.inputs import Inputs, read_inputs
 from stageb.guidance.pace import describe_time
 from stageb.guidance.prompts import rollout_prompt, words_of
@@ -181,7 +181,7 @@ def _assess(config: LoopConfig, inputs: Inputs, model: Outline, reflecting: Outl
     if config.sampler.use_images:
         most = config.model.image_pixels
         notices.append(f"prompts are measured without their images: a token for some 1,024 pixels, {most:,} each at most")
-    notices += map(str, repeats(inputs.tickets))
+    notices += map(str, find_repeats(inputs.tickets))
     if config.runner.judge == "both":
         notices.append("code applies the rules and gives most of these answers and verdicts, at no cost")
     notices += list_cautions(inputs, config)

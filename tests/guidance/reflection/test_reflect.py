@@ -13,7 +13,7 @@ from stageb.guidance.prompts import WORDS, Case, ordered_cases
 from stageb.guidance.questions import answer_all
 from stageb.guidance.reflection.evidence import find_evidence
 from stageb.guidance.reflection.reflect import (
-    Kind,
+    ErrorKind,
     Reflection,
     case_of,
     choose_cases,
@@ -139,7 +139,7 @@ def test_cases_show_one_kind_of_error_and_its_contrast(judged: list[Case], most:
         assert {deciding_rule(each, GUIDANCE) for each in cases} == {kind[1]} == {"G1"}
 
 
-def kinds(judged: list[Case]) -> Counter[Kind]:
+def kinds(judged: list[Case]) -> Counter[ErrorKind]:
     """Of 2000 answers, how many look at each kind of error."""
     return Counter(choose_cases(judged, GUIDANCE, 2, stream("share", n))[0] for n in range(2000))
 
