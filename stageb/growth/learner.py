@@ -77,11 +77,11 @@ class Learner:
             log_probs, _, values = self.policy(*inputs)
         trajectory = _whole(played.rewards, values.cpu().view_as(played.rewards))
         advantages = ppo.gae(trajectory, config.gamma, config.gae_lambda)
-        mean, deviation, explained = ppo.compute_moments(ppo.sums(trajectory, advantages))
+        mean, deviation, explained = ppo.compute_moments(ppo.sum_moments(trajectory, advantages))
         returns = self._there(advantages + trajectory.values)
         normal = self._there(ppo.normalise(advantages, mean, deviation))
         whole = Batch(inputs, log_probs, normal, returns)
-        self.step.go_by(learning_rate(config, done), entropy_weight(config, done))
+        self.step.set_hyperparameters(learning_rate(config, done), entropy_weight(config, done))
         taken, passes = ppo.take_passes(
             config, lambda number: self.step.take_all(self._minibatches(whole, (update, number))), lambda mine: mine
         )
@@ -108,7 +108,7 @@ class Learner:
         finite = steps[:, -1].isfinite().tolist()  # of the gradients of steps
         for each in finite:
             self._skipped_steps.count(each, f"the gradients of the policy are not finite, {IN_A_ROW} steps in a row")
-        return ppo.Figures.of(ppo.means(steps).tolist(), explained, finite.count(False), passes)
+        return ppo.Figures.of(ppo.average_steps(steps).tolist(), explained, finite.count(False), passes)
 
     def _minibatches(self, whole: Batch, names: tuple[int, int]) -> Iterator[Batch]:
         """The steps of the round in parts of nearly one size, in an order that ``names`` name: the update and the pass."""

@@ -37,10 +37,10 @@ class Learner:
         """One update. Raises ``NonFiniteError``, on all ranks alike."""
         with self.world.at(f"advantages of update {update}"):
             advantages = ppo.gae(rollout, self.config.gamma, self.config.gae_lambda)
-            total = ppo.sums(rollout, advantages)
+            total = ppo.sum_moments(rollout, advantages)
         mean, deviation, explained = ppo.compute_moments(self.world.sum(total))
         returns, advantages = advantages + rollout.values, ppo.normalise(advantages, mean, deviation)
-        self.step.go_by(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
+        self.step.set_hyperparameters(self.schedule.learning_rate(update), self.schedule.entropy_weight(update))
         whole = batch_of(rollout, advantages, returns)
 
         def take(epoch: int) -> Tensor:
@@ -53,7 +53,7 @@ class Learner:
 
     def _figures(self, steps: Tensor, explained: Tensor, epochs: int, update: int) -> ppo.Figures:
         """What steps (S, 6) came to; asked once an update, since the answer must be waited for."""
-        means = self._mean(ppo.means(steps))
+        means = self._mean(ppo.average_steps(steps))
         with self.world.together(f"figures of update {update}"):
             *read, variance = torch.cat([means, steps[:, -1].double(), explained[None]]).tolist()
         finite = [math.isfinite(length) for length in read[len(means) :]]  # of the gradients of steps

@@ -118,7 +118,7 @@ class Ranks:
             named = {f"{place} {name}": each for place, state in enumerate(moments) for name, each in state.items()}
             with self.world.together(f"replicas of update {update}"):  # the device may still wait for other ranks
                 mine = {"weights": digest_of(self.agent.state_dict()), "moments": digest_of(named)}
-            replicas.agree(self.world, f"update {update + 1}", mine)
+            replicas.check_agreement(self.world, f"update {update + 1}", mine)
         return 0.0
 
     def evaluate(self, update: int) -> GameTotals:

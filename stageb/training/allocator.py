@@ -1,7 +1,7 @@
-"""Memory that this process has freed, on the CPU: kept for what is allocated next.
+"""Keeps freed CPU memory in the process for the next allocation.
 
-glibc gives large pieces back to the system as soon as they are freed, and gets the next ones page by page, each of them
-cleared first. A network that learns allocates and frees all its activations at every step, so much of its time goes there.
+glibc returns large blocks to the system as soon as they are freed, and gets new ones page by page, each zeroed first. A
+network in training allocates and frees all its activations at every step, so this takes much of its time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NEVER, NONE = -1, 0
 
 
 def keep_freed(device: str) -> None:
-    """From now on this process, which learns on ``device``, keeps what it frees: what it holds stays at its peak.
+    """Keep freed memory from now on, so that the process stays at its peak size, if it trains on a CPU (``device``).
 
-    Does nothing where that is no CPU, or without glibc.
+    Does nothing on other devices, or without glibc.
     """
     if not device.startswith("cpu"):
         return

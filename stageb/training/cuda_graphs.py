@@ -14,11 +14,12 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """Records works in the same memory, one after the other. Once the next is recorded, none before it may be replayed,
-    unless all are, in the order in which they were recorded. What one leaves for a later one stays while something holds it.
+    """Records functions one after the other in the same memory pool. Once the next is recorded, an earlier one may be
+    replayed only if all are, in the order of recording. A result that a later one reads stays valid while something holds
+    it.
 
-    ``torch.cuda.graph`` has the device give back all memory that is not in use before it records, which is then asked for
-    again. Where works are recorded many times a second, processes on one machine were seen to hold each other up by that.
+    Unlike ``torch.cuda.graph``, this does not empty the allocator's cache before each recording: with many recordings a
+    second, processes on one machine were seen to block each other by that.
     """
 
     def __init__(self) -> None:
@@ -26,10 +27,10 @@ class Recorder:
         self._newest: torch.cuda.CUDAGraph | None = None  # keeps the memory
 
     def record(self, act: Callable[[], T], ready: Callable[[], object]) -> Callable[[], T]:
-        """What replays ``act`` and gives what it gave: the same tensors each time, written anew.
+        """Record ``act``. Returns a function that replays it and returns its tensors: the same ones each time, rewritten.
 
-        ``act`` works on tensors that stay where they are, and never waits for the device. ``ready`` is called first, and
-        calls it some times, so that every kernel is there; recording itself has no effect.
+        ``act`` must work on tensors that stay in place and never wait for the device. ``ready`` is called first to warm up:
+        it calls ``act`` a few times, so that every kernel is loaded. Recording itself computes nothing.
         """
         stream = self._stream = self._stream or torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())

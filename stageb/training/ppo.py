@@ -25,15 +25,16 @@ ADAM_EPSILON = 1e-5  # Huang et al. 2022, detail 3
 
 
 class Steps(Protocol):
-    """T steps of N episodes, played side by side; what a loop keeps of them beside this is its own."""
+    """T steps of N episodes that run in parallel. A loop may keep more of them than this."""
 
     @property
     def values(self) -> Tensor:
-        """Float32 (T, N): of what was observed."""
+        """Float32 (T, N): value of each observation."""
 
     @property
     def next_values(self) -> Tensor:
-        """Float32 (T, N): of what each step led to, a final observation included; any where it terminated."""
+        """Float32 (T, N): value of the next observation, also if it is the final one of a truncated episode; arbitrary where
+        the episode terminated."""
 
     @property
     def rewards(self) -> Tensor:
@@ -50,18 +51,18 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step of the optimiser learns from, on one rank: B steps of episodes."""
+    """A minibatch on one rank: B steps of episodes."""
 
-    inputs: tuple[Tensor, ...]  # what the agent is asked about, B rows each: what was observed, and last what was done
-    log_probs: Tensor  # float32 (B,): of what was done, when it was done
+    inputs: tuple[Tensor, ...]  # B rows each: the observations, then the actions
+    log_probs: Tensor  # float32 (B,): of the actions, under the policy that took them
     advantages: Tensor  # float32 (B,): normalised
-    returns: Tensor  # float32 (B,): what values should be
+    returns: Tensor  # float32 (B,): targets of the value function
 
     def __len__(self) -> int:
         return len(self.log_probs)
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of it."""
+        """All tensors of the batch."""
         return (*self.inputs, self.log_probs, self.advantages, self.returns)
 
     def rows(self, places: Tensor | slice) -> Batch:
@@ -88,7 +89,7 @@ APPROX_KL = _NOTED.index("approx_kl")  # its place in what ``note_step`` gives
 
 @dataclass(frozen=True)
 class Figures:
-    """What an update came to: means over its minibatches, and over ranks where several learn."""
+    """The figures of one update: means over its minibatches and over ranks."""
 
     policy_loss: float
     value_loss: float
@@ -102,7 +103,7 @@ class Figures:
 
     @classmethod
     def of(cls, means: Sequence[float], explained_variance: float, skipped: int, epochs: int) -> Self:
-        """From what ``means`` gives."""
+        """From what ``average_steps`` returns."""
         policy, value, entropy, approx_kl, clip_frac, norm = means
         return cls(policy, value, entropy, approx_kl, clip_frac, explained_variance, norm, skipped, epochs)
 
@@ -113,28 +114,26 @@ def gae(rollout: Steps, gamma: float, gae_lambda: float) -> Tensor:
     A terminated step is worth its reward alone, a truncated one its reward and the value of its final observation; neither
     takes anything from the steps after it, which are another episode's.
     """
-    goes_on = (~rollout.terminated).float()
-    kept = gamma * gae_lambda * goes_on * (~rollout.truncated).float()
-    advantages = rollout.rewards + gamma * goes_on * rollout.next_values - rollout.values
+    not_terminated = (~rollout.terminated).float()
+    kept = gamma * gae_lambda * not_terminated * (~rollout.truncated).float()
+    advantages = rollout.rewards + gamma * not_terminated * rollout.next_values - rollout.values
     for step in reversed(range(len(advantages) - 1)):
         advantages[step].addcmul_(kept[step], advantages[step + 1])
     return advantages
 
 
-def sums(rollout: Steps, advantages: Tensor) -> Tensor:
-    """What ``compute_moments`` needs of a rank's part: float64 (5,), to be added up over ranks.
-
-    Steps; the advantages, and their squares; the returns, and their squares.
-    """
+def sum_moments(rollout: Steps, advantages: Tensor) -> Tensor:
+    """The sums of one rank that ``compute_moments`` needs, float64 (5,), to be added up over ranks: the number of steps,
+    then the sums of advantages, squared advantages, returns and squared returns."""
     a, returns = advantages.double(), (advantages + rollout.values).double()
     count = torch.tensor(float(a.numel()), dtype=torch.float64, device=a.device)
     return torch.stack([count, a.sum(), a.square().sum(), returns.sum(), returns.square().sum()])
 
 
 def compute_moments(total: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the steps that ``total`` sums up: mean and standard deviation of the advantages; explained variance of the returns.
+    """Mean and standard deviation of the advantages, and explained variance of the returns, from the sums in ``total``.
 
-    The last is 1 - Var(returns - values) / Var(returns), and advantages are these differences.
+    Explained variance is 1 - Var(returns - values) / Var(returns), and these differences are the advantages.
     """
     count, first, second, returns, squares = total
     mean = first / count
@@ -171,29 +170,28 @@ def ppo_loss(
 
 
 def take_passes(config: PpoConfig, take: Callable[[int], Tensor], mean: Callable[[Tensor], Tensor]) -> tuple[Tensor, int]:
-    """Passes over a rollout until ``config.target_kl`` is reached: what ``note_step`` gave of each step, (S, 6), and how
-    many passes these are.
+    """Make passes over a rollout until ``config.target_kl`` is reached. Returns what ``note_step`` noted of each step, (S,
+    6), and the number of passes.
 
-    ``take`` takes the steps of one pass, by its number; ``mean`` gives the mean over ranks of what ``means`` gave on this
-    one.
+    ``take`` takes the steps of the pass with a given number; ``mean`` averages what ``average_steps`` returned over ranks.
     """
     taken: list[Tensor] = []
     for number in range(config.epochs):
         taken.append(take(number))
-        if config.target_kl is not None and float(mean(means(taken[-1]))[APPROX_KL]) > config.target_kl:
+        if config.target_kl is not None and float(mean(average_steps(taken[-1]))[APPROX_KL]) > config.target_kl:
             break
     return torch.cat(taken), len(taken)
 
 
 def note_step(losses: Losses, norm: Tensor) -> Tensor:
-    """A step of the optimiser, for figures: all losses but the total, and the length of the gradient: float32 (6,)."""
+    """An optimiser step as figures, float32 (6,): all losses except the total, then the gradient norm."""
     return torch.stack([*(getattr(losses, name).detach() for name in _NOTED), norm])
 
 
-def means(steps: Tensor) -> Tensor:
-    """Of steps ``note_step``, (S, 6): float64 (6,), over those that were taken; 0 where none was.
+def average_steps(steps: Tensor) -> Tensor:
+    """The mean, float64 (6,), of steps that ``note_step`` noted, (S, 6), without those that were skipped; 0 if all were.
 
-    A step is left out on all ranks alike, since they share the length of its gradient.
+    All ranks skip the same steps, since they share the gradient norm.
     """
     taken = steps.isfinite().all(1)
     return steps.double().masked_fill(~taken[:, None], 0.0).sum(0) / taken.sum().clamp(min=1)

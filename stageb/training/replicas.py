@@ -1,4 +1,4 @@
-"""Replicas: what all ranks must hold alike, to the bit, since what they reduce and compute is the same on each."""
+"""Replicas: state that must be bit-identical on all ranks, since each computes it from the same reduced values."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from stageb.job.world import World
 
 
 class DivergedError(StagebError):
-    """Ranks that were to hold one network hold two."""
+    """A rank's replica is no longer that of rank 0."""
 
 
-def agree(world: World, where: str, mine: Mapping[str, str]) -> None:
-    """Raise DivergedError, the same on every rank, unless all hold equal digests: ``mine``, by name of what they are of."""
+def check_agreement(world: World, where: str, mine: Mapping[str, str]) -> None:
+    """Raise DivergedError, the same on every rank, unless all ranks hold equal digests (``mine``, by name of what they are
+    of). ``where`` says when, for the message."""
     if found := world.find_differing(mine):
         raise DivergedError(
-            f"{where}: rank {found.rank} parted from rank 0 in {', '.join(found.names)}; the last commit is intact: "
-            "give the command again, and see to that rank's device if it parts again"
+            f"{where}: rank {found.rank} diverged from rank 0 in {', '.join(found.names)}; the last commit is intact: "
+            "run the command again, and check that rank's device if it diverges again"
         )
 
 
 def digest(data: bytes) -> str:
-    """Of ``data``."""
+    """BLAKE2b of ``data``, 32 hex digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def digest_of(tensors: Mapping[str, Tensor]) -> str:
-    """Of names, types, shapes and bytes."""
+    """The digest of tensors: their names, types, shapes and bytes."""
     pieces: list[bytes] = []
     for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous().reshape(-1)

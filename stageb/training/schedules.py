@@ -1,4 +1,4 @@
-"""Schedules: what the updates, or steps, of a run go by, and after which something is done. Functions of the step."""
+"""Schedules: values that change over the updates or steps of a run, and when periodic work is due. Functions of the step."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from stageb.config import PpoConfig
 
 
 def is_due(step: int, every: int, steps: int) -> bool:
-    """Whether something that is done ``every`` so many steps follows ``step``, from 0; it always follows the last of
-    ``steps``, and where ``every`` is 0 that alone."""
+    """Whether work that is due after ``every`` so many steps follows ``step`` (from 0). It always follows the last of
+    ``steps``; with ``every`` 0, only that one."""
     return step + 1 == steps or (every > 0 and (step + 1) % every == 0)
 
 
 def share_done(step: int, steps: int) -> float:
-    """How much of a run lies before ``step``: from 0 at the first to 1 at the last of ``steps``."""
+    """The share of a run before ``step``: 0 at the first of ``steps``, 1 at the last."""
     return step / max(1, steps - 1)
 
 
 def linear(first: float, last: float, done: float) -> float:
-    """From ``first``, where ``done`` is 0, to ``last``, where it is 1."""
+    """Linear interpolation: ``first`` where ``done`` is 0, ``last`` where it is 1."""
     return first + (last - first) * done
 
 
@@ -35,10 +35,10 @@ def warmed_cosine(first: float, last: float, step: int, steps: int, warmup: int)
 
 
 def learning_rate(config: PpoConfig, done: float) -> float:
-    """PPO's, after a share of the run."""
+    """PPO's learning rate after the share ``done`` of a run."""
     return linear(config.learning_rate, config.learning_rate_end, done)
 
 
 def entropy_weight(config: PpoConfig, done: float) -> float:
-    """PPO's, after a share of the run."""
+    """The weight of PPO's entropy bonus after the share ``done`` of a run."""
     return linear(config.entropy_weight, config.entropy_weight_end, done)

@@ -5,8 +5,8 @@ notes on CUDA graphs have it for DistributedDataParallel. Networks are so small 
 launch a step's some hundred kernels than the GPU to run them, and where several ranks learn all would wait, at every step,
 for the one whose processor was slowest.
 
-Nothing in a step waits for the device, which is told to leave weights as they are where a gradient is not finite. A loss
-that is not finite on one rank leaves no finite gradient on any.
+Nothing in a step waits for the device, which itself leaves the weights unchanged if a gradient is not finite. A loss that is
+not finite on one rank leaves no finite gradient on any.
 """
 
 from __future__ import annotations
@@ -38,37 +38,38 @@ class Step:
         self.model, self.optimizer, self.config = model, optimizer, config
         self._backward, self._warm_up = backward, warm_up
         self.device = next(model.parameters()).device
-        self.records = self.device.type == "cuda"
+        self.uses_graphs = self.device.type == "cuda"
         self._rate, self._entropy_weight = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
         self._recorded: dict[int, tuple[Batch, Callable[[], Tensor]]] = {}  # by size: what is read, and a step on it
         self._steer()
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from the optimiser's ``state``."""
+        """Load the optimiser's ``state``."""
         self.optimizer.load_state_dict(state)
         self._steer()
         self._recorded.clear()
 
-    def go_by(self, learning_rate: float, entropy_weight: float) -> None:
-        """What steps go by from now on."""
+    def set_hyperparameters(self, learning_rate: float, entropy_weight: float) -> None:
+        """Set the learning rate and the weight of the entropy bonus for the steps from now on."""
         self._rate.fill_(learning_rate)
         self._entropy_weight.fill_(entropy_weight)
 
     def prepare(self, like: Batch) -> None:
-        """Take steps to no effect, on as much as ``like`` holds; on a GPU record one.
+        """Take steps without effect on batches of the size of ``like``; on a GPU, record one.
 
-        DDP lays gradients out anew after it reduced them first, which would round otherwise where a run begins than where it
-        goes on, and so leave other bytes.
+        DDP lays gradients out differently after its first reduction. Without this, a run that starts would round differently
+        from one that resumes, and the two would leave different bytes.
         """
-        if self.records:
+        if self.uses_graphs:
             self._recorded[len(like)] = self._record(like)
         else:
             for _ in range(2):
-                self._take(_spoilt(like))
+                self._take(_make_nan_batch(like))
 
     def take(self, batch: Batch) -> Tensor:
-        """Take a step. Its losses on this rank, and the length of the gradient that all ranks share: ``ppo.note_step``."""
-        if not self.records:
+        """Take a step. Returns what ``ppo.note_step`` does: the losses on this rank, and the gradient norm that all
+        share."""
+        if not self.uses_graphs:
             return self._take(batch)
         if len(batch) not in self._recorded:
             self._recorded[len(batch)] = self._record(batch)
@@ -86,15 +87,15 @@ class Step:
         return torch.stack(taken)
 
     def _steer(self) -> None:
-        """Have the optimiser, made or loaded, go by the rate that is held here."""
+        """Make the optimiser read its learning rate from the tensor that recorded graphs read."""
         for group in self.optimizer.param_groups:
-            group["lr"], group["capturable"] = self._rate, self.records
+            group["lr"], group["capturable"] = self._rate, self.uses_graphs
 
     def _record(self, like: Batch) -> tuple[Batch, Callable[[], Tensor]]:
-        """Make a step on as much as ``like`` holds a CUDA graph."""
+        """Record a step on a batch of the size of ``like`` as a CUDA graph."""
         # Fabric makes DDP on a stream of its own, as recording wants it; torch warns that it is not the one worked on.
         torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
-        held = _spoilt(like)
+        held = _make_nan_batch(like)
         return held, cuda_graphs.recorded(lambda: self._take(held), lambda: [self._take(held) for _ in range(self._warm_up)])
 
     def _take(self, batch: Batch) -> Tensor:
@@ -108,7 +109,7 @@ class Step:
         return ppo.note_step(losses, norm)
 
 
-def _spoilt(like: Batch) -> Batch:
-    """A batch in memory of its own that leaves no finite gradient, and so no trace."""
+def _make_nan_batch(like: Batch) -> Batch:
+    """A batch of the size of ``like``, in its own memory, whose gradients are NaN: a step on it changes no weight."""
     nothing = {name: torch.full_like(like.log_probs, torch.nan) for name in ("log_probs", "advantages", "returns")}
     return replace(like, inputs=tuple(each.clone() for each in like.inputs), **nothing)

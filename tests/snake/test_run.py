@@ -108,7 +108,7 @@ def test_a_run_whose_ranks_part_ends_before_its_next_commit_and_goes_on_from_the
     keys = {"loop": "parting", "runner__commit_every": 4, "runner__divergence_every": 5, "parts": parts, "parts_on": 1}
     parted, resumed = (forks.run(brief(tmp_path, 2, **keys), 2, tmp_path / job) for job in ("parted", "resumed"))
     assert parted.codes == (1, 1), parted.err
-    assert f"update 8: rank 1 parted from rank 0 in {parts}; the last commit is intact" in parted.err.splitlines()[-1]
+    assert f"update 8: rank 1 diverged from rank 0 in {parts}; the last commit is intact" in parted.err.splitlines()[-1]
     assert resumed.codes == (0, 0), resumed.err
     assert "going on after 4 of 12 updates" in resumed.err
 

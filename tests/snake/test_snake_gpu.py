@@ -42,9 +42,9 @@ def test_a_recorded_step_is_the_step_itself(precision: str) -> None:
     def taken(recorded: bool) -> tuple[Tensor, Tensor]:
         ranks = Ranks(config, Schedule.of(config, 1, GAMES), world)
         ranks.take_up(None)
-        ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
-        assert ranks.step.records
-        ranks.step.records = recorded
+        ranks.step.set_hyperparameters(learning_rate=0.01, entropy_weight=0.01)
+        assert ranks.step.uses_graphs
+        ranks.step.uses_graphs = recorded
         rollout, losses = ranks.roll_out(0), []
         whole = batch_of(rollout, rollout.rewards, rollout.values)
         for number, batch in enumerate(ranks.learner._minibatches(whole, len(rollout.rewards), (0, 0))):
@@ -94,7 +94,7 @@ def test_a_last_bit_of_a_moment_ends_the_run(tmp_path: Path) -> None:
     keys = {"fabric__accelerator": "cuda", "parts": "moments", "parts_on": 1, "runner__commit_every": 4}
     ended = forks.run(brief(tmp_path, 2, "parting", **keys), 2, tmp_path / "job")
     assert ended.codes == (1, 1), ended.err
-    assert "update 8: rank 1 parted from rank 0 in moments; the last commit is intact" in ended.err.splitlines()[-1]
+    assert "update 8: rank 1 diverged from rank 0 in moments; the last commit is intact" in ended.err.splitlines()[-1]
 
 
 @pytest.mark.skipif(GPUS < 2, reason="there is no second GPU")

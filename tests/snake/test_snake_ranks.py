@@ -88,13 +88,13 @@ def test_a_hundred_updates_leave_one_agent() -> None:
                 spoilt[0] -= 0.5
         return apart, moved, said
 
-    parted = "update 100: rank 1 parted from rank 0 in"
+    diverged = "update 100: rank 1 diverged from rank 0 in"
     for apart, moved, said in on_ranks(2, act):
         assert apart == 0.0
         assert moved > 0.1
-        assert said[:1] == [f"{parted} weights"]
+        assert said[:1] == [f"{diverged} weights"]
         assert len(said) == 3
-        assert all(each.startswith(parted) and each.endswith("moments") for each in said[1:])
+        assert all(each.startswith(diverged) and each.endswith("moments") for each in said[1:])
 
 
 def test_minibatches_are_equal_and_their_union_is_the_same_at_every_world_size() -> None:
@@ -177,7 +177,7 @@ def test_a_step_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
         rollout = ranks.roll_out(0)
         advantages = rollout.rewards.clone()
         good, bad, *_ = ranks.learner._minibatches(batch_of(rollout, advantages, advantages), 8, (0, 0))
-        ranks.step.go_by(learning_rate=0.01, entropy_weight=0.01)
+        ranks.step.set_hyperparameters(learning_rate=0.01, entropy_weight=0.01)
         ranks.step.take(good)
         before = weights(ranks)
         ranks.step.take(replace(bad, returns=bad.returns * torch.inf) if world.rank == 0 else bad)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from stageb.training.muon import COEFFICIENTS, STEPS, Muon, orthogonal
+from stageb.training.muon import COEFFICIENTS, STEPS, Muon, orthogonalize
 
 
 def test_a_cpu_iterates_in_float32_which_every_one_multiplies_by_itself() -> None:
@@ -15,7 +15,7 @@ def test_a_cpu_iterates_in_float32_which_every_one_multiplies_by_itself() -> Non
     for _ in range(STEPS):
         gram = exact @ exact.mT
         exact = a * exact + (b * gram + c * gram @ gram) @ exact
-    found = orthogonal(stack)
+    found = orthogonalize(stack)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=1e-4)
 

@@ -68,7 +68,7 @@ def test_moments_of_parts_are_those_of_the_whole(seed: int, parts: int) -> None:
     rollouts = [rollout_of(6, 3, seed + part) for part in range(parts)]
     advantages = [ppo.gae(each, 0.9, 0.9) for each in rollouts]
     mean, deviation, explained = ppo.compute_moments(
-        torch.stack([ppo.sums(one, other) for one, other in zip(rollouts, advantages, strict=True)]).sum(0)
+        torch.stack([ppo.sum_moments(one, other) for one, other in zip(rollouts, advantages, strict=True)]).sum(0)
     )
     whole = torch.cat(advantages).double()
     returns = whole + torch.cat([each.values for each in rollouts]).double()
@@ -138,7 +138,7 @@ def test_figures_are_means_over_the_steps_taken_under_the_names_of_their_losses(
     """A step that was left out counts in none of them: its own losses may be finite, where another rank's were not."""
     steps = torch.stack([noted(1.0, 6.0), noted(math.nan, math.inf), noted(7.0, math.nan)])
     assert steps[0, ppo.APPROX_KL] == 4
-    assert ppo.Figures.of(ppo.means(steps).tolist(), 0.7, 1, 2) == ppo.Figures(
+    assert ppo.Figures.of(ppo.average_steps(steps).tolist(), 0.7, 1, 2) == ppo.Figures(
         policy_loss=1.0,
         value_loss=2.0,
         entropy=3.0,
@@ -152,4 +152,4 @@ def test_figures_are_means_over_the_steps_taken_under_the_names_of_their_losses(
 
 
 def test_figures_of_no_step_taken_are_0() -> None:
-    assert ppo.means(torch.stack([noted(math.nan, math.nan)] * 2)).tolist() == [0.0] * 6
+    assert ppo.average_steps(torch.stack([noted(math.nan, math.nan)] * 2)).tolist() == [0.0] * 6
