@@ -55,7 +55,7 @@ class Channel:
         self.connection.sendall(line + b"\n")
 
     def read(self, limit: int) -> None:
-        """Take in what has come, at least a byte. Raises EOFError where the other end hung up, ValueError where a line is
+        """Receive what has arrived, at least one byte. Raises EOFError if the other end hung up, ValueError if a line is
         longer than ``limit`` bytes, OSError."""
         data = self.connection.recv(CHUNK_BYTES)
         if not data:
@@ -65,8 +65,8 @@ class Channel:
             raise ValueError(f"a message longer than {limit} bytes")
         self.lines.extend(lines)
 
-    def line(self, deadline: float) -> bytes:
-        """The next line, short as long as nothing is proved. Raises TimeoutError, and what ``read`` raises."""
+    def read_line(self, deadline: float) -> bytes:
+        """The next line, of at most ``HELLO_BYTES``. Raises TimeoutError, and what ``read`` raises."""
         while not self.lines:
             if not wait([self.connection], max(0.0, deadline - time.monotonic())):
                 raise TimeoutError("rank 0 does not answer")
@@ -100,7 +100,7 @@ class _Caller:
     """Somebody who calls rank 0."""
 
     channel: Channel
-    told: bytes  # who it was told that rank 0 is
+    greeting: bytes  # the hello that rank 0 sent it
     since: float = field(default_factory=time.monotonic)
     rank: Rank | None = None  # once it has proved to be one, as these
     hello: bytes = b""
@@ -111,8 +111,8 @@ class _Caller:
 
 
 def listen(host: str) -> socket.socket:
-    """A door for the others at ``host``, by which they find this machine; where that is an address of some router's, at this
-    machine's own on the way there. Raises OSError."""
+    """A server socket for the other ranks at ``host``, the name by which they know this machine. If that is the address of a
+    router, the socket is bound to this machine's own address on the way there. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, 0), family=family, backlog=1024)
@@ -149,7 +149,7 @@ def welcome(server: socket.socket, word: str, world_size: int, patience: float) 
     _hang_up([each for each in callers if each.rank is None])
     for each in callers:
         with contextlib.suppress(OSError):  # who is gone again is noticed by whoever watches
-            each.channel.send(_proof(word, "rank 0", each.hello, each.told))
+            each.channel.send(_proof(word, "rank 0", each.hello, each.greeting))
     return {each.rank.rank: each.rank for each in callers if each.rank}
 
 
@@ -174,37 +174,37 @@ def _call(address: Address, rank: int, patience: float, deadline: float) -> Rank
         unless_met.callback(channel.close)
         mine = _hello(rank)
         channel.send(mine)
-        its = channel.line(soon)
+        its = channel.read_line(soon)
         channel.send(_proof(word, "caller", mine, its))
-        if not hmac.compare_digest(channel.line(deadline), _proof(word, "rank 0", mine, its)):
+        if not hmac.compare_digest(channel.read_line(deadline), _proof(word, "rank 0", mine, its)):
             raise ValueError("the listener there does not belong to this job")
         unless_met.pop_all()
-    return Rank(0, _near(its)[1], channel)
+    return Rank(0, _parse_hello(its)[1], channel)
 
 
 def _new_callers(server: socket.socket, patience: float) -> list[_Caller]:
-    """Some of those who have called, and are told who rank 0 is."""
+    """Some of the new callers, each sent rank 0's hello."""
     new: list[_Caller] = []
     with contextlib.suppress(OSError):  # nobody else has; or there are no more file descriptors, and some leave soon
         while len(new) < ACCEPTED:
             connection, _ = server.accept()
             new.append(_Caller(Channel(connection, patience), _hello(0)))
             with contextlib.suppress(OSError):
-                new[-1].channel.send(new[-1].told)
+                new[-1].channel.send(new[-1].greeting)
     return new
 
 
 def _listen_to(caller: _Caller, word: str, missing: set[int]) -> bool:
-    """Take in what ``caller`` says, which may be that it is a rank; whether there is a reason to go on with it."""
+    """Read from ``caller``, which may prove that it is a rank; whether to keep the connection."""
     try:
         caller.channel.read(HELLO_BYTES)
         lines = caller.channel.lines
         if len(lines) < 2 and caller.rank is None:
             return True
         hello, proof = lines  # one more, or anything after a proof, is not as ranks speak
-        if not hmac.compare_digest(proof, _proof(word, "caller", hello, caller.told)):
+        if not hmac.compare_digest(proof, _proof(word, "caller", hello, caller.greeting)):
             return False
-        rank, process = _near(hello)
+        rank, process = _parse_hello(hello)
         if rank not in missing:
             return False
         caller.rank, caller.hello = Rank(rank, process, caller.channel), hello
@@ -225,13 +225,13 @@ def _hello(rank: int) -> bytes:
     return json.dumps([rank, lifetime.machine(), os.getpid(), secrets.token_hex(16)]).encode()
 
 
-def _near(hello: bytes) -> tuple[int, int | None]:
-    """Which rank has said ``hello``, and its process where that runs on this machine. It is of a rank that has proved to be
+def _parse_hello(hello: bytes) -> tuple[int, int | None]:
+    """The rank that sent ``hello``, and its process id if it runs on this machine. Only for a rank that has proved to be
     one."""
     rank, machine, process, _ = json.loads(hello)
     return int(rank), int(process) if machine == lifetime.machine() else None
 
 
 def _proof(word: str, role: str, caller: bytes, rank_0: bytes) -> bytes:
-    """What only who knows the ``word`` can say of a call, from the end that has this ``role``."""
+    """The proof that the end of a call with this ``role`` knows the ``word``: an HMAC of both hellos."""
     return hmac.new(word.encode(), b"\n".join([role.encode(), caller, rank_0]), hashlib.sha256).hexdigest().encode()

@@ -1,7 +1,7 @@
-"""The standard streams of a command: none is missing, and none that cannot be written to ends the work half-way.
+"""The standard streams of a command: none is missing, and an error of writing to one does not abort the work.
 
-A disk that is full takes no more of what is printed. What a run learns or judges is worth more than that: the command goes
-on, says at its end what became of its output, and its code tells. Readers that go away (``| head``) are another matter:
+Standard output may go to a full disk. What a run learns or judges is worth more than what it prints, so the command
+continues, reports the loss at its end and exits with a code for it. Readers that go away (``| head``) are handled by
 ``lifetime.has_lost_reader``.
 """
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class _Spared(io.FileIO):
-    """Standard output or standard error, without the errors of writing. On standard output nothing follows what was lost,
-    so that its reader has a whole beginning; standard error is tried again, since its last line says most."""
+class _TolerantFile(io.FileIO):
+    """Standard output or standard error that notes write errors instead of raising them. After a loss, nothing more goes to
+    standard output, so that its reader has an intact beginning; standard error is tried again, since its last line matters
+    most."""
 
     lost: OSError | None = None  # the first one
 
@@ -37,19 +38,19 @@ class _Spared(io.FileIO):
         return memoryview(data).nbytes
 
 
-_output: _Spared | None = None
+_output: _TolerantFile | None = None
 
 
 def secure() -> None:
-    """Take the streams of this process, whose command line is the command's. Where another program has put its own in their
-    place they stay as they are."""
+    """Replace the standard streams of this process, if it is the command's own. Streams that another program has replaced
+    stay as they are."""
     global _output
     _open_missing()
     if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
-        _output = _Spared(1)
+        _output = _TolerantFile(1)
         sys.stdout = sys.__stdout__ = _rewrap(sys.stdout, _output)  # type: ignore[misc]
     if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = sys.__stderr__ = _rewrap(sys.stderr, _Spared(2))  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = _rewrap(sys.stderr, _TolerantFile(2))  # type: ignore[misc]
 
 
 def find_loss() -> str:
@@ -58,8 +59,8 @@ def find_loss() -> str:
 
 
 def _open_missing() -> None:
-    """Have every stream that this process was started without lead nowhere. Its number too: the next file to be opened would
-    get it, and with that all that libraries print."""
+    """Open the null device for every stream that this process was started without, under its own descriptor: otherwise the
+    next file that is opened would get that number, and with it everything that libraries print."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -79,8 +80,8 @@ def _open_nowhere(mode: str) -> TextIO:
     return opened
 
 
-def _rewrap(stream: io.TextIOWrapper, raw: _Spared) -> io.TextIOWrapper:
-    """``stream`` in all its ways, on ``raw``."""
+def _rewrap(stream: io.TextIOWrapper, raw: _TolerantFile) -> io.TextIOWrapper:
+    """``stream`` with all its settings, but writing to ``raw``."""
     stream.flush()
     unbuffered = not isinstance(stream.buffer, io.BufferedWriter)  # python -u
     return io.TextIOWrapper(

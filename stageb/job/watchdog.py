@@ -50,53 +50,53 @@ LABEL, CAUSE, TRACE = 1_000, 50_000, 50_000  # characters of each that are sent,
 
 
 @dataclass
-class _Reported:
-    """What a rank is at, and since when it has not got on."""
+class _Activity:
+    """What a rank is doing, and since when it has made no progress."""
 
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     since: float = field(default_factory=time.monotonic)
 
-    def got(self, now: Heartbeat) -> None:
-        """It is at this now."""
+    def update(self, now: Heartbeat) -> None:
+        """Take in its latest heartbeat."""
         if now != self.heartbeat:
             self.heartbeat, self.since = now, time.monotonic()
 
 
 @dataclass
-class _Peer(_Reported):
+class _Peer(_Activity):
     """The other end of a connection."""
 
     channel: Channel = field(kw_only=True)
     process: int | None = field(kw_only=True)  # its id, where it runs on this machine
-    heard: float = field(default_factory=time.monotonic)
+    last_heard: float = field(default_factory=time.monotonic)
     lock: threading.Lock = field(default_factory=threading.Lock)  # one sender at a time
-    # This side says no more: it has said bye, and a process that ends with mail unread resets what it sent; or the other end
-    # has taken in half a message, or none, for too long.
-    parted: bool = False
+    # Nothing more is sent: this side has said bye (a process that exits with unread input resets what it sent), or the other
+    # end was too slow to take in a message.
+    is_muted: bool = False
 
     def send(self, *message: Any) -> None:
-        """Say something. A closed connection is noticed by whoever receives."""
+        """Send a message. A closed connection is noticed when receiving, not here."""
         with self.lock:
             self._send(message)
 
     def send_last(self, *message: Any) -> None:
-        """Say something, if that can be done at once."""
+        """Send a message if that takes no longer than ``LAST_S``."""
         if self.lock.acquire(timeout=LAST_S):
             self.channel.connection.settimeout(LAST_S)
             self._send(message)
             self.lock.release()
 
     def _send(self, message: tuple[Any, ...]) -> None:
-        if not self.parted:
-            self.parted = message[0] == "bye"
+        if not self.is_muted:
+            self.is_muted = message[0] == "bye"
             try:
                 self.channel.send(json.dumps(message).encode())
             except OSError:
-                self.parted = True
+                self.is_muted = True
 
 
-class _Unknown(Exception):  # noqa: N818 - never seen outside
-    """JSON, but no message."""
+class _UnknownMessageError(Exception):
+    """JSON that is no message of ours."""
 
 
 class Watchdog:
@@ -117,7 +117,7 @@ class Watchdog:
         self._beat_s = min(10.0, timeout_s / 5)
         self._how_ended = how_ended
         self._peers: dict[int, _Peer] = {}
-        self._own = _Reported()
+        self._own = _Activity()
         self._rank_0_lost = False
         self._early: RankError | None = None  # bad input on another rank, while rank 0 still reads its own
         self._closing = False
@@ -125,7 +125,7 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, daemon=True, name="stageb-watchdog")
 
     def listen(self, host: str) -> Address:
-        """On rank 0: open a door for the others, which find it at ``host``. Raises ``RankError``."""
+        """On rank 0: listen for the other ranks at ``host``; returns the address to call. Raises ``RankError``."""
         try:
             self._server = meeting.listen(host)
         except OSError as error:
@@ -146,7 +146,7 @@ class Watchdog:
         self._everyone = list(self._peers.values())
         lifetime.before_end(self._end_others)
         if self._rank:
-            heartbeat.listen(lambda now: self._peers[0].send(*_beat(now)))
+            heartbeat.listen(lambda now: self._peers[0].send(*_encode_heartbeat(now)))
         self._thread.start()
 
     def fail(self, error: StagebError) -> NoReturn:
@@ -160,8 +160,8 @@ class Watchdog:
         raise AssertionError
 
     def close(self) -> None:
-        """In good order: from now on other ranks may end. Returns when all have come so far; rank 0 parts last, and until
-        then shows signs of life and looks at those that still work."""
+        """Shut down in good order: from now on other ranks may end. Returns when all ranks have called this. Rank 0 leaves
+        last; until then it sends heartbeats and watches those that still work."""
         heartbeat.listen(None)
         self._closing = True
         if self._rank:
@@ -172,9 +172,9 @@ class Watchdog:
             peer.send("bye")
 
     def _end_others(self, code: int) -> None:
-        """A last act: rank 0 ends the others with the same code; another one that was sent a signal has rank 0 do so. Then
-        whoever speaks kills those near it that do not go: a stopped or locked-up rank would stay, or hold up torchrun's
-        agent for half a minute."""
+        """The last act of ``lifetime.end``: rank 0 ends the others with the same code; another rank that got a signal asks
+        rank 0 to. Then the rank that prints the message kills those on its machine that do not end: a stopped or locked-up
+        rank would stay, or hold up torchrun's agent for half a minute."""
         for peer in self._everyone:
             if self._rank == 0 or code > SIGNALLED:
                 peer.send_last("end", code)
@@ -183,16 +183,16 @@ class Watchdog:
         near = [peer.process for peer in self._everyone if peer.process is not None] if speaks else []
         while near and time.monotonic() < deadline:
             time.sleep(0.02)
-            near = [process for process in near if _runs(process)]
+            near = [process for process in near if _send_signal(process)]
         for process in near:
-            _runs(process, signal.SIGKILL)
+            _send_signal(process, signal.SIGKILL)
 
     def _watch(self) -> None:
         beat, traffic = 0.0, heartbeat.disk_traffic()
         while self._peers or not self._closing:
             ready = wait([peer.channel.connection for peer in self._peers.values()], min(LOOK_S, self._beat_s))
             for rank, peer in list(self._peers.items()):
-                self._hear(rank, peer, peer.channel.connection in ready)
+                self._receive(rank, peer, peer.channel.connection in ready)
             before, traffic = traffic, heartbeat.disk_traffic()
             if traffic != before and heartbeat.now().kind == "quiet":
                 heartbeat.tick()
@@ -200,29 +200,29 @@ class Watchdog:
             if now - beat >= self._beat_s:
                 beat = now
                 for peer in self._everyone:
-                    peer.send(*_beat(heartbeat.now()))
-            self._look(now)
+                    peer.send(*_encode_heartbeat(heartbeat.now()))
+            self._check_ranks(now)
 
-    def _hear(self, rank: int, peer: _Peer, more: bool) -> None:
-        """Act on what a rank has said; ``more`` says whether something has come since this was last asked."""
+    def _receive(self, rank: int, peer: _Peer, more: bool) -> None:
+        """Handle the messages of a rank; ``more``: whether there is input to read."""
         try:
             if more:
                 peer.channel.read(MESSAGE_BYTES)
             while peer.channel.lines:
                 line = peer.channel.lines.popleft()
-                peer.heard = time.monotonic()
-                self._act(rank, peer, json.loads(line))
+                peer.last_heard = time.monotonic()
+                self._handle(rank, peer, json.loads(line))
         except (OSError, EOFError):
-            self._lost(rank, "its connection closed")
-        except _Unknown:
-            self._lost(rank, f"it sent a message that cannot be read: {line[:100]!r}")
+            self._report_lost(rank, "its connection closed")
+        except _UnknownMessageError:
+            self._report_lost(rank, f"it sent a message that cannot be read: {line[:100]!r}")
         except (ValueError, RecursionError) as error:  # no JSON, too deeply nested, too long
-            self._lost(rank, f"it sent a message that cannot be read: {error}")
+            self._report_lost(rank, f"it sent a message that cannot be read: {error}")
 
-    def _act(self, rank: int, peer: _Peer, message: Any) -> None:
+    def _handle(self, rank: int, peer: _Peer, message: Any) -> None:
         match message:
             case ["heartbeat", str(label), ("working" | "waiting" | "quiet") as kind, int(count)]:
-                peer.got(Heartbeat(label, kind, count))
+                peer.update(Heartbeat(label, kind, count))
             case ["error", int(which), str(where), str(cause), str(trace), bool(early_input)]:
                 failure = RankError(which, where, cause, trace)
                 if not early_input:
@@ -233,23 +233,23 @@ class Watchdog:
             case ["bye"]:
                 del self._peers[rank]
             case _:
-                raise _Unknown
+                raise _UnknownMessageError
 
-    def _look(self, now: float) -> None:
-        """Find who is silent, who is stuck."""
+    def _check_ranks(self, now: float) -> None:
+        """End the job if a rank is silent or stuck."""
         for rank, peer in self._peers.items():
-            if now - peer.heard >= self._patience:
+            if now - peer.last_heard >= self._patience:
                 silent = f"no sign of life for {self._patience:g} s"
                 if peer.process is not None:
-                    self._lost(rank, silent)
+                    self._report_lost(rank, silent)
                 remedy = "; check that machine and the network to it, then run the same command to resume"
-                self._lost(rank, f"{silent} from {peer.channel.address}", remedy)
+                self._report_lost(rank, f"{silent} from {peer.channel.address}", remedy)
         if self._rank:
             return
-        self._own.got(heartbeat.now())
+        self._own.update(heartbeat.now())
         if self._early and self._own.heartbeat.kind == "waiting":
             end_with(self._early)
-        ranks: dict[int, _Reported] = {**({} if self._closing else {0: self._own}), **self._peers}
+        ranks: dict[int, _Activity] = {**({} if self._closing else {0: self._own}), **self._peers}
         late = ((rank, seen) for rank, seen in ranks.items() if now - seen.since > self._limits[seen.heartbeat.kind])
         stuck = {rank: seen.heartbeat for rank, seen in late}
         for rank, at in stuck.items():
@@ -265,7 +265,7 @@ class Watchdog:
             others = "; ".join(f"rank {rank} at {stuck[rank].label}" for rank in sorted(stuck) if rank)
             end_with(RankError(0, stuck[0].label, f"every rank waits for the others: {others}; they ran different code"))
 
-    def _lost(self, rank: int, why: str, remedy: str = "") -> NoReturn:
+    def _report_lost(self, rank: int, why: str, remedy: str = "") -> NoReturn:
         if self._rank == 0:
             end_with(RankError(rank, self._peers[rank].heartbeat.label, (self._how_ended(rank) or why) + remedy))
         if self._rank > 1 and (self._peers[0].process is not None or not lifetime.leads_machine()):
@@ -275,21 +275,21 @@ class Watchdog:
         end_with(RankError(0, "leading", f"{why}, as rank {self._rank} sees it{remedy}"))
 
 
-def _runs(process: int, send: int = 0) -> bool:
-    """Whether there is such a process; it is sent a signal."""
+def _send_signal(process: int, number: int = 0) -> bool:
+    """Send a signal to a process (0: none); whether there is such a process."""
     with contextlib.suppress(OSError):
-        os.kill(process, send)
+        os.kill(process, number)
         return True
     return False
 
 
-def _beat(now: Heartbeat) -> tuple[str, str, str, int]:
-    """The message that this process is at ``now``."""
+def _encode_heartbeat(now: Heartbeat) -> tuple[str, str, str, int]:
+    """The message for the heartbeat ``now``."""
     return "heartbeat", now.label[:LABEL], now.kind, now.count
 
 
 def end_with(error: StagebError) -> NoReturn:
-    """End this process and the job with ``error`` as the last thing printed, after the traceback if it was a bug."""
+    """End this process and the job. ``error`` is printed last, after the traceback if it was a bug."""
     lifetime.end(error.exit_code, getattr(error, "trace", "") + str(error))
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "logs.d"  # in a run's folder; no folder that is named after anything has a dot in its name
 PLACES = ("root_dir", "save_dir")  # what such classes call the folder to write to
 DATABASE = "tracking_uri"  # what MLflow calls the server or the database, which it wants rather than a folder
-MADE_UP = "default_hp_metric"  # by which TensorBoard's would draw a figure of -1 beside the config
+HP_METRIC = "default_hp_metric"  # TensorBoard's logger would plot a made-up metric of -1 for the config
 RUN = ("id", "run_id")  # what classes of W&B's and MLflow's call a run of the service's that is to go on
 RUNS = "runs.json"  # under FOLDER: by logger, the service's run that this one is shown in
 
@@ -35,7 +35,7 @@ def check(asked: Sequence[str | LoggerConfig]) -> None:
     This imports the modules that are named: a config is trusted as code is.
     """
     for each in asked:
-        _class(each)
+        _load_class(each)
 
 
 class Loggers:
@@ -48,15 +48,16 @@ class Loggers:
         """
         self._tell = tell
         self._file = folder / FOLDER / RUNS
-        self._runs = _read(self._file)
+        self._runs = _read_runs(self._file)
         if asked:
             disk.make_folder(folder / FOLDER)
-        self._loggers = [(_name(each), _made(each, folder / FOLDER, self._runs.get(_name(each)))) for each in asked]
+        named = [(_identify(each), each) for each in asked]
+        self._loggers = [(name, _create_logger(each, folder / FOLDER, self._runs.get(name))) for name, each in named]
         self._undescribed = {name for name, _ in self._loggers} - set(self._runs)
         self._config = folder / "config.yaml"
 
     def log(self, figures: Mapping[str, Any], step: int) -> None:
-        """Numbers by name; what is none, is left out."""
+        """Log figures by name; what is not a number is left out."""
         numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
         self._all(lambda name, logger: logger.log_metrics(numbers, step=step))
         if self._undescribed:
@@ -64,7 +65,7 @@ class Loggers:
             self._undescribed.clear()
 
     def save(self) -> None:
-        """Bring what was logged to where it goes; a run that goes on from here, goes on in the same runs of services."""
+        """Flush what was logged, and note the services' runs, so that a resumed run continues in them."""
         known = dict(self._runs)
         self._all(self._save)
         if self._runs != known:
@@ -83,11 +84,11 @@ class Loggers:
             except NotImplementedError:
                 continue
             except Exception as error:
-                self._tell(f"{type(logger).__name__} does not take the config: {_said(error)}")
+                self._tell(f"{type(logger).__name__} does not take the config: {_describe_error(error)}")
 
     def _save(self, name: str, logger: Logger) -> None:
         logger.save()
-        if _takes(type(logger), RUN) and isinstance(logger.version, str):
+        if _find_parameters(type(logger), RUN) and isinstance(logger.version, str):
             self._runs[name] = logger.version
 
     def _all(self, act: Callable[[str, Logger], None]) -> None:
@@ -96,15 +97,15 @@ class Loggers:
                 act(*held)
             except Exception as error:  # whatever a service, a disk or a library does, the run is not to end for it
                 self._loggers.remove(held)
-                self._tell(f"{type(held[1]).__name__} is switched off from now on: {_said(error)}")
+                self._tell(f"{type(held[1]).__name__} is switched off from now on: {_describe_error(error)}")
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return shown(f"{type(error).__name__}: {error}", 300)
 
 
-def _read(path: Path) -> dict[str, str]:
-    """The services' runs that are to go on; none where there is no such file, or one that cannot be read."""
+def _read_runs(path: Path) -> dict[str, str]:
+    """The services' runs to continue; none if the file does not exist or cannot be read."""
     try:
         held = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -112,12 +113,12 @@ def _read(path: Path) -> dict[str, str]:
     return {name: run for name, run in held.items() if isinstance(run, str)} if isinstance(held, dict) else {}
 
 
-def _name(asked: str | LoggerConfig) -> str:
-    """A logger as its config has it."""
+def _identify(asked: str | LoggerConfig) -> str:
+    """What identifies a logger in ``RUNS``: its class path and arguments."""
     return asked if isinstance(asked, str) else f"{asked.class_path} {json.dumps(asked.init_args, sort_keys=True)}"
 
 
-def _class(asked: str | LoggerConfig) -> type[Logger]:
+def _load_class(asked: str | LoggerConfig) -> type[Logger]:
     from lightning.fabric.loggers.logger import Logger
 
     path, given = (asked, {}) if isinstance(asked, str) else (asked.class_path, asked.init_args)
@@ -139,9 +140,9 @@ def _class(asked: str | LoggerConfig) -> type[Logger]:
     return found
 
 
-def _made(asked: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
-    found, given = _class(asked), {} if isinstance(asked, str) else asked.init_args
-    again = {name: run for name in _takes(found, RUN) if run}
+def _create_logger(asked: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
+    found, given = _load_class(asked), {} if isinstance(asked, str) else asked.init_args
+    again = {name: run for name in _find_parameters(found, RUN) if run}
     try:
         return found(**{**_defaults(found, folder), **again, **given})
     except Exception as error:  # a package that it needs is missing, a service refuses, ...
@@ -152,14 +153,14 @@ def _made(asked: str | LoggerConfig, folder: Path, run: str | None) -> Logger:
 
 def _defaults(kind: type[Logger], folder: Path) -> dict[str, Any]:
     """Where to write, for a class that asks; a server that the environment names is left as it is."""
-    defaults: dict[str, Any] = {name: str(folder) for name in _takes(kind, PLACES)}
-    defaults |= dict.fromkeys(_takes(kind, (MADE_UP,)), False)
-    for name in _takes(kind, (DATABASE,)):
+    defaults: dict[str, Any] = {name: str(folder) for name in _find_parameters(kind, PLACES)}
+    defaults |= dict.fromkeys(_find_parameters(kind, (HP_METRIC,)), False)
+    for name in _find_parameters(kind, (DATABASE,)):
         if inspect.signature(kind).parameters[name].default is None:
             defaults[name] = f"sqlite:///{folder}/mlflow.db"
     return defaults
 
 
-def _takes(kind: type[Logger], names: Sequence[str]) -> list[str]:
-    """Those of ``names`` by which the class takes an argument."""
+def _find_parameters(kind: type[Logger], names: Sequence[str]) -> list[str]:
+    """Those of ``names`` that are parameters of the class."""
     return [name for name in names if name in inspect.signature(kind).parameters]

@@ -42,7 +42,7 @@ class NotAFileError(OSError):
 
 @contextmanager
 def reporting(path: Path, intact: str = "the last commit") -> Iterator[None]:
-    """Raise what the disk refuses as ``JournalError``: which path, why, the remedy, and what is ``intact`` all the same."""
+    """Turn ``OSError`` into ``JournalError``: which path, why, the remedy, and what is still ``intact``."""
     try:
         yield
     except OSError as error:
@@ -75,9 +75,9 @@ def encode(text: str) -> bytes:
 
 
 def open_file(path: str | Path) -> BufferedReader:
-    """Open a file to read whose name came from elsewhere: nothing is waited for, no device is touched, no link followed.
+    """Open a file for reading whose name is untrusted, without blocking, touching a device or following a link.
 
-    A link that may be followed is followed by who checks where it leads, and the path that this gives is opened.
+    A caller that allows links resolves and checks the path first, and opens the result.
     """
     _check_file(os.lstat(path))  # before it is opened: that alone changes some devices
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -104,7 +104,7 @@ def write_at(path: Path, data: bytes, position: int) -> None:
 
 
 def end_of_rows(path: Path) -> int:
-    """Where the last whole line of a file ends; what follows it, a crash left."""
+    """The offset at which the last complete line of a file ends; anything after it was left by a crash."""
     with path.open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
         opened.seek(max(0, size - 1))
@@ -161,11 +161,11 @@ def holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def hold(path: Path, wait: bool = False) -> int:
-    """The lock on a file, which is made where there is none, as a descriptor that holds it until it is closed. It is the
-    kernel's (flock): a dead holder's lock is free without anybody's doing.
+def lock_file(path: Path, wait: bool = False) -> int:
+    """Lock a file, created if it does not exist; returns a descriptor that holds the lock until it is closed. The kernel
+    (flock) releases the lock of a process that died.
 
-    Raises ``BlockingIOError`` where another process holds it, unless this is to ``wait`` for that.
+    Raises ``BlockingIOError`` if another process holds the lock, unless this is to ``wait``.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
@@ -240,7 +240,7 @@ def sync(path: Path) -> None:
 
 
 def quietly(act: Callable[[], object]) -> None:
-    """Clean up as far as it goes, under an error that is on its way already."""
+    """Clean up as far as possible while another error is already being raised."""
     try:
         act()
     except OSError:

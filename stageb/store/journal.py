@@ -364,7 +364,7 @@ def _lock_folder(folder: Path) -> int:
     """The folder's lock, as a file descriptor that holds it."""
     path = folder / LOCK
     try:
-        lock = disk.hold(path)
+        lock = disk.lock_file(path)
     except BlockingIOError:
         holder = path.read_bytes()[:200].decode("utf-8", "replace") or "another process"
         raise JournalError(f"{folder}: {holder} is writing there; wait for it, end it, or choose another run name") from None

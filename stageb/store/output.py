@@ -151,7 +151,7 @@ def _lock_file(path: Path) -> int:
     check_plain(path, COMMIT)
     disk.make_named_folder(path.parent, ELSEWHERE)
     try:
-        lock = disk.hold(path)
+        lock = disk.lock_file(path)
     except BlockingIOError:
         raise JournalError(f"{path}: another process writes it; wait for it, end it, or give {ELSEWHERE}") from None
     try:

@@ -115,7 +115,7 @@ def clear_interrupted(path: Path) -> None:
 def hold_history(path: Path) -> Iterator[None]:
     """While no other process changes the guidance file at ``path``. Waits for one that does. Raises ``OSError``."""
     disk.make_folder(path.parent)
-    lock = disk.hold(history_path(path), wait=True)
+    lock = disk.lock_file(history_path(path), wait=True)
     try:
         yield
     finally:
