@@ -1,5 +1,4 @@
-"""What a person sees while a run goes on: a forecast, a bar on a terminal, plain lines elsewhere. On standard error, rank 0
-alone."""
+"""The progress of a run for people: a forecast, a bar on a terminal, plain lines elsewhere. On standard error of rank 0."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ class EditCounts:
 
 
 class Bar(RichProgress):
-    """A bar, and below it a line of figures and one on what goes on."""
+    """A bar, below it a line of figures, and one for the present activity."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         """See rich."""
@@ -82,10 +81,10 @@ class Progress:
         self._console = console()
         self._config = config
         self._schedule = schedule
-        self._began = self._last = self._said = time.monotonic()
+        self._began = self._last = self._last_line = time.monotonic()
         self._pace = Pace({LEARNT: min(map(schedule.bundle_size, schedule.missions), default=1)})
         self._tickets = self._rolled_out = 0  # tickets, and rounds
-        self._resumed = self._told_all = state.done != NOWHERE
+        self._resumed = self._time_told = state.done != NOWHERE
         self._at: Place = state.done
         self._rounds_done = self._rounds_before = schedule.count(state.done)
         self._rounds = schedule.count()
@@ -94,7 +93,7 @@ class Progress:
         self._idle: Counter[str] = Counter()  # by mission: reflections in a row that changed nothing
         if self._resumed:
             place = f"{config.output.root}/{config.output.run_name}"
-            self._says("info", f"{place}: going on after {self._rounds_done} of {self._rounds} rounds")
+            self._say("info", f"{place}: going on after {self._rounds_done} of {self._rounds} rounds")
         self._bar = Bar(
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             BarColumn(bar_width=24),
@@ -114,32 +113,32 @@ class Progress:
         self._bar.stop()
 
     def show_start(self, inputs: Inputs, judges_by: str) -> None:
-        """What was found in the user's files that a person should know of, and what the run may cost."""
+        """Print what a person should know of the input files, and what the run may cost."""
         if inputs.set_aside:
-            self._says("warning", f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
+            self._say("warning", f"{len(inputs.set_aside)} unusable ticket lines were set aside in {BAD_RECORDS}")
         neutral = [name for name, guidance in inputs.guidance.items() if len(guidance.rules) == 1]
         if self._config.guidance.path is not None and neutral:
-            self._says("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
+            self._say("warning", f"guidance.path has no rules for: {', '.join(neutral)}")
         for unknown in inputs.unknown:
-            self._says("warning", f"{unknown}; a rule that can never hold may need correcting")
+            self._say("warning", f"{unknown}; a rule that can never hold may need correcting")
         for found in find_repeats(inputs.tickets):
-            self._says("warning", str(found))
+            self._say("warning", str(found))
         if not self._resumed:
-            self._spent_before(inputs)
+            self._say_spent(inputs)
             forecast, *warnings = self._forecast(inputs, judges_by)
-            self._says("info", forecast)
+            self._say("info", forecast)
             for name, splits in inputs.splits.items():
-                self._says("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
+                self._say("info", f"{name}: {'; '.join(describe_labels(inputs.tickets, splits))}")
                 if (own := self._config.reflection.scales) is not None:
                     vocabulary = Vocabulary.of((inputs.tickets[i] for i in splits.train), parse_scales(own))
-                    self._says("info", f"{name}: values that have a rank: {vocabulary.describe_scales() or 'none'}")
+                    self._say("info", f"{name}: values that have a rank: {vocabulary.describe_scales() or 'none'}")
                 own_tickets = [inputs.tickets[i] for split in SPLITS for i in splits.of(split)]
                 for line in (*warn_of_labels(own_tickets, self._config), *warn_of_numbers(own_tickets)):
-                    self._says("warning", f"{name}: {line}")
+                    self._say("warning", f"{name}: {line}")
             for line in warnings:
-                self._says("warning", line)
+                self._say("warning", line)
 
-    def _spent_before(self, inputs: Inputs) -> None:
+    def _say_spent(self, inputs: Inputs) -> None:
         """What is left of ``gate.alpha`` where guidance has spent some of it on these tickets."""
         whole = budget_per_mission(self._config.gating, len(inputs.guidance))
         for name, left in inputs.budget.items():
@@ -150,7 +149,7 @@ class Progress:
                 )
                 few = share < LITTLE
                 said += "; give tickets that it was not learnt from to get all of it back" if few else ""
-                self._says("warning" if few else "info", said)
+                self._say("warning" if few else "info", said)
 
     def _forecast(self, inputs: Inputs, judges_by: str) -> list[str]:
         """Lines on what is ahead, at most."""
@@ -174,7 +173,7 @@ class Progress:
         self._bar.update(self._task, doing=f"{tickets} tickets of this round answered")
 
     def show_round(self, batch: Round, tally: Tally, guidance_step: int) -> dict[str, float]:
-        """A round is done; ``tally`` is of its split so far in this epoch. What is there to log of it."""
+        """Show that a round is done; ``tally`` counts its split so far in this epoch. Returns the figures to log."""
         self._tickets += len(batch.tickets)
         self._rolled_out += 1
         seconds_each = (time.monotonic() - self._last) / len(batch.tickets)
@@ -186,15 +185,15 @@ class Progress:
         if tally.unreadable:
             figures += f", {tally.unreadable / tally.rollouts:.1%} of the answers unreadable"
         figures += f", {speed:.1f} tickets/s"
-        self._spend(LEARNT if batch.learns else JUDGED, len(batch.tickets))
-        left = self._one_more(batch, figures)
+        self._add_time(LEARNT if batch.learns else JUDGED, len(batch.tickets))
+        left = self._finish_round(batch, figures)
         now, every = time.monotonic(), self._config.runner.log_every_s
-        if self._bar.disable and (batch.last or now - self._said >= every or self._config.log_level == "debug"):
-            self._said = now
-            self._says("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
+        if self._bar.disable and (batch.last or now - self._last_line >= every or self._config.log_level == "debug"):
+            self._last_line = now
+            self._say("info", f"{self._place(batch)}: round {self._rounds_done}/{self._rounds}, {figures}{left}")
         if self._rolled_out == WARM and not self._resumed and self._schedule.epochs:
             rest = describe_time(seconds_each * sum(self._schedule.to_come(batch.place).values()))
-            self._says(
+            self._say(
                 "info",
                 f"At this pace, judging takes {rest} more at most; reflections and their tests come on top "
                 "and are not timed yet",
@@ -202,24 +201,24 @@ class Progress:
         return {"tickets_per_second": round(speed, 3), "acc": accuracy, "guidance_step": guidance_step}
 
     def show_skipped(self, batch: Round, why: str) -> None:
-        """A round needed no rollout."""
+        """Show that a round needed no rollout."""
         self._last = time.monotonic()
         if batch.learns:
             self._over.add(batch.mission)
-        self._one_more(batch, why)
+        self._finish_round(batch, why)
 
     def show_activity(self, text: str) -> None:
-        """What goes on between rounds."""
+        """Show the present activity between rounds."""
         self._bar.update(self._task, doing=text)
 
     def print_line(self, text: str, level: Level = "info") -> None:
-        """Something that is worth a line of its own."""
-        self._says(level, text)
+        """Print a line, if the level of the log admits it."""
+        self._say(level, text)
 
     def show_edits(self, mission: str, row: Mapping[str, Any], before: Guidance, after: Guidance) -> None:
-        """A bundle is dealt with, or a search for idle rules: one line on what became of it, and the rules that changed."""
+        """Print the outcome of a bundle, or of a search for idle rules, in one line, and the rules that changed."""
         self._edits = self._edits.plus(row)
-        self._spend(LEARNT, 0)
+        self._add_time(LEARNT, 0)
         parsed = parse_row(row)
         if self._is_quiet(mission, parsed):
             return
@@ -228,17 +227,17 @@ class Progress:
         old, new = ({rule.key: rule.text for rule in guidance.rules} for guidance in (before, after))
         lines += [f"  - {key}. {text}" for key, text in old.items() if new.get(key) != text]
         lines += [f"  + {key}. {text}" for key, text in new.items() if old.get(key) != text]
-        self._says("info", "\n".join(lines))
-        if parsed.proposals and not self._told_all:
-            self._tell_all()
+        self._say("info", "\n".join(lines))
+        if parsed.proposals and not self._time_told:
+            self._say_time_left()
 
-    def _tell_all(self) -> None:
-        """How long the run takes, once a reflection has been timed, which most of its time goes into."""
+    def _say_time_left(self) -> None:
+        """Print how long the run will take, once a reflection has been timed: most of the time goes into those."""
         seconds = self._pace.estimate(self._schedule.to_come(self._at, self._over))
         if seconds is not None:
-            self._told_all = True
+            self._time_told = True
             left = describe_time(seconds)
-            self._says("info", f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
+            self._say("info", f"At this pace, {left} to go, reflections and tests included; less where learning ends early")
 
     def _is_quiet(self, mission: str, row: LearningRow) -> bool:
         """Whether a reflection gets no line of its own: after some in a row that changed nothing, so many more share one.
@@ -252,21 +251,21 @@ class Progress:
         if more % IDLE_TOGETHER == 0:
             last = name_reflection(row.reflection_id)
             where = f"{folder(mission)}/{REFLECTION} says what was tried"
-            self._says("info", f"{mission}: {IDLE_TOGETHER} more up to {last}, none accepted; {where}")
+            self._say("info", f"{mission}: {IDLE_TOGETHER} more up to {last}, none accepted; {where}")
         return True
 
-    def _says(self, level: Level, text: str) -> None:
+    def _say(self, level: Level, text: str) -> None:
         if LEVELS.index(level) >= LEVELS.index(self._config.log_level):
             self._console.print(text)
 
-    def _spend(self, kind: str, tickets: int) -> None:
-        """What has passed since the last step went into tickets of this kind."""
+    def _add_time(self, kind: str, tickets: int) -> None:
+        """Count the time since the last step for tickets of this kind."""
         now = time.monotonic()
         self._pace.add(kind, now - self._last, tickets)
         self._last = now
 
-    def _one_more(self, batch: Round, figures: str) -> str:
-        """A round is over. What is said of the time left."""
+    def _finish_round(self, batch: Round, figures: str) -> str:
+        """Move the bar past a round; returns the text on the time left."""
         self._rounds_done += 1
         self._at = batch.place
         left = describe_left(self._pace.left(self._last, self._schedule.to_come(batch.place, self._over)))

@@ -1,7 +1,7 @@
-"""The recorder of a run: it holds the state, writes the journal, speaks, and commits after every step.
+"""The recorder of a run: it holds the state, writes the journal, reports progress, and commits after every step.
 
-A ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``). It decides nothing: where each
-step leaves the run, ``transitions.py`` and ``learning.py`` tell.
+Every rank has a ``Run``, but its methods are called on rank 0 alone (``World.lead``). It decides nothing: the state after
+each step comes from ``transitions.py`` and ``learning.py``.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from stageb.runs.loggers import Loggers
 from stageb.runs.progress import finished_already
 
 GO_ON = "To learn on, run the same command with a higher runner.epochs, or with a higher budget if one ended learning."
-LOOK = 32  # tickets, at the least, between two looks of a test; half a round where that is more, so that no rank is idle
+LOOK = 32  # tickets between two looks of a test, at least; half a round if that is more, so that no rank is idle
 
 
 class Run(run.Run):
-    """One run: where it stands, and what is written and said of it."""
+    """One run: its state, its files and its messages."""
 
     progress: Progress  # from ``begin`` on, as this
     state: State
@@ -73,8 +73,8 @@ class Run(run.Run):
     # Beginning and end
 
     def show_if_finished(self, fresh: bool) -> bool:
-        """Whether the folder holds this run, finished: then its table is shown again, and no model is needed. One that goes
-        on under a higher limit is finished no more."""
+        """Whether the folder holds this run and it is finished: then its table is shown again, without loading a model. A
+        run that continues under a higher limit is not finished."""
         if fresh or self.config.guidance.reset_on_rerun or not run.is_finished(self.config.output.folder):
             return False
         self.journal = open_journal(self.config, self._yaml, False, self.inputs, self.ranks)
@@ -85,7 +85,7 @@ class Run(run.Run):
         for mission in self.state.missions.values():
             artifacts.restore_current(self.journal, mission.guidance)
         finished_already(self.config.output, "" if self.config.jump_reflection else GO_ON)
-        self._shows()
+        self._show_result()
         return True
 
     def begin(self, fresh: bool) -> None:
@@ -116,14 +116,14 @@ class Run(run.Run):
         lifetime.set_resume(beside, commit=self.journal.commit_file)
 
     def finish(self) -> None:
-        """Nothing is left to do: say what came of it."""
+        """Commit that nothing is left to do, and show the result."""
         self.progress.close()
         self._commit(replace(self.state, finished=True))
         self.loggers.close("success")
-        self._shows()
+        self._show_result()
 
-    def _shows(self) -> None:
-        """The table, and the page where it is wanted; a run that is over is over, whatever becomes of that."""
+    def _show_result(self) -> None:
+        """Print the table, and write the report if it is wanted. A report that fails does not fail the run."""
         summary.show(self.journal, self.config, self.state, self.inputs.tickets)
         if self.config.report:
             print(write.at_the_end(self.journal.folder, self.config, self.inputs.tickets), flush=True)
@@ -141,17 +141,15 @@ class Run(run.Run):
             missions[name] = mission_from_plain(name, self.journal.part(name), by_key)
         self.state = self._committed = from_plain(committed, missions)
 
-    # What the steps of the loop ask, and leave
+    # Steps of the loop
 
     def show_answered(self, tickets: int) -> None:
         """``tickets`` of the round in progress are answered."""
         self.progress.show_answered(tickets)
 
     def check_first_answers(self, answers: Sequence[Answers]) -> None:
-        """Whether the model answers in a way that a run can learn by, as its first answers tell.
-
-        Raises ``UnreadableError`` where it does not.
-        """
+        """Raise ``UnreadableError`` if too many of the model's first answers cannot be read, so that nothing could be
+        learnt."""
         if self.state.spent.rollouts >= FEWEST:
             return
         candidates = [candidate for given in answers if not given.by_rules for candidate in given.candidates]
@@ -164,7 +162,7 @@ class Run(run.Run):
             )
 
     def tools(self, name: str) -> Tools:
-        """What learning works with, of one mission."""
+        """What learning needs for one mission; made once."""
         if name not in self._tools:
             config, tickets, splits = self.config, self.inputs.tickets, self.inputs.splits[name]
             pool = Pool(whole_groups(splits.tested, tickets), config.gating.pool_size)
@@ -174,7 +172,7 @@ class Run(run.Run):
         return self._tools[name]
 
     def skip(self, batch: Round, why: str) -> None:
-        """Pass over a round that needs no rollout; with the next commit, since to pass over it again costs nothing."""
+        """Skip a round that needs no rollout. Not committed by itself, since skipping it again costs nothing."""
         mission = self.state.missions[batch.mission]
         if why == UNCHANGED and batch.last:
             self._write_metrics(batch, *mission.judged[batch.split])
@@ -188,7 +186,7 @@ class Run(run.Run):
         self._log(batch, self.progress.show_round(batch, mission.tally, step), "round/")
         if batch.last:
             self._write_metrics(batch, step, mission.tally)
-        self._move(mission, batch.place, self.state.spent.on(records, self._samples), batch)
+        self._finish_step(mission, batch.place, self.state.spent.on(records, self._samples), batch)
 
     def record_distilled(self, batch: Round, records: Sequence[Record], mission: MissionState) -> None:
         """Write down the right answers of a round as training data, as many as are wanted, and commit."""
@@ -196,11 +194,11 @@ class Run(run.Run):
         right = [record for record in records if record.selection.label_match][: mission.distilled - before]
         artifacts.write_distilled(self.journal, mission.guidance, right, self.ranks.words)
         self.progress.show_skipped(batch, f"{mission.distilled} right answers")
-        self._move(mission, batch.place, self.state.spent.on(records, 1), batch)
+        self._finish_step(mission, batch.place, self.state.spent.on(records, 1), batch)
 
     def record_epoch(self, epoch: int, mission: MissionState) -> None:
         """Commit the end of a mission's epoch."""
-        self._move(mission, self.schedule.close(epoch, mission.guidance.mission))
+        self._finish_step(mission, self.schedule.close(epoch, mission.guidance.mission))
 
     def record_choice(self, mission: MissionState) -> None:
         """Write down and commit which of the guidances that epochs ended with is final."""
@@ -210,30 +208,30 @@ class Run(run.Run):
         if guidance.step != self.state.missions[name].guidance.step:
             self.progress.print_line(f"{name}: back to guidance step {guidance.step}, which does better on val")
             artifacts.write_current(self.journal, guidance)
-        self._move(mission, self.schedule.choice(name))
+        self._finish_step(mission, self.schedule.choice(name))
 
     def record_reflection(self, bundle: Bundle, reflection: Reflection, learnt: GateResult, mission: MissionState) -> None:
-        """Write down and show what a bundle has taught; ``mission`` is where that leaves the mission. It counts with the
-        next commit: of bundles that were drawn at once, all or none."""
+        """Write down and show what a bundle taught; ``mission`` is the mission's state after it. The caller commits, so that
+        bundles drawn together count all or not at all."""
         name = mission.guidance.mission
         self._bundles += bool(reflection.proposals)
         artifacts.write_refused(self.journal, name, bundle.name, reflection.proposals)
         tokens = bundle.tokens + reflection.tokens
         spent = self.state.spent.plus(judged=bundle.asked, reflections=len(reflection.proposals), tokens=tokens)
         spent = spent.plus(saved=bundle.saved)
-        self._settled(artifacts.reflection_row(name, bundle, reflection), mission, learnt, spent)
+        self._record_edits(artifacts.reflection_row(name, bundle, reflection), mission, learnt, spent)
         if mission.idle_bundles == self.config.early_stop.reflections:
             idle = f"{mission.idle_bundles} reflections in a row without an accepted edit"
             self.progress.print_line(f"{name}: {idle}: it stops learning (early_stop.reflections)")
 
     def record_removal(self, removal: Removal, learnt: GateResult, mission: MissionState) -> None:
-        """Write down, show and commit what came of a search for a rule that can go."""
+        """Write down, show and commit the result of a search for a removable rule."""
         row = artifacts.removal_row(self.state.missions[mission.guidance.mission], removal)
-        self._settled(row, mission, learnt, self.state.spent)
+        self._record_edits(row, mission, learnt, self.state.spent)
         self.commit()
 
-    def _settled(self, row: artifacts.Row, mission: MissionState, learnt: GateResult, spent: Spent) -> None:
-        """Write down and show what became of edits."""
+    def _record_edits(self, row: artifacts.Row, mission: MissionState, learnt: GateResult, spent: Spent) -> None:
+        """Write down and show the outcome of edits, and take over the mission's new state."""
         name, before = mission.guidance.mission, self.state.missions[mission.guidance.mission]
         row |= {"epoch": self.state.done[0], **artifacts.outcome_row(before, mission, learnt, self.config.has_gate)}
         artifacts.write_reflection(self.journal, name, row)
@@ -244,7 +242,7 @@ class Run(run.Run):
         self.state = replace(self.state.with_mission(mission), spent=spent)
 
     def commit(self) -> None:
-        """Make where the run stands the place to go on from."""
+        """Commit the present state, so that the run resumes from here."""
         self._commit(self.state)
 
     def _write_metrics(self, batch: Round, step: int, tally: Tally) -> None:
@@ -260,13 +258,15 @@ class Run(run.Run):
         named = {f"{batch.mission}/{batch.split}/{kind}{name}": value for name, value in figures.items()}
         self.loggers.log({**named, "epoch": batch.epoch}, self.schedule.count(batch.place))
 
-    def _move(self, mission: MissionState, done: Place, spent: Spent | None = None, batch: Round | None = None) -> None:
-        """Commit that all up to ``done`` is over, a round perhaps, and where that leaves a mission."""
+    def _finish_step(
+        self, mission: MissionState, done: Place, spent: Spent | None = None, batch: Round | None = None
+    ) -> None:
+        """Commit that everything up to ``done`` is over, with the new state of a mission; ``batch`` is the round, if any."""
         self._commit(replace(self.state.with_mission(mission), spent=spent or self.state.spent, done=done), batch)
 
     def _commit(self, state: State, batch: Round | None = None) -> None:
-        """Make ``state`` the one to go on from: its head, and of the missions those that changed. What its time went into is
-        noted: the tickets of a round, or bundles that the model reflected on, and the tests of what that proposed."""
+        """Commit ``state``, of its missions only those that changed, and note how long the step took and what for: tickets
+        of a round, or bundles reflected on."""
         before = self._committed
         changed = {
             name: mission_to_plain(each) for name, each in state.missions.items() if each is not before.missions.get(name)

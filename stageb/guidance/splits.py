@@ -68,7 +68,7 @@ def split_tickets(tickets: Sequence[Ticket], config: LoopConfig) -> dict[str, Sp
     for i in sorted(range(len(tickets)), key=lambda i: tickets[i].key):
         ticket = tickets[i]
         parts[ticket.mission][split_of(seed, ticket.mission, ticket.group, config.split)].append(i)
-    return {mission: _splits(mission, by, tickets, config) for mission, by in parts.items()}
+    return {mission: _split_mission(mission, by, tickets, config) for mission, by in parts.items()}
 
 
 def split_of(seed: int, mission: str, group: str, fractions: SplitConfig) -> Split:
@@ -94,7 +94,7 @@ def describe_labels(tickets: Sequence[Ticket], splits: Splits) -> list[str]:
     return [f"{count.total():,} {split} tickets, {count['fail']:,} of them fail" for split, count in counts]
 
 
-def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:
+def _split_mission(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[Ticket], config: LoopConfig) -> Splits:
     """One mission's splits. ``race_size`` train tickets are set apart for races, whole groups and no more than their share
     of ``train``; none where there is no gate. Train tickets that are not drawn are neither raced, studied nor tested on."""
     seed, times = split_seed(config), oversampling(config)
@@ -103,8 +103,8 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
     size, most = config.gating.race_size, len(order) * RACED
     if drawn:
         size, most = size * times, len(order) * RACED_BY_PRICE
-    apart = _apart([tickets[i] for i in order], min(size, int(most)))
-    studied = [i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in apart]
+    raced = _choose_raced([tickets[i] for i in order], min(size, int(most)))
+    studied = [i for i in sorted(order, key=lambda i: tickets[i].key) if tickets[i].group not in raced]
     if drawn:
         key = stream(seed, "studied", mission)
         studied = [i for i in studied if i not in drawn or uniform(stream(key, tickets[i].group), 0) * times < 1]
@@ -115,9 +115,9 @@ def _splits(mission: str, by: Mapping[Split, Sequence[int]], tickets: Sequence[T
         train=tuple(by["train"]),
         val=tuple(by["val"]),
         test=tuple(by["test"]),
-        raced=tuple(i for i in order if tickets[i].group in apart),
+        raced=tuple(i for i in order if tickets[i].group in raced),
         studied=tuple(studied),
-        tested=tuple(i for i in order if tickets[i].group not in apart),
+        tested=tuple(i for i in order if tickets[i].group not in raced),
         by_key={tickets[i].key: i for i in by["train"]},
         judged=tuple(sorted(judged, key=lambda i: tickets[i].key)),
         drawn=drawn,
@@ -185,21 +185,21 @@ def draw_by_price(
     return drawn, {i: chance for group in cheap for i in group}
 
 
-def _apart(order: Sequence[Ticket], wanted: int) -> set[str]:
-    """The groups of the first ``wanted`` tickets. A group of several group_ids may have any number of them: it takes up the
-    room of all at once, and is passed over where there is too little, unless no other is left."""
+def _choose_raced(order: Sequence[Ticket], wanted: int) -> set[str]:
+    """The groups to race on: those of the first ``wanted`` tickets. A group of several group_ids may have any number of
+    tickets: it is taken whole, or skipped if there is no room for all of it, unless no other is left."""
     equal = {ticket.equals for ticket in order if ticket.equals}
     sizes = Counter(ticket.group for ticket in order if ticket.group in equal)
-    apart: set[str] = set()
+    raced: set[str] = set()
     room = wanted
     for ticket in order:
         if room <= 0:
             break
-        taken = 1 if ticket.group not in sizes else 0 if ticket.group in apart else sizes[ticket.group]
+        taken = 1 if ticket.group not in sizes else 0 if ticket.group in raced else sizes[ticket.group]
         if taken <= room:
-            apart.add(ticket.group)
+            raced.add(ticket.group)
             room -= taken
-    if wanted and not apart:
+    if wanted and not raced:
         smallest = min(sizes, key=lambda name: sizes[name])
-        apart |= {smallest} if 3 * sizes[smallest] <= len(order) else set()
-    return apart
+        raced |= {smallest} if 3 * sizes[smallest] <= len(order) else set()
+    return raced

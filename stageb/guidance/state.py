@@ -189,7 +189,7 @@ def from_plain(data: Mapping[str, Any], missions: Mapping[str, MissionState]) ->
     return State(missions, tuple(data["done"]), Spent(**data["spent"]), data["ended"], data["finished"])
 
 
-_AS_IT_IS = (  # JSON data already
+_PLAIN_FIELDS = (  # JSON data already
     "again",
     "bundles",
     "merits",
@@ -205,7 +205,7 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
     """One mission's part as JSON data."""
     return {
         "guidance": to_json(mission.guidance),
-        "pending": [_to_plain(record) for record in mission.pending],
+        "pending": [_record_to_plain(record) for record in mission.pending],
         "seen": {key: case and [case.right, case.reason] for key, case in mission.seen.items()},
         "tally": asdict(mission.tally),
         "judged": {split: [step, asdict(tally)] for split, (step, tally) in mission.judged.items()},
@@ -214,7 +214,7 @@ def mission_to_plain(mission: MissionState) -> dict[str, Any]:
         ],
         "failed": list(mission.failed),
         "left": asdict(mission.left),
-        **{name: getattr(mission, name) for name in _AS_IT_IS},
+        **{name: getattr(mission, name) for name in _PLAIN_FIELDS},
     }
 
 
@@ -222,23 +222,23 @@ def mission_from_plain(name: str, body: Mapping[str, Any], tickets: Mapping[str,
     """What ``mission_to_plain`` wrote; ``tickets`` by ticket_key."""
     return MissionState(
         guidance=from_json(body["guidance"], "a commit")[name],
-        pending=tuple(_record(row, tickets) for row in body["pending"]),
+        pending=tuple(_record_from_plain(row, tickets) for row in body["pending"]),
         seen={key: case and Case(tickets[key], *case) for key, case in body["seen"].items()},
         tally=Tally(**body["tally"]),
         judged={split: (step, Tally(**tally)) for split, (step, tally) in body["judged"].items()},
         choices=tuple(Choice(from_json(plain, "a commit")[name], *counted) for plain, *counted in body["choices"]),
         failed=tuple((name, fold) for name, fold in body["failed"]),
         left=Budget.of(body["left"]),
-        **{field: body[field] for field in _AS_IT_IS},
+        **{field: body[field] for field in _PLAIN_FIELDS},
     )
 
 
-def _to_plain(record: Record) -> dict[str, Any]:
+def _record_to_plain(record: Record) -> dict[str, Any]:
     made = {"answers": answers_to_plain(record.answers), "selection": shallow(record.selection)}
     return {**shallow(record), "ticket": record.ticket.key, **made}
 
 
-def _record(row: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Record:
+def _record_from_plain(row: Mapping[str, Any], tickets: Mapping[str, Ticket]) -> Record:
     fields = {**row, "ticket": tickets[row["ticket"]], "selection": Selection(**row["selection"])}
     return Record(**{**fields, "answers": answers_from_plain(row["answers"])})
 

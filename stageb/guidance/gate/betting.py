@@ -27,7 +27,7 @@ STEPS = 12  # of the search for the least margin: to a four-thousandth of what i
 
 @dataclass(frozen=True, slots=True)
 class Wealth:
-    """What betting against "the mean gain is at most ``margin``" has come to. ``margin`` lies above -1 and below 1."""
+    """The wealth from betting against "the mean gain is at most ``margin``", with ``margin`` above -1 and below 1."""
 
     margin: float = 0.0
     favourite: float = 0.5  # the stake that holds half of the wealth, above 0 and below 1
@@ -51,11 +51,11 @@ class Wealth:
         return most + log((favourite + sum(others) / len(others)) / 2)
 
     def proves(self, level: float) -> bool:
-        """Whether the doubt is refuted at ``level``."""
+        """Whether the null hypothesis is rejected at ``level``."""
         return self.log >= -log(level)
 
     def projected_log(self, bets: int) -> float:
-        """The log that so many ``bets`` would bring, all in all, if they went as these did; 0 where there were none."""
+        """The log-wealth after ``bets`` in all if the others go like those so far; 0 before the first bet."""
         return max(0.0, *self.logs) / self.bets * bets if self.bets else 0.0
 
 
@@ -109,15 +109,15 @@ class RemovalTest(BettingTest):
 
     @property
     def decided(self) -> bool:
-        """Whether there is nothing more to look at for."""
+        """Whether further looks are pointless."""
         return self.futile
 
     @property
     def bound(self) -> float:
         """What may be lost at most, as a mean gain: the least margin, from 0 to the whole one, that the groups seen prove.
 
-        A true loss is larger with a chance of at most ``level``: then the doubt that "this much is lost, or more" is right,
-        and refuted all the same, for whoever refutes a smaller loss refutes a larger one as well. 1 where the whole margin
+        The true loss exceeds it with a probability of at most ``level``: then the null hypothesis "at least this much is
+        lost" was rejected although it holds, since rejecting a smaller loss rejects every larger one. 1 if the whole margin
         is not proven.
         """
         if not self.wealth.proves(self.level):

@@ -35,7 +35,7 @@ from stageb.guidance.types import Guidance, Proposal
 from stageb.seeds import stream
 
 STRONG, WEAK = 1 / 2, 1 / 8  # of what the part of the budget has left, for the test of an edit with a race like that
-LUCKY = 1 / 16  # chance of fair coins to lead as the winner of a strong race does
+LUCKY = 1 / 16  # one-sided p of a race (McNemar), at or below which it is strong
 WHOLE = 0.75  # of the information in gains, that drawing them as won or lost outright must leave
 
 Outcome = Literal["turns no evidence", "dropped", "unpromising", "futile", "unproven", "accepted"]
@@ -123,7 +123,8 @@ def decide(edits: Sequence[Edit], gate: Gate, join: Join, left: float) -> Dialog
 
 
 def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) -> Dialogue[Decision]:
-    """What ``choose`` accepts, untouched by the budget: nothing bounds the chance that it is no better."""
+    """Accept what ``choose`` returns. The budget plays no part: nothing bounds the probability that the edit is no
+    better."""
     winner = (yield from choose(edits, gate)) if edits else None
     if winner is not None and winner not in edits:
         raise StagebError(f"gate.choose returned {shown(repr(winner), 60)}; return one of the edits given, or None")
@@ -131,7 +132,7 @@ def decide_by(choose: Choose, edits: Sequence[Edit], gate: Gate, left: float) ->
 
 
 def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Group]) -> Dialogue[AnyTest]:
-    """``test`` of ``guidance`` on these groups, gone on with until it is decided."""
+    """Continue ``test`` of ``guidance`` on these groups until it is decided."""
     for chunk in interim_looks(groups, gate.look):
         test = test.plus((yield from _by_group(guidance, gate.judge, chunk)))
         if test.decided:
@@ -140,7 +141,7 @@ def run_test(test: AnyTest, guidance: Guidance, gate: Gate, groups: Sequence[Gro
 
 
 def outcome_of(test: Test) -> Outcome:
-    """What became of an edit with such a test."""
+    """The outcome of an edit by its test, at the end of that."""
     if test.accepts:
         return "accepted"
     return "futile" if test.futile else "unproven"

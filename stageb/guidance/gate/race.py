@@ -21,7 +21,7 @@ from stageb.guidance.types import Verdict
 
 LAPS = 6  # chunks of a race at most
 FEWEST = 4  # edits that see all tickets, where so many expect a gain
-LUCK = 0.5  # tickets won in a race that its best are not believed
+LUCK = 0.5  # tickets deducted from an edit's wins: the best of a race were partly lucky
 LOSS_PRICE = 3.0  # of a ticket lost, in tickets won, when edits are ranked
 LEAST = 0.25  # of the tickets judged right that a chunk holds, the share of either label at the least
 
@@ -70,7 +70,7 @@ class Score:
         return sum(each.expected(pool[kind], price) for kind, each in self.by_kind.items())
 
     def one_more(self, pool: Mapping[TicketKind, int]) -> float:
-        """What would be expected beside of such a pool, had one more ticket been won of those that were judged wrong."""
+        """How much more would be expected of such a pool if one more of the tickets judged wrong had been won."""
         return max((pool[kind] / each.seen for kind, each in self.by_kind.items() if not kind[1]), default=0.0)
 
     def rates(self, pool: Mapping[TicketKind, int]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Tests that look at tickets chunk by chunk, and what share of a chance of going wrong each of them gets."""
+"""Sequential tests of edits, which look at tickets chunk by chunk, and how the error rate is shared among them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ FIRST = 96  # groups to see before an edit is given up
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A test of one edit, that it is better: goes on until the edit is proven, is given up, or the groups end.
+    """A sequential test of whether one edit is better. It ends when the edit is proven, given up, or no group is left.
 
     A *gain* is a number in [-1, 1]: how much more probable the right verdict is under the edited guidance than under the
-    present one, weighed by the price of errors. Whoever doubts the edit says that the mean gain over groups is at most 0.
-    If the doubter is right, and groups are drawn independently, the edit is proven with a chance of at most ``level``,
-    however often one looks. Each group of tickets counts once, by the mean of its tickets' gains: tickets of one group may
-    gain or lose as one, and would count twice.
+    present one, weighed by the price of errors. Null hypothesis: the mean gain over groups is at most 0. If it holds and
+    groups are drawn independently, the edit is proven with a probability of at most ``level``, however often one looks. Each
+    group of tickets counts once, by the mean gain of its tickets, which may gain or lose together.
     """
 
-    level: float  # the chance of accepting an edit that is no better
+    level: float  # bound on the probability of accepting an edit that is no better
     groups: int  # that there are to look at
     gains: tuple[float, ...] = ()  # of the groups seen
     tickets: int = 0  # in them
@@ -32,7 +31,7 @@ class Test:
         return seen._update(gains)
 
     def _update(self, gains: Sequence[float]) -> Self:
-        """This test, which has all groups seen, with what its proof needs of the new ones."""
+        """This test, whose ``gains`` already include the new ones, with its evidence updated by them."""
         raise NotImplementedError
 
     @property
@@ -42,8 +41,8 @@ class Test:
 
     @property
     def futile(self) -> bool:
-        """Whether what was seen leaves little hope for the groups that are left. Giving up costs no validity, since nothing
-        is accepted, and little power."""
+        """Whether a proof is unlikely even with the groups that are left. Giving up costs no validity, since nothing is
+        accepted, and little power."""
         raise NotImplementedError
 
     @property
@@ -53,7 +52,7 @@ class Test:
 
     @property
     def decided(self) -> bool:
-        """Whether there is nothing more to look at for."""
+        """Whether further looks are pointless."""
         return self.accepts or self.futile
 
     @property
@@ -73,11 +72,10 @@ def mean(gains: Sequence[float]) -> float:
 
 
 def next_level(left: float, share: float) -> float:
-    """The level of the next test out of a part of the budget that has ``left`` left: a chance of going wrong, spent in
-    geometric shares.
+    """The level of the next test: the ``share`` of what is ``left`` of a part of the budget.
 
-    What an edit's test was given is spent where it accepts nothing and comes back where it accepts; so what is spent never
-    adds up to more than the part. That bounds the chance of a false acceptance (``budget.py``) for any ``share`` that is
-    fixed before a ticket of the test is looked at.
+    A test that accepts nothing spends its level; one that accepts gets it back. So the levels spent never add up to more
+    than the part, which bounds the probability of a false acceptance (``budget.py``) for any ``share`` that is fixed before
+    the test looks at a ticket.
     """
     return left * share
