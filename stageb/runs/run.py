@@ -1,6 +1,6 @@
-"""What the runs of all loops do alike: take their folder, say what they run on, show how it goes, and let go.
+"""What the runs of all loops share: opening their folder, recording what they run on, and releasing it all at the end.
 
-A loop's own ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``).
+Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ METRICS, TIMINGS = "metrics.jsonl", "timings.jsonl"
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a run that needs nothing more lies in the folder; of whose, ``open_journal`` tells."""
+    """Whether the folder holds a finished run; whether it is this run, ``open_journal`` checks."""
     state = read_commit(folder)["state"]
     return isinstance(state, dict) and bool(state.get("finished"))
 
@@ -30,20 +30,13 @@ def is_finished(folder: Path) -> bool:
 def open_journal(
     output: OutputConfig, shaping: Mapping[str, Any], ignored: tuple[str, ...], limits: tuple[str, ...], fresh: bool
 ) -> Journal:
-    """The run's folder, new or to go on with: see ``Journal.open``, whose config ``shaping`` is."""
-    return Journal.open(
-        output.root,
-        output.run_name,
-        shaping,
-        fresh=fresh,
-        ignored=ignored,
-        limits=limits,
-    )
+    """Open the run's folder, new or to resume: ``Journal.open`` with ``shaping`` as the config that results depend on."""
+    return Journal.open(output.root, output.run_name, shaping, fresh=fresh, ignored=ignored, limits=limits)
 
 
 def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], facts: Mapping[str, Any]) -> None:
-    """Write what the run is, and what it runs on: versions, those of ``packages`` among them, and ``facts`` of the devices;
-    nothing of the environment. A finished run, which is only shown again, stays as it is."""
+    """Write config.yaml and run.json: the run's config, versions (those of ``packages`` included), and ``facts`` about the
+    devices; nothing from the environment. A finished run, which is only shown again, stays as it is."""
     if (journal.state or {}).get("finished"):
         return
     if journal.number == 0 or journal.raised:
@@ -54,7 +47,7 @@ def describe(journal: Journal, resolved_yaml: str, packages: Sequence[str], fact
 
 
 class Run:
-    """What a run took, to be let go of where it ends or breaks."""
+    """A run's resources, released when it ends or fails."""
 
     journal: Journal  # once it has begun, as this
     loggers: Loggers
@@ -63,7 +56,7 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of what the run took; where it came to its end, its loggers are closed already."""
+        """Release what the run holds. A run that finished has already closed its loggers as successful."""
         if hasattr(self, "loggers"):
             self.loggers.close("aborted")
         for held in ("logs", "progress", "journal"):

@@ -1,1 +1,1 @@
-"""A run's folder: one writer, atomic files, append-only records, commits to go on from."""
+"""A run's folder: one writer, atomic files, append-only records, commits to resume from."""

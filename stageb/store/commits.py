@@ -1,4 +1,4 @@
-"""What a run's last commit says, and bringing the folder back to it: the reading half of ``journal.py``."""
+"""Reading a run's last commit, and cutting the folder back to it: the reading half of ``journal.py``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ REMEDY = "set the run's folder aside and start anew"
 
 
 def read_commit(folder: Path) -> dict[str, Any]:
-    """The content of commit.json, its versions as a table; before the first commit, that of an empty one.
+    """The content of commit.json, with its versions as a table; before the first commit, an empty one.
 
-    Raises ``JournalError`` where it is not what a commit wrote, ``InputError`` where it is gone.
+    Raises ``JournalError`` if another program changed it, ``InputError`` if it was removed.
     """
     content = read_checked(file_of(folder, folder / COMMIT), _check, REMEDY)
     if content is None and (left := _find_version(folder)):
@@ -35,7 +35,7 @@ def read_commit(folder: Path) -> dict[str, Any]:
 
 
 def _find_version(folder: Path) -> str:
-    """A version that no commit under way has begun: so some commit has listed it. Empty where there is none."""
+    """The name of a version that no unfinished commit has begun, so that some commit must have listed it; empty if none."""
     begun = folder / BEGUN
     known = set(begun.read_text("utf-8", "replace").splitlines()) if begun.exists() else set()
     files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if versions.is_name(path.name))
@@ -52,9 +52,9 @@ def _check(content: Any) -> dict[str, Any]:
 
 
 def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str) -> dict[str, Any] | None:
-    """What a commit wrote to ``path``, as ``check`` makes it of the parsed content; None where there is no such file.
+    """What ``check`` returns for the parsed content of ``path``; None if there is no such file.
 
-    ``check`` raises ``ValueError``, ``TypeError`` or ``AttributeError`` for what no commit writes; then this raises
+    ``check`` raises ``ValueError``, ``TypeError`` or ``AttributeError`` for content that no commit writes, which becomes a
     ``JournalError`` with the ``remedy``.
     """
     if not path.exists():
@@ -66,10 +66,10 @@ def read_checked(path: Path, check: Callable[[Any], dict[str, Any]], remedy: str
 
 
 def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: tuple[str, ...] = ()) -> None:
-    """Look whether ``Journal.open`` may take the folder, as far as ``config`` tells: flat, a part of what shapes the run.
-    Nothing is made or locked.
+    """Check, without creating or locking anything, that ``Journal.open`` could take the folder. ``config`` holds those keys,
+    flat, of the config that shapes results which are known already.
 
-    Raises ``InputError``; ``JournalError`` where the last commit cannot be read.
+    Raises ``InputError`` if it could not; ``JournalError`` if the last commit cannot be read.
     """
     with disk.reporting(folder):
         check_place(folder)
@@ -80,7 +80,7 @@ def check_folder(folder: Path, config: Mapping[str, Any], fresh: bool, limits: t
 
 
 def check_place(folder: Path) -> None:
-    """Raise ``InputError`` where no folder can be made, or one stands there that no run made."""
+    """Raise ``InputError`` if the folder cannot be made, or exists and was not made by a run."""
     disk.check_place(folder, ANOTHER)
     known = any((folder / file).exists() for file in (LOCK, COMMIT))  # a copy may have left hidden files out
     if folder.is_dir() and not known and any(folder.iterdir()):
@@ -101,8 +101,10 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def check_config(
     folder: Path, old: Mapping[str, Any], new: Mapping[str, Any], remedy: str, limits: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Refuse to go on under a config that would give other results. Returns those of ``limits``, keys of numbers that may be
-    higher than they were, that are; null is no limit."""
+    """Raise ``InputError`` if the run cannot resume under the ``new`` config, which would give other results.
+
+    ``limits`` are keys of numbers that may be higher than before (null: no limit). Returns those that are higher.
+    """
     differ = [key for key in sorted(old.keys() | new.keys()) if _format_value(old, key) != _format_value(new, key)]
     raised = tuple(key for key in differ if key in limits and key in old and _is_higher(old[key], new.get(key)))
     refused = [key for key in differ if key not in raised]
@@ -123,13 +125,12 @@ def _format_value(config: Mapping[str, Any], key: str) -> str:
 
 
 def kept_file(name: str) -> str:
-    """The file that holds a commit which is kept under a name; no part of a state is called so, since safe names hold no
-    dot."""
+    """The file of the commit that is kept under ``name``. No part of a state has this name, since safe names have no dot."""
     return f"{PARTS}/{_KEPT}{name}.json"
 
 
 def read_held(folder: Path, table: versions.Table) -> set[str]:
-    """The versions that kept commits list, by where they lie; ``table`` is the last commit's."""
+    """The paths of the versions that kept commits list; ``table`` is the last commit's."""
     held: set[str] = set()
     for file, version in table.items():
         if file.startswith(f"{PARTS}/{_KEPT}"):
@@ -146,8 +147,8 @@ def read_kept(folder: Path, path: Path) -> dict[str, Any]:
 
 
 def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) -> None:
-    """Bring the folder to its last commit: appended files to their lengths, versions to those listed, by it or by commits
-    that are kept, nothing unfinished."""
+    """Cut the folder back to its last commit: appended files to their lengths, versions to those that it or a kept commit
+    lists, and no unfinished files. Raises ``JournalError`` if another program cut or changed a file."""
     listed = versions.by_name(table)
     for file, version in listed.items():
         check_size(folder / file, version.size, exactly=True)
@@ -162,7 +163,7 @@ def cut_back(folder: Path, lengths: Mapping[str, int], table: versions.Table) ->
 
 
 def check_size(path: Path, committed: int, remedy: str = REMEDY, exactly: bool = False) -> None:
-    """Refuse a file that another program cut, removed or, where it should be ``exactly`` as committed, added to."""
+    """Raise ``JournalError`` for a file that another program cut, removed or, with ``exactly``, appended to."""
     size = path.stat().st_size if path.exists() else 0
     if size < committed or (exactly and (size > committed or not path.exists())):
         did = "cut" if size < committed else "changed"
@@ -170,7 +171,8 @@ def check_size(path: Path, committed: int, remedy: str = REMEDY, exactly: bool =
 
 
 def settle(folder: Path, listed: Container[str]) -> None:
-    """Remove what .begun names and the commit does not list: brought by none, or kept no longer."""
+    """Remove the files that .begun names and no commit lists: an interrupted commit began them, or they are kept no
+    longer."""
     begun = folder / BEGUN
     if begun.exists():
         for name in begun.read_bytes().split(b"\n")[:-1]:
@@ -181,7 +183,7 @@ def settle(folder: Path, listed: Container[str]) -> None:
 
 
 def is_inside(file: str) -> bool:
-    """Whether a file's name stays in the folder, and is none of the journal's own."""
+    """Whether a file name stays inside the folder and is not one of the journal's own."""
     parts = file.split("/")
     return file != COMMIT and not any(
         not part or not part.isprintable() or part.startswith(".") or "\\" in part for part in parts

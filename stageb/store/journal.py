@@ -1,4 +1,4 @@
-"""A run's folder: one writer, and at every instant a commit to go on from, wherever the process was killed.
+"""A run's folder: one writer, and at every instant a commit to resume from, wherever the process was killed.
 
 Four kinds of file, by what a crash may do to them:
 
@@ -50,8 +50,7 @@ _HASHED = re.compile(r"(.*-)?[0-9a-f]{12}")
 class Journal:
     """One run's folder, held by this process from ``open`` to ``close``.
 
-    Methods raise ``JournalError`` where the disk does not do as told; the last commit is intact then, and a new ``open``
-    goes on from it.
+    Methods raise ``JournalError`` if the disk fails; the last commit is intact then, and a new ``open`` resumes from it.
     """
 
     number: int  # of the last commit; 0 before the first
@@ -72,12 +71,12 @@ class Journal:
 
     @property
     def commit_file(self) -> Path:
-        """It is there from the first commit on."""
+        """The path of commit.json, which exists from the first commit on."""
         return self.folder / COMMIT
 
     @property
     def state(self) -> Any:
-        """As the last commit was given it, read from the disk; None before the first."""
+        """The state of the last commit, read from the disk; None before the first."""
         return commits.read_commit(self.folder)["state"]
 
     @classmethod
@@ -162,7 +161,7 @@ class Journal:
             disk.replace(path, disk.encode(text))
 
     def remove(self, file: str) -> None:
-        """Remove a whole file; one that is not there is fine."""
+        """Remove a whole file, if it exists."""
         path = self._path(file)
         self._check_whole(file)
         with disk.reporting(path):
@@ -278,7 +277,7 @@ class Journal:
         self.close()
 
     def _take_up(self, committed: Mapping[str, Any]) -> None:
-        """Begin where a commit stands that the folder was cut back to."""
+        """Start from a commit that the folder was cut back to."""
         self.number, self._lengths = committed["number"], dict(committed["lengths"])
         self._versions = committed["versions"]
         self._held = commits.read_held(self.folder, self._versions)

@@ -1,4 +1,4 @@
-"""A file of rows that grows round by round, and can be gone on with wherever the process that wrote it was killed.
+"""A file of rows that grows round by round, and can be resumed wherever the process that wrote it was killed.
 
 Beside ``out.jsonl`` lies ``out.jsonl.commit.json``: how many tickets are done, how many bytes their rows take, and what they
 were made from. A round's rows are brought to the disk first and then committed, by replacing that file as a whole; the next
@@ -25,7 +25,7 @@ NOT_BEGUN = f"holds something that this command did not write; {ANEW}, or {ELSEW
 
 
 class Output:
-    """One such file, held by this process until ``close``. Methods raise ``JournalError`` where the disk does not obey."""
+    """One such file, held by this process until ``close``. Methods raise ``JournalError`` if the disk fails."""
 
     def __init__(self, path: Path, config: Mapping[str, Any], state: Any) -> None:
         """Take ``path``: a new file, or one that was begun from the same ``config`` (flat, plain); ``state`` is what a new
@@ -49,7 +49,7 @@ class Output:
                 raise
 
     def add(self, rows: Iterable[Mapping[str, Any]], tickets: int, state: Any, finished: bool) -> None:
-        """Bring the rows of so many further ``tickets`` to the disk, and make ``state`` the one to go on from."""
+        """Write the rows of so many further ``tickets`` to the disk, and commit ``state`` to resume from."""
         data = disk.json_lines(rows)
         with disk.reporting(self.path):
             disk.write_at(self.path, data, self._bytes)
@@ -64,7 +64,7 @@ class Output:
             self._lock = -1
 
     def _go_on(self) -> None:
-        """Take up what was committed last; a file that is new is committed as it is, before anything is added."""
+        """Load the last commit; a new file is committed empty before anything is added."""
         content = read_commit(self.path)
         if content is None:
             if os.fstat(self._lock).st_size:

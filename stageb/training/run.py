@@ -1,6 +1,6 @@
-"""The run of a loop that learns weights: what such runs do alike, from the folder that is opened to the last commit.
+"""The run of a loop that learns weights: what such runs share, from opening the folder to the last commit.
 
-A loop's own ``Run`` stands on every rank, and its methods are called on rank 0 alone (``World.lead``). It says what its rows
+Every rank has its loop's ``Run``, but its methods are called on rank 0 alone (``World.lead``). A loop defines what its rows
 hold, how they are shown, and what a commit holds beside the checkpoint.
 """
 
@@ -24,7 +24,7 @@ from stageb.runs.progress import Plan, Progress, finished_already
 from stageb.runs.run import METRICS, TIMINGS
 
 CHECKPOINT = "checkpoint.pt"
-NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that change no result
+NOT_SHAPING = ("output.", "fabric.", "log.", "log_level", "loggers")  # keys that do not affect results
 MIXED = ("bf16-mixed", "16-mixed")
 
 
@@ -53,40 +53,40 @@ def launch(config: Settings, main: Callable[[World], int]) -> int:
 
 
 class LearningRun(run.Run):
-    """One run: where it stands, and what is written and said of it."""
+    """One run: its state, its files and its messages."""
 
     config: Settings
-    progress: Progress  # once it has begun, as these
+    progress: Progress  # set once the run has begun, as are these
     logs: Logs
-    view: ClassVar[RowView]  # of its rows; of a loop's runs, as these
+    view: ClassVar[RowView]  # how its rows are shown; defined by the loop, as are these
     unit: ClassVar[str]  # what it counts: "update" or "step"; the column and the key of a commit that count it
     not_shaping: ClassVar[tuple[str, ...]] = NOT_SHAPING
     limits: ClassVar[tuple[str, ...]] = ()  # keys of numbers that may be higher when a run resumes
-    packages: ClassVar[tuple[str, ...]] = ("torch", "lightning")  # whose versions are written down
+    packages: ClassVar[tuple[str, ...]] = ("torch", "lightning")  # whose versions run.json records
 
     def __init__(self, resolved_yaml: str, facts: Mapping[str, Any]) -> None:
-        """``facts`` are of the machine."""
+        """``facts`` about the machine, for run.json."""
         self._yaml, self._facts = resolved_yaml, facts
         self._since = time.monotonic()  # when the last row was written
 
-    # What a loop's run says
+    # For loops to override
 
     def shaping(self) -> Mapping[str, Any]:
-        """What results depend on beside the config."""
+        """What results depend on besides the config."""
         return {}
 
     def total(self) -> int:
-        """Updates, or steps, that a finished run must have done to need nothing more."""
+        """Updates (or steps) of the whole run; a finished run with fewer, under a raised limit, continues."""
         return 0
 
     def result(self, row: Mapping[str, Any]) -> str:
-        """What the run came to whose last row is ``row``, in a line."""
+        """The result of a run whose last row is ``row``, in one line."""
         raise NotImplementedError
 
     # Beginning and end
 
     def is_finished(self, fresh: bool) -> bool:
-        """Whether the folder holds this run, finished: then its result is shown again."""
+        """Whether the folder holds this run and it is finished: then its result is shown again."""
         if fresh or not run.is_finished(self.config.output.folder):
             return False
         done = self._open(fresh=False)
@@ -97,7 +97,7 @@ class LearningRun(run.Run):
         return True
 
     def end(self) -> None:
-        """Nothing is left to do: draw, commit that it is so, and say what came of it."""
+        """Finish the run: draw the curves, commit that nothing is left to do, and print the result."""
         self.progress.close()
         rows = self.journal.rows(METRICS)
         self.logs.end(rows)
@@ -106,7 +106,7 @@ class LearningRun(run.Run):
         self.progress.tells(self.result(rows[-1]))
 
     def _open(self, fresh: bool) -> int:
-        """Open the folder; how many updates, or steps, are done."""
+        """Open the folder; returns the number of updates (or steps) done."""
         precision = self.config.fabric.precision
         shaping = {**asdict(self.config), **self.shaping(), "precision": precision if precision in MIXED else "32"}
         self.journal = run.open_journal(self.config.output, shaping, self.not_shaping, self.limits, fresh)
@@ -118,16 +118,16 @@ class LearningRun(run.Run):
         return (self.journal.state or {}).get(name, otherwise)
 
     def _checkpoint(self) -> Any:
-        """What to go on from, on the CPU; None before the first commit."""
+        """The committed checkpoint, on the CPU; None before the first commit."""
         path = self.journal.path(CHECKPOINT)
         return torch.load(path, map_location="cpu", weights_only=True) if path else None
 
     def _describe(self, facts: Mapping[str, Any]) -> None:
-        """Write what the run is, and what it runs on; ``facts`` beside those of the machine."""
+        """Write config.yaml and run.json, with ``facts`` besides those about the machine."""
         run.describe(self.journal, self._yaml, self.packages, {**facts, **self._facts})
 
     def _show(self, total: int, done: int, opening: str, also: Sequence[str] = ()) -> None:
-        """Begin to show how it goes, by the lines ``opening`` and ``also``."""
+        """Start the logs and the progress display, whose first lines are ``opening`` and ``also``."""
         folder = self.journal.folder
         self.logs = Logs(self.config.log, self.view, folder, self.journal.rows(METRICS))
         self.progress = Progress(opening, Plan(self.unit, total, done), self.config.log_level)
@@ -137,7 +137,7 @@ class LearningRun(run.Run):
         self.loggers = Loggers(self.config.loggers, folder, self.progress.tells)
         self._since = time.monotonic()
 
-    # On the way
+    # During the run
 
     def _lap(self) -> float:
         """Seconds since the last row."""
@@ -145,14 +145,15 @@ class LearningRun(run.Run):
         return max(1e-9, self._since - since)
 
     def _add(self, row: Mapping[str, Any], times: Mapping[str, float], timing: Mapping[str, Any]) -> None:
-        """Write a row down, and ``timing`` beside it, of which ``times`` are shown too."""
+        """Append a row to the metrics and ``timing`` to the timings; ``times`` (seconds and rates) go to the loggers
+        only."""
         self.journal.append(METRICS, [row])
         self.journal.note(TIMINGS, [{self.unit: row[self.unit], **timing}])
         self.logs.add(row, times)
         self.loggers.log({**row, **times}, row[self.view.curves.step])
 
     def _commit(self, done: int, checkpoint: Any, **state: Any) -> None:
-        """Make what was written, and ``checkpoint`` if any, the point to go on from: ``done`` updates or steps."""
+        """Commit what was written, and ``checkpoint`` if there is one, after ``done`` updates (or steps)."""
         if checkpoint is not None:
             self.journal.put(CHECKPOINT, lambda path: torch.save(checkpoint, path))
         self.logs.save()
