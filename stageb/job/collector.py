@@ -1,4 +1,4 @@
-"""Python's collector of garbage, at rest where it does harm. Light, as it is used where torch is imported."""
+"""Pausing Python's garbage collector where it does harm. Of the standard library alone, since it is used before torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Have Python's collector wait."""
+    """Within, Python's garbage collector is off."""
     was_on = gc.isenabled()
     gc.disable()
     try:

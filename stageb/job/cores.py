@@ -1,4 +1,4 @@
-"""What of a machine's CPU and memory this process may use: affinity, a container's limits, what the user asked for."""
+"""How much of a machine's CPU and memory this process may use, by affinity, a container's limits and the user's wish."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MEMINFO = Path("/proc/meminfo")
 
 
 def count_cores() -> int:
-    """Cores for this process: those that it may run on, no more than its container's quota, or than OMP_NUM_THREADS, by
-    which people say how many a program may keep busy."""
+    """Cores for this process, at least 1: those that it may run on, at most its container's quota and OMP_NUM_THREADS, by
+    which people say how many cores a program may use."""
     counts = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
     with contextlib.suppress(OSError, ValueError):  # no such limit: "max", or no cgroup v2
         quota, period = (CGROUP / "cpu.max").read_text().split()
@@ -24,7 +24,7 @@ def count_cores() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that are free for this process; 0 where the machine does not tell."""
+    """Bytes of memory available to this process; 0 if the machine does not tell."""
     free = []
     with contextlib.suppress(OSError, StopIteration):
         lines = MEMINFO.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Whether a machine has the devices that a job asks for, and whether they compute in the precision that it asks for."""
+"""Whether this machine has the devices that a job asks for, and whether they support its precision."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ IN_FP16 = ("16-mixed", "16")
 
 
 def check(fabric: FabricConfig) -> None:
-    """Raise ``ConfigError`` where ``fabric`` asks for GPUs that this machine lacks, or for what its CPU cannot compute in.
+    """Raise ``ConfigError`` if ``fabric`` asks for GPUs that this machine lacks, or a precision that its CPU cannot train
+    in.
 
-    Looks at no device: a process that did would hold memory there.
+    Initialises no device: that would take memory there.
     """
     count = torch.cuda.device_count()
     if fabric.accelerator in ("cuda", "gpu") or (fabric.accelerator == "auto" and count > 0):
@@ -40,12 +41,12 @@ def check(fabric: FabricConfig) -> None:
 
 
 def spread_over_cores(settings: FabricConfig, most: int, rank_bytes: int | None) -> FabricConfig:
-    """``settings``; where they leave the number of ranks open and there is no GPU, with one for each of the CPU's cores.
+    """``settings``, with a rank for each CPU core if they leave the number of ranks open and there is no GPU.
 
-    Ranks of few threads wait for nobody else's, as threads of one process do for each other: beside other work, which takes
-    a core away now and then, that costs most of the speed. ``most`` is the number of ranks that have something to do;
-    ``rank_bytes`` what one of them takes, None where nobody knows: then it stays one. So it does where another launcher
-    counts, and in a program of the user's own, which may not stand being run again.
+    Many ranks with few threads are faster than one with many: threads of one process wait for each other, and whenever other
+    work takes a core away, all of them wait. ``most`` is the number of ranks that have something to do; ``rank_bytes`` is
+    the memory of one rank, or None if unknown: then there is one rank. There is also no spreading under another launcher,
+    which decides on the number, or in a user's own program, which may not be fit to run once more for each rank.
     """
     left_open = settings.devices == "auto" and settings.accelerator in ("auto", "cpu") and settings.num_nodes == 1
     launched = lifetime.under_torchrun() or lifetime.under_slurm()
@@ -62,7 +63,7 @@ def spread_over_cores(settings: FabricConfig, most: int, rank_bytes: int | None)
 
 
 def check_precision(device: torch.device, precision: str | None) -> None:
-    """Raise ``ConfigError`` where ``device``, which is this rank's, does not compute in ``precision`` by itself."""
+    """Raise ``ConfigError`` if ``device``, this rank's own, does not support ``precision`` natively."""
     if device.type == "cuda" and precision and precision.startswith("bf16"):
         with torch.cuda.device(device):
             if torch.cuda.is_bf16_supported(including_emulation=False):

@@ -1,10 +1,10 @@
-"""What this process is at, and whether it gets on: told by whoever works, down to an engine that waits for a server, and
-read by the watchdog, which passes it on. One heartbeat a process, since a process is what hangs.
+"""What this process is doing, and whether it makes progress: set by the code that works, down to an engine that waits for a
+server, and sent on by the watchdog. One heartbeat per process, since a process is what hangs.
 
-- ``with at("rollout group 3")``: work that must get on: it ends, or ticks, within ``fabric.timeout_s``.
+- ``with at("rollout group 3")``: work that must make progress: it ends, or ticks, within ``fabric.timeout_s``.
 - ``with at("gather", "waiting")``: in a collective, until the other ranks are there too.
-- Elsewhere, as when it loads a model, or decides and writes on rank 0: work that tells nothing of how it gets on. It ends,
-  ticks, or reads or writes a disk within ``fabric.load_timeout_s``.
+- Elsewhere, such as loading a model, or deciding and writing on rank 0: work that reports no progress. It ends, ticks, or
+  reads or writes a disk within ``fabric.load_timeout_s``.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ Kind = Literal["quiet", "working", "waiting"]
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a process is at."""
+    """What a process is doing."""
 
     label: str = "start"  # in the words of an error message: "rank 1 failed at LABEL"
-    kind: Kind = "quiet"  # quiet: it shows no signs of life of its own
-    count: int = 0  # signs of life so far; never goes back
+    kind: Kind = "quiet"  # quiet: work that does not tick
+    count: int = 0  # ticks and changes so far; only grows
 
 
 _now = Heartbeat()
-_changing = threading.Lock()  # a thread may tick while another goes on to something else
+_changing = threading.Lock()  # a thread may tick while another moves to other work
 _listener: Callable[[Heartbeat], None] | None = None
 
 
 def now() -> Heartbeat:
-    """What this process is at now."""
+    """What this process is doing now."""
     return _now
 
 
 def tick() -> None:
-    """Work gets on: a step was decoded, a request is under way within a time limit of its own."""
+    """Report progress: a step was decoded, or a request is running within its own time limit."""
     global _now
     with _changing:
         _now = replace(_now, count=_now.count + 1)
 
 
 def name(label: str) -> None:
-    """From now on this process is at ``label``, and shows no signs of life of its own."""
+    """Label the work from now on, which is quiet: it does not tick."""
     _move(label, "quiet")
 
 
 @contextmanager
 def at(label: str, kind: Kind = "working") -> Iterator[None]:
-    """Work that must get on, or a wait for other ranks; afterwards this process is at what it was at before."""
+    """Within: work that must make progress, or a wait for other ranks. Afterwards the previous label and kind hold again."""
     before = _now
     _move(label, kind)
     try:
@@ -62,13 +62,13 @@ def at(label: str, kind: Kind = "working") -> Iterator[None]:
 
 
 def listen(listener: Callable[[Heartbeat], None] | None) -> None:
-    """Have ``listener`` called, in the thread that works, whenever what this process is at changes; None: nobody."""
+    """Call ``listener`` on every change of label or kind, in the thread that makes it; None removes it."""
     global _listener
     _listener = listener
 
 
 def disk_traffic() -> int:
-    """How often this process has had a disk, or a network's, read or write for it; pages of mapped files count."""
+    """A counter that grows with every read or write of a local or network disk by this process, mapped files included."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_majflt + used.ru_inblock + used.ru_oublock
 

@@ -5,8 +5,8 @@ A job is one process per rank and whatever launched them. Three promises are kep
 - *No orphan.* A process that a launcher made ends with that launcher, however that one ends (``die_with_launcher``).
   Unguarded, a SIGKILL of the parent, or of torchrun's agent, leaves busy ranks alive for good.
 - *A signal ends the job at once.* Of several ranks it is acted on by a thread, so a main thread deep inside a library call
-  need not come back first; no ``KeyboardInterrupt`` travels through libraries that swallow it (``watch_signals``). The last
-  commit stands.
+  need not return first, and no ``KeyboardInterrupt`` passes through libraries that swallow it (``watch_signals``). The last
+  commit is intact.
 - *The last line says why.* ``end`` prints one message, tells the other ranks and leaves by ``os._exit``: an orderly exit
   with gloo or NCCL threads in mid-air may hang or abort. No ``finally`` runs, so files must be right at every instant.
 
@@ -42,12 +42,12 @@ _ending = threading.Lock()  # taken once, by the thread that ends the process; n
 _asked_again = threading.Event()  # by a further caller of ``end``, such as rank 0 when it ends the others
 _last_acts: list[Callable[[int], object]] = []
 _launcher: int | None = None  # the process that this one must not outlive
-_by = signal.SIGINT  # the first signal that ``watch_signals`` made a KeyboardInterrupt of
+_by = signal.SIGINT  # the first signal that ``watch_signals`` turned into a KeyboardInterrupt
 _was_interrupted = False
 _of_command = False  # whether this process is the command line's own: one whose signals raise a KeyboardInterrupt
-_resume: str | None = None  # what the command that goes on must say besides; None: there is nothing to go on from
-_kept = ""  # what there is to go on from
-_commit: Path | None = None  # the file without which there is nothing yet
+_resume: str | None = None  # options that the resuming command needs besides its own; None: there is nothing to resume
+_kept = ""  # what an interruption keeps, in the words of the last message
+_commit: Path | None = None  # there is something to resume once this file exists
 
 
 def under_torchrun() -> bool:
@@ -71,12 +71,12 @@ def leads() -> bool:
 
 
 def is_command() -> bool:
-    """Whether this process is a command line of its own, which further ranks may run again; no program, test or notebook."""
+    """Whether this process is the stageb command, which further ranks may run again, and not a program, test or notebook."""
     return _of_command
 
 
 def leads_machine() -> bool:
-    """Whether this process is the first of those on its machine: the one that speaks where rank 0's is not heard."""
+    """Whether this process is the first on its machine, which prints errors that rank 0's machine cannot show."""
     return os.environ.get("SLURM_LOCALID" if under_slurm() else "LOCAL_RANK", "0") == "0"
 
 
@@ -103,7 +103,7 @@ def interruption() -> tuple[int, str]:
 
 
 def has_lost_reader(error: BaseException) -> bool:
-    """Whether ``error`` comes of printing what nobody reads any more, as behind ``| head``; other pipes break, too."""
+    """Whether ``error`` comes from printing to a closed pipe, as with ``| head``, and not from some other broken pipe."""
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, SystemExit):  # rich makes one of it, once it has opened standard output anew
@@ -112,7 +112,7 @@ def has_lost_reader(error: BaseException) -> bool:
 
 
 def fall_silent() -> int:
-    """Print no more where nobody reads it. Returns the exit code of a program that SIGPIPE ends, as it ends most others."""
+    """Stop printing to closed pipes. Returns the exit code of a program that SIGPIPE ended, as most programs are."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in filter(_is_unread, STANDARD):
         os.dup2(nowhere, stream)
@@ -128,14 +128,14 @@ def _is_unread(stream: int) -> bool:
 
 
 def set_resume(beside: str | None, kept: str = "the last commit stands", commit: Path | None = None) -> None:
-    """Whoever interrupts is told what is ``kept``, and to go on by the same command with ``beside``, from when the file
-    ``commit`` is there; None: there is nothing to go on from."""
+    """Set what an interrupted process says last: what is ``kept``, and to resume with the same command and ``beside``, if
+    the file ``commit`` exists by then. ``beside`` None: there is nothing to resume."""
     global _resume, _kept, _commit
     _resume, _kept, _commit = beside, kept, commit
 
 
 def interrupted(number: int) -> str:
-    """The last line of a job that signal ``number`` ends; it says how to go on where there is a commit to go on from."""
+    """The last line of a job that signal ``number`` ends; it says how to resume if there is a commit."""
     return f"interrupted by {signal.Signals(number).name}{_how_to_resume()}"
 
 
@@ -148,7 +148,7 @@ def _how_to_resume() -> str:
 
 
 def command_line() -> str:
-    """The command that made this job, as a shell takes it; empty where that cannot be known (srun)."""
+    """The command line of this job, quoted for a shell and without --fresh; empty if it cannot be known (srun)."""
     words = [sys.argv[0], *sys.argv[1:]]
     if under_torchrun():
         with contextlib.suppress(OSError):
@@ -165,7 +165,7 @@ def command_line() -> str:
 
 
 def machine() -> str:
-    """Where a process id of this process means something: this boot of this machine, and the process namespace."""
+    """The scope in which process ids are unique: this boot of this machine, and the process namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -174,8 +174,8 @@ def machine() -> str:
 
 
 def before_end(act: Callable[[int], object] | None) -> None:
-    """Have ``end`` call ``act(code)`` after its message is out, the latest first; it must be quick and must not raise. None:
-    the job is over in good order, nobody is left to be told."""
+    """Register ``act(code)`` for ``end`` to call after its message, latest first; it must be quick and must not raise. None
+    removes all: the job ended in good order."""
     _last_acts[:] = [*_last_acts, act] if act else []
 
 
@@ -260,7 +260,7 @@ class watch_signals:  # noqa: N801 - reads as a function
         self.started = False
 
     def start(self) -> None:
-        """Take the signals, if this is the main thread."""
+        """Install the handlers, if this is the main thread."""
         global _of_command
         self.started = True
         _of_command = _of_command or self._raises
@@ -304,8 +304,9 @@ class watch_signals:  # noqa: N801 - reads as a function
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Ranks that are started within receive signals from ``accept_signals`` on: a Python that starts answers Ctrl-C with a
-    traceback. On the command line alone, whose ranks accept them within moments; another program's may take long."""
+    """Within, block signals in child processes until they call ``accept_signals``, since a starting Python answers Ctrl-C
+    with a traceback. Only for the stageb command, whose ranks accept them within moments; another program's may take
+    long."""
     if not _of_command:
         yield
         return
@@ -323,7 +324,7 @@ def accept_signals() -> None:
 
 
 def was_interrupted() -> bool:
-    """Whether a signal has raised a KeyboardInterrupt, whatever became of that."""
+    """Whether a signal has raised a KeyboardInterrupt, even if something swallowed it."""
     return _was_interrupted
 
 

@@ -11,15 +11,15 @@ IS_UP = 1  # RTF_UP of linux/route.h
 
 
 def resolve(host: str) -> str:
-    """The address that ``host`` stands for on this machine; of several an IPv4 one. Raises OSError, UnicodeError."""
+    """The address that ``host`` resolves to on this machine, preferably IPv4. Raises OSError, UnicodeError."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
 
 
 def interface_to(address: ipaddress.IPv4Address) -> str | None:
-    """The interface of the route to ``address``, of several the narrowest. An address of this machine's own counts as one
-    of the network that it is in, and loopback as any address far away. None where no route leads there, or none is known:
-    the kernel tells of them on Linux alone.
+    """The interface of the most specific route to ``address``; None without a route, or if routes are unknown (not Linux).
+
+    This machine's own address counts as one of the network that it is in, and loopback as any remote address.
     """
     try:
         rows = [line.split() for line in ROUTES.read_text().splitlines()[1:]]

@@ -74,7 +74,7 @@ def launch(settings: FabricConfig, before_several: Callable[[], None]) -> tuple[
 
 @dataclass(frozen=True)
 class _Place:
-    """What to tell Fabric, and what must come of it."""
+    """What to tell Fabric, and how many ranks must result."""
 
     arguments: dict[str, Any]  # accelerator, devices, num_nodes, strategy: those that are ours to say
     world_size: int | None = None  # processes that were started for the job; None: Fabric starts them
@@ -133,7 +133,7 @@ def _make(settings: FabricConfig, place: _Place) -> Fabric:
 
 
 def _ranks(fabric: Fabric, settings: FabricConfig, place: _Place) -> int:
-    """How many ranks the job has, or will have."""
+    """The number of ranks that the job has, or will have."""
     return place.world_size or getattr(fabric.strategy, "num_processes", 1) * settings.num_nodes
 
 
@@ -202,11 +202,11 @@ def _deadline(seconds: float) -> Iterator[None]:
 
 
 def _face_the_other_machines() -> None:
-    """Have gloo speak by the interface that leads to the other machines, unless the user has named one.
+    """Make gloo use the interface that leads to the other machines, unless the user has named one.
 
-    By itself it takes the address that the host name stands for here: on many machines 127.0.1.1, where no other reaches it.
-    Where that is all that rank 0 knows of itself, it is the interface of the default route. Raises RankError where this is
-    another machine than rank 0's, and would look for rank 0 on itself.
+    By default gloo takes the address of this machine's host name, on many machines 127.0.1.1, which no other machine
+    reaches. If rank 0 knows no other address of itself, the interface of the default route is used. Raises RankError if rank
+    0's name resolves to this machine although it is another one.
     """
     host = SLURMEnvironment().main_address if lifetime.under_slurm() else os.environ["MASTER_ADDR"]
     try:
@@ -292,7 +292,7 @@ class Children:
 
 
 def _this_command() -> list[str]:
-    """The command line that this process came of."""
+    """The command line of this process."""
     module = sys.modules["__main__"].__spec__
     program = ["-m", module.name] if module else [str(Path(sys.argv[0]).absolute())]
     return [sys.executable, *program, *sys.argv[1:]]

@@ -61,12 +61,12 @@ Answer = TypeVar("Answer")
 P = ParamSpec("P")
 Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"] | None
 
-SETTLE_S = 5.0  # for the watchdog to end this process, where a collective broke because another rank is gone
+SETTLE_S = 5.0  # for the watchdog to end this process, after a collective broke because another rank is gone
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A rank that does not hold what rank 0 holds."""
+    """How a rank's values differ from rank 0's."""
 
     rank: int
     names: list[str]  # of what differs
@@ -126,7 +126,7 @@ class World:
             raise rank_error(self.rank, error, what) from error
 
     def find_differing(self, mine: Mapping[str, str]) -> Difference | None:
-        """The first rank that does not hold what rank 0 holds, of ``mine`` by name; the same on every rank, None on none."""
+        """The first rank whose ``mine`` (values by name) differ from rank 0's, the same on every rank; None if all agree."""
         first, *others = (decode(each) for each in self.gather(encode(mine)))
         for rank, held in enumerate(others, start=1):
             if names := [name for name in first if held.get(name) != first[name]]:
@@ -146,13 +146,13 @@ class World:
         return items[self.rank :: self.world_size]
 
     def dealt(self, parts: Sequence[Sequence[T]]) -> list[T]:
-        """The items whose shares, by rank, are ``parts``."""
+        """The inverse of ``share``: all items in order, from every rank's part of them."""
         count = sum(map(len, parts))
         return [parts[index % self.world_size][index // self.world_size] for index in range(count)]
 
     @contextmanager
     def at(self, label: str) -> Iterator[None]:
-        """Work of this rank that must get on: the watchdog's ``label`` for it, and an error's. Raises RankError."""
+        """Work of this rank that must make progress; ``label`` names it for the watchdog and in errors. Raises RankError."""
         try:
             with heartbeat.at(label):
                 yield
@@ -164,11 +164,11 @@ class World:
     def map(
         self, what: str, work: Callable[[T], Json], items: Sequence[T], on_items: Callable[[int], None] | None = None
     ) -> list[Any]:
-        """``work`` on every item, each rank its share: the results, which came through JSON, in the items' order on rank 0;
-        nothing elsewhere. All ranks call it with the same items.
+        """Call ``work`` on every item, each rank on its share. Returns on rank 0 the results, as JSON leaves them, in the
+        items' order, and an empty list elsewhere. All ranks call it with the same items.
 
-        ``what`` names an item, for errors and the watchdog. ``on_items`` is told on rank 0 how many items are done, as far
-        as it can tell. Raises RankError.
+        ``what`` names an item, for errors and the watchdog. ``on_items`` gets on rank 0 an estimate of how many items are
+        done. Raises RankError.
         """
         mine = []
         for done, item in enumerate(self.share(items)):
@@ -180,7 +180,7 @@ class World:
         return self.dealt([decode(part) for part in parts]) if self.is_global_zero else []
 
     def lead(self, act: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
-        """Have rank 0 do ``act(*args)`` while the other ranks wait; what it returns, on every rank."""
+        """Call ``act(*args)`` on rank 0 while the other ranks wait; returns its result on every rank."""
         if not self.is_global_zero:
             nothing: Any = None
             value: T = self.broadcast(nothing)
@@ -195,7 +195,7 @@ class World:
         *args: P.args,
         **keywords: P.kwargs,
     ) -> T:
-        """Have rank 0 take the steps of ``act(*args)``, a generator that yields questions; what it returns, on every rank.
+        """Run ``act(*args)`` on rank 0, a generator that yields questions; returns its result on every rank.
 
         Each question is broadcast, and every rank calls ``answer`` with it: a collective, such as a ``map``, whose result on
         rank 0 is sent to the generator.
@@ -208,7 +208,7 @@ class World:
         return result
 
     def facts(self) -> dict[str, Json]:
-        """What the ranks run on, for a record of the run: device, its name, world size, CPU threads per rank."""
+        """What the job runs on, for run.json: this rank's device and its name, world size, CPU threads per rank."""
         device = self.fabric.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         threads = torch.get_num_threads()
