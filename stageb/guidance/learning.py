@@ -1,8 +1,8 @@
-"""Learning from bundles, as functions of where a mission stands and of what was judged: draw, reflect, gate, apply.
+"""Learning from bundles, as functions of a mission's state and of what was judged: draw, reflect, gate, apply.
 
 One bundle after another, since each edit changes what later answers read; or, with ``reflection.scope`` round, a bundle for
-each fold at once: all are reflected on under one guidance, and what they propose is tested in turn under what was accepted
-by then. Nothing here writes a file, speaks or remembers: ``run.py`` does, with what these functions return.
+each fold at once: all are reflected on under one guidance, and their proposals are tested in turn under what was accepted by
+then. Nothing here writes a file, prints or keeps state: ``run.py`` does, with what these functions return.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ REMEMBERED = 1024  # tickets, at most, of which a mission knows how they were ro
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What learning works with, of one mission."""
+    """What the functions here need for one mission."""
 
     config: LoopConfig
-    tickets: Sequence[Ticket]  # of the run
+    tickets: Sequence[Ticket]  # all of the run's; positions elsewhere point here
     splits: Splits
     pool: Pool  # what edits are made from and tested on
     vocabulary: Vocabulary  # of the train tickets: what a rule may name
@@ -51,13 +51,13 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What one reflection is about: tickets of one fold, as the present guidance judges them."""
+    """The tickets of one fold that a reflection is about, as the present guidance judges them."""
 
-    number: int  # from 0; says which fold teaches
+    number: int  # from 0; modulo FOLDS, the fold that teaches
     key: int  # of its random stream
     judged: tuple[Case, ...]  # in the pool's order
-    asked: int = 0  # verdicts that it took to know them
-    tokens: int = 0
+    asked: int = 0  # verdicts that the model was asked for
+    tokens: int = 0  # that these took
     saved: int = 0  # verdicts that rules as code gave
 
     @property
@@ -73,13 +73,13 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """What became of edits, and what it took to know."""
+    """The gate's decision on edits, and what it cost."""
 
     decision: Decision
     left: Budget  # of the mission's part in the run's false-acceptance budget
-    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how the guidance from now on judges it
-    judged: int = 0  # verdicts that this took
-    tokens: int = 0
+    merits: Mapping[int, float] = field(default_factory=dict)  # position -> how the resulting guidance judges it
+    judged: int = 0  # verdicts that the model was asked for
+    tokens: int = 0  # that these took
     failed: tuple[tuple[str, int], ...] = ()  # as in ``MissionState``
     saved: int = 0  # verdicts that rules as code gave
 
@@ -131,7 +131,7 @@ def draw_bundles(mission: MissionState, tools: Tools) -> Dialogue[tuple[MissionS
 
 
 def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> Dialogue[list[Reflection]]:
-    """What the model proposes for each, all of it sampled at once, without what names things that no ticket has."""
+    """What the model proposes for each bundle, all sampled at once, without operations that name what no ticket has."""
     config, words = tools.config, words_of(tools.config.prompt)
     found = yield from sample_together(
         [reflect(each.judged, guidance, tools.count_tokens, config.reflection, words, each.key) for each in bundles]
@@ -143,7 +143,7 @@ def reflect_on(bundles: Sequence[Bundle], guidance: Guidance, tools: Tools) -> D
 
 
 def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> Dialogue[GateResult]:
-    """Put what is proposed to the gate; without one, take the first edit that keeps to the limits."""
+    """Put the proposals to the gate; without a gate, take the first edit within the limits on rules and tokens."""
     if not tools.config.has_gate:
         return _untested(mission, bundle, proposals, tools)
     # Anew for each bundle, so that no edit owes its place to the same few tickets for good.
@@ -166,8 +166,8 @@ def gate_edits(mission: MissionState, bundle: Bundle, proposals: Sequence[Propos
 
 
 def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
-    """Where the mission stands after what was learnt from a bundle. One that taught something is followed by another, where
-    a gate has just judged what it takes."""
+    """The mission after a bundle. One that led to an accepted edit is followed by another at once if there is a gate, whose
+    test has just judged most of the tickets that it takes."""
     mission = replace(mission, failed=(*mission.failed, *learnt.failed))
     taught = learnt.decision.winner is not None
     again = mission.again or (taught and tools.config.has_gate)
@@ -177,7 +177,7 @@ def apply_result(mission: MissionState, learnt: GateResult, tools: Tools) -> Mis
 
 
 def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal, GateResult]]:
-    """Seek a rule that can go."""
+    """Search for a rule that can be removed."""
     gate = _gate(mission, tools.splits.raced[:CREDITED_ON], tools, None)
     removal = yield from prune(mission.guidance, f"P{mission.guidance.step}", gate, mission.left)
     after = removal.winner.guidance if removal.winner else mission.guidance
@@ -188,7 +188,8 @@ def seek_removal(mission: MissionState, tools: Tools) -> Dialogue[tuple[Removal,
 
 
 def apply_removal(mission: MissionState, removal: Removal, learnt: GateResult, tools: Tools) -> MissionState:
-    """Where the mission stands after a search for idle rules. One that goes is no accepted edit: nobody learns on for it."""
+    """The mission after a search for idle rules. A removal does not count as an accepted edit, so it starts no new
+    bundle."""
     searched = mission.pruned_step if removal.winner else mission.guidance.step
     return replace(_apply_decision(mission, learnt, tools), pruned_step=searched)
 
@@ -227,8 +228,8 @@ def _keep_untouched(mission: MissionState, after: Guidance, tools: Tools) -> dic
 
 
 def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> MissionState:
-    """The mission under what became of its guidance, which tells what was spent. What was wrong may be right then, and what
-    failed may do."""
+    """The mission with its new guidance, if there is one, and what was spent. Under new guidance, wrong tickets may be right
+    and failed edits may pass, so what is known of them is reset."""
     winner = learnt.decision.winner
     most = max(2 * tools.pool.size, FOLDS * tools.config.reflection.evidence_tickets)  # groups
     # Of what was judged, what may be asked again: without a limit it would only grow.
@@ -245,7 +246,7 @@ def _apply_decision(mission: MissionState, learnt: GateResult, tools: Tools) -> 
 
 
 def _sign_rules(guidance: Guidance, seed: int) -> Guidance:
-    """The guidance, whose new rules say by which split they were learnt: what another one seals they have seen."""
+    """The guidance, its new rules marked with the split they were learnt by: they have seen what another split holds out."""
 
     def says(rule: Rule) -> Rule:
         new = "sources" in rule.metadata and SPLIT_SEED not in rule.metadata
@@ -255,7 +256,7 @@ def _sign_rules(guidance: Guidance, seed: int) -> Guidance:
 
 
 def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposal], tools: Tools) -> GateResult:
-    """``gate: none``: the first edit that keeps to the limits is taken as it is."""
+    """``gate: none``: take the first edit within the limits, untested."""
     edits = (
         Edit((proposal,), times, apply(mission.guidance, proposal.operations, bundle.name))
         for proposal, times in merge_equal(proposals)
@@ -265,7 +266,7 @@ def _untested(mission: MissionState, bundle: Bundle, proposals: Sequence[Proposa
 
 
 def _gate(mission: MissionState, race_on: Sequence[int], tools: Tools, taught_by: int | None) -> Gate:
-    """The gate of edits that the tickets of one fold have taught; None: of none."""
+    """The gate for edits learnt from the fold of the bundle ``taught_by``; None: from no fold, as removals."""
     judge, chunk = _judge(mission, tools), tools.config.gating.race_chunk
     return Gate(judge, race_on, chunk, tools.pool.groups_outside(taught_by), tools.look)
 
@@ -278,7 +279,7 @@ def _judge(mission: MissionState, tools: Tools) -> Judge:
 def _edits(
     guidance: Guidance, bundle: Bundle, proposals: Sequence[Proposal], gate: Gate, tools: Tools
 ) -> Dialogue[list[Edit]]:
-    """The different edits that are proposed, each with room made for it where it needs some."""
+    """The distinct edits that are proposed, each with rules removed to make room if it needs any."""
     train, edits = tools.splits.by_key, []
     for proposal, times in merge_equal(proposals):
         operations = proposal.operations
@@ -295,8 +296,8 @@ def _edits(
 
 
 def _is_barred(mission: MissionState, bundle: Bundle, edit: Edit) -> bool:
-    """Whether an edit that this fold taught failed before, and would again. One that another fold taught is tested on other
-    tickets; to bar it would make what is tried a matter of tickets that this fold's edits are tested on."""
+    """Whether this edit, learnt from the same fold, failed before. A failure of another fold's edit does not count: that was
+    tested on tickets of this fold's tests, which must not influence which edits are tried."""
     return (digest(edit.guidance), bundle.number % FOLDS) in mission.failed
 
 
@@ -313,7 +314,7 @@ def _join(mission: MissionState, bundle: Bundle, tools: Tools, one: Edit, other:
 
 
 def _fits(guidance: Guidance, tools: Tools) -> bool:
-    """Whether a guidance keeps to the limits; its length is counted without what surrounds every prompt."""
+    """Whether a guidance is within the limits on rules and tokens, not counting the tokens that surround every prompt."""
     config = tools.config.reflection
     full, empty = tools.count_tokens([Prompt(rule_lines(guidance), ""), Prompt("", "")])
     return len(guidance.rules) <= config.max_rules and full - empty <= config.max_guidance_tokens

@@ -27,7 +27,7 @@ from stageb.job import world as worlds
 from stageb.job.devices import spread_over_cores
 from stageb.job.world import World
 
-BUNDLES = 2  # in a round, at most, where we choose the number of ranks: the edits of a round take effect in the next one
+BUNDLES = 2  # bundles per round, at most, when choosing the number of ranks: edits take effect only in the next round
 
 
 def run(config: LoopConfig, resolved_yaml: str, fresh: bool, inputs: Inputs) -> int:
@@ -53,9 +53,9 @@ def main(world: World, config: LoopConfig, resolved_yaml: str, fresh: bool, inpu
 
 
 def epochs(world: World, run: Run, ranks: Ranks) -> None:
-    """Judge val and test (an audit: all, and that is the end), learn for some epochs, choose by val, judge test again.
+    """Judge val and test (an audit: all splits, and nothing more), learn for some epochs, choose by val, judge test again.
 
-    Before a round ``learn`` takes up what earlier rounds have brought; ``end_epoch`` takes what is left.
+    Before each round, ``learn`` reflects on the records of earlier ones; ``end_epoch`` takes the rest.
     """
     for round_ in run.schedule.before():
         roll_out(world, run, ranks, round_)
@@ -114,10 +114,10 @@ def select(run: Run, round_: Round, answers: Sequence[Answers]) -> Dialogue[None
 
 
 def learn(run: Run, name: str, size: int) -> Dialogue[None]:
-    """Reflect on what a mission's rounds have brought, ``size`` tickets or more; apply and commit what the gate accepts.
+    """Reflect on a mission's records, ``size`` or more of them; apply and commit what the gate accepts.
 
-    Where several bundles are drawn at once, all proposals are of one snapshot of the guidance, and each is tested under what
-    was accepted by then."""
+    If several bundles are drawn at once, all proposals are made under one snapshot of the guidance, and each is tested under
+    what was accepted by then."""
     while transitions.is_due(run.state, name, size, run.config):
         before, tools = run.state.missions[name], run.tools(name)
         run.progress.show_activity(f"{name}: what is judged wrong?")
@@ -136,7 +136,7 @@ def learn(run: Run, name: str, size: int) -> Dialogue[None]:
 
 
 def prune(run: Run, name: str) -> Dialogue[None]:
-    """Look for a rule of a mission that earns nothing, and remove it."""
+    """Search for a rule of a mission that earns nothing, and remove it."""
     before, tools = run.state.missions[name], run.tools(name)
     run.progress.show_activity(f"{name}: what does each of {len(before.guidance.rules) - 1} rules earn?")
     removal, learnt = yield from learning.seek_removal(before, tools)
@@ -144,7 +144,7 @@ def prune(run: Run, name: str) -> Dialogue[None]:
 
 
 def end_epoch(run: Run, epoch: int, name: str) -> Dialogue[None]:
-    """The end of a mission's epoch: learn from what is left, seek a rule that earns nothing, count idle epochs."""
+    """End a mission's epoch: learn from the remaining records, search for an idle rule, count idle epochs."""
     if run.schedule.close(epoch, name) > run.state.done:
         yield from learn(run, name, 1)
         if transitions.may_prune(run.state, name, run.config):
@@ -153,6 +153,6 @@ def end_epoch(run: Run, epoch: int, name: str) -> Dialogue[None]:
 
 
 def choose(run: Run, name: str) -> None:
-    """The final guidance of a mission; an audit (``jump_reflection``) has none to choose."""
+    """Choose the final guidance of a mission; an audit (``jump_reflection``) has none to choose."""
     if run.schedule.choice(name) > run.state.done and not run.config.jump_reflection:
         run.record_choice(transitions.after_choice(run.state.missions[name], run.config))

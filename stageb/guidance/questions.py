@@ -51,7 +51,8 @@ CountTokens = Callable[[Sequence[Prompt]], list[int]]
 
 
 def sample_together(dialogues: Sequence[Dialogue[T]]) -> Dialogue[list[T]]:
-    """What ``dialogues`` return that ask nothing but to sample: what they ask at a time becomes one question."""
+    """Run ``dialogues`` that only ask ``SampleAnswers`` side by side, their questions joined; returns their results in
+    order."""
     results: dict[int, T] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(dialogues)))
     while answers:
@@ -68,7 +69,7 @@ def sample_together(dialogues: Sequence[Dialogue[T]]) -> Dialogue[list[T]]:
 
 
 def answer_all(steps: Dialogue[T], answer: Callable[[Any], Any]) -> T:
-    """What ``steps`` return when ``answer`` answers each question: how a test, or a trial without ranks, runs them."""
+    """Run ``steps``, answering each question with ``answer``; returns their result. For tests, and trials without ranks."""
     try:
         question = next(steps)
         while True:

@@ -205,7 +205,7 @@ def load_engine(model: ModelConfig, world: World, use_images: UseImages = False)
 
 
 def check_reasons(engine: Engine, name: str, sampler: SamplerConfig, words: Words) -> None:
-    """Raise ``ConfigError`` where ``engine``, which a config calls ``name``, cannot give reasons as ``sampler`` asks."""
+    """Raise ``ConfigError`` if ``engine``, called ``name`` in the config, cannot give reasons as ``sampler`` asks."""
     asked = sampler.reasons
     if asked != "all" and thinks(engine) and not words.begin:
         remedy = "a model that thinks aloud has its reasons before its verdict; set it to all, or prompt.prefill: true"
@@ -229,10 +229,10 @@ def map_tickets(
     groups: Sequence[Group],
     on_tickets: Callable[[int], None] | None = None,
 ) -> list[Any]:
-    """``work`` on the ``groups`` that ``tickets`` are cut into, each rank its share: on rank 0 a result for each of
-    ``tickets``, none elsewhere.
+    """Call ``work`` on the ``groups`` that ``tickets`` are cut into, each rank on its share. Returns on rank 0 a result for
+    each of ``tickets``, and an empty list elsewhere.
 
-    ``on_tickets`` is told on rank 0 how many tickets are done, as far as it can tell. What ``work`` raises names the ticket.
+    ``on_tickets`` gets on rank 0 an estimate of how many tickets are done. Errors of ``work`` name the ticket.
     """
 
     def on_groups(done: int) -> None:
@@ -251,9 +251,9 @@ def map_tickets(
 
 
 def name_failed_ticket(tickets: Sequence[Ticket], answer: Callable[[Sequence[Ticket]], list[Any]]) -> list[Any]:
-    """``answer(tickets)``; what it raises carries a note that names the ticket (see ``errors.at``).
+    """``answer(tickets)``; an error gets a note that names the ticket (see ``errors.at``).
 
-    A model reads many tickets at once and does not say which one it failed at: each is tried alone then.
+    A model reads many tickets at once and does not say at which one it failed, so after an error each is tried alone.
     """
     try:
         return answer(tickets)

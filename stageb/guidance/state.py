@@ -147,7 +147,7 @@ class MissionState:
     guidance: Guidance
     left: Budget = NOTHING  # of the mission's part in the run's false-acceptance budget
     pending: tuple[Record, ...] = ()  # records that no bundle has held yet
-    again: bool = False  # whether the last bundle taught something: another one is due at once
+    again: bool = False  # whether another bundle is due at once, since the last one led to an accepted edit
     seen: Mapping[str, Case | None] = field(default_factory=dict)  # ticket_key, of what was rolled out -> how the present
     #   guidance judges it; None where that must be asked
     tally: Tally = field(default_factory=Tally)  # of the split being judged

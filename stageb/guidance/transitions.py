@@ -1,6 +1,6 @@
-"""Where a run stands after each of its steps, as functions of where it stood before: what is due, and what comes of it.
+"""The state of a run after each of its steps, as functions of the state before, and what is due next.
 
-``learning.py`` does the same for bundles. Nothing here writes a file, speaks or looks at a clock: ``run.py`` does.
+``learning.py`` does the same for bundles. Nothing here writes a file, prints or reads a clock: ``run.py`` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FEWEST_TO_PRUNE = 2  # rules beside the headline
 
 
 def why_ended(state: State, name: str, config: LoopConfig) -> str:
-    """The key of what has ended a mission's learning, a budget or that it was idle for too long; empty while nothing has."""
+    """The key of the limit that ended a mission's learning, a budget or an early stop; empty if it still learns."""
     mission, most = state.missions[name], config.early_stop
     if state.ended:
         return state.ended
@@ -30,14 +30,15 @@ def why_ended(state: State, name: str, config: LoopConfig) -> str:
 
 
 def is_due(state: State, name: str, size: int, config: LoopConfig) -> bool:
-    """Whether a mission that learns has a bundle to reflect on: ``size`` records, or what an accepted edit left to learn."""
+    """Whether a mission that still learns has a bundle to reflect on: ``size`` records, or a follow-up to an accepted
+    edit."""
     mission = state.missions[name]
     return (mission.again or len(mission.pending) >= size) and not why_ended(state, name, config)
 
 
 def may_prune(state: State, name: str, config: LoopConfig) -> bool:
-    """Whether a mission has rules to spare, and its guidance has changed since none could be; not where a budget or its
-    patience has ended all that costs verdicts."""
+    """Whether to search a mission's guidance for idle rules: it has enough rules and has changed since the last search in
+    vain, and no budget or patience has ended everything that costs verdicts."""
     mission = state.missions[name]
     is_new = mission.pruned_step != mission.guidance.step and len(mission.guidance.rules) - 1 >= FEWEST_TO_PRUNE
     return config.has_gate and is_new and why_ended(state, name, config) in ("", "early_stop.reflections")
@@ -109,6 +110,6 @@ def limit_passed(before: State, after: State, schedule: Schedule) -> str:
 
 
 def learns_ahead(state: State, schedule: Schedule) -> bool:
-    """Whether anything that learns is still to come: elsewhere a budget ends nothing."""
+    """Whether any learning is still to come; without, a budget has nothing to end."""
     last = schedule.epochs[-1] if schedule.epochs else 0
     return bool(last) and state.done < schedule.close(last, schedule.missions[-1])

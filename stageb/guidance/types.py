@@ -1,4 +1,4 @@
-"""The records of the training-free loop: frozen, plain, and the same words as the files of a run."""
+"""The records of the training-free loop: frozen dataclasses that use the words of a run's files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ Fault = Literal[  # why an answer cannot be read
 OpName = Literal["add", "update", "merge", "remove"]
 
 HEADLINE_KEY = "G0"
-FOLDS = 3  # parts of the train tickets, which teach in turn
-BY_RULES = -1  # in the place of an entry of the decode grid: rules as code gave the answer
+FOLDS = 3  # parts of the train tickets: edits are learnt from one and tested on the others, in turn
+BY_RULES = -1  # instead of an index into the decode grid: rules as code gave the answer
 UNKNOWN = cast("Verdict", "")
-"""The label of a ticket that nobody has judged yet, or whose label is kept from who answers. Where tickets teach, none has
-it."""
+"""The label of a ticket that has none yet, or whose label is hidden from the judge. No ticket to learn from has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class Images:
     """What a model is shown of a ticket."""
 
     files: tuple[tuple[str, str], ...]  # (image_{n}, path), in numeric order
-    instead: bool  # whether they stand in the place of the summaries, rather than beside them
+    instead: bool  # whether they replace the summaries, rather than being shown beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Ticket:
 
     @property
     def group(self) -> str:
-        """What nothing parts it from: the name of its group."""
+        """The name of its group, which no split, fold or race divides."""
         return self.equals or self.group_id
 
     @property
@@ -72,32 +71,32 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Chances of changing one mission's guidance for the worse: what is left to spend of them, or what was spent."""
+    """An error budget of one mission, left or spent: probabilities of changing its guidance for the worse, and a margin."""
 
-    edits: tuple[float, ...] = (0.0,) * FOLDS  # on tests of edits, by the fold that taught them
-    removals: float = 0.0  # on tests of rules that could go
-    margin: float = 0.0  # accuracy that rules which go may cost together; spent: what those that went may cost
+    edits: tuple[float, ...] = (0.0,) * FOLDS  # for tests of edits, by the fold that taught them
+    removals: float = 0.0  # for tests of rules that could go
+    margin: float = 0.0  # accuracy that removed rules may cost together; spent: what those removed may have cost
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Budget:
-        """The budget that ``dataclasses.asdict`` and JSON made ``plain`` of; whole numbers, as people write them, too."""
+        """The budget in ``plain``, as ``dataclasses.asdict`` and JSON leave it; integers, as people write them, are fine."""
         return cls(tuple(map(float, plain["edits"])), float(plain["removals"]), float(plain["margin"]))
 
     @property
     def chance(self) -> float:
-        """All chances together."""
+        """All probabilities together."""
         return sum(self.edits) + self.removals
 
     def plus(self, other: Budget) -> Budget:
-        """The sums."""
+        """The sum of both, field by field."""
         return self._with(other, float.__add__)
 
     def less(self, spent: Budget) -> Budget:
-        """What is left of this when so much is ``spent``: never below nothing."""
+        """What is left after ``spent``, field by field, never below 0."""
         return self._with(spent, lambda mine, its: max(0.0, mine - its))
 
     def most(self, other: Budget) -> Budget:
-        """The larger of each."""
+        """The larger of both, field by field."""
         return self._with(other, max)
 
     def _with(self, other: Budget, made_of: Callable[[float, float], float]) -> Budget:
@@ -199,7 +198,7 @@ class Operation:
     merged_from: tuple[str, ...]  # the rules that merge joins, two or more
     text: str  # the new rule; empty for remove
     rationale: str  # why, in the model's words
-    evidence: tuple[str, ...]  # ticket_keys of the bundle that the edit should turn
+    evidence: tuple[str, ...]  # ticket_keys of the bundle whose wrong verdicts the edit should turn right
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +221,6 @@ class Proposal:
 
 
 def shallow(record: Any) -> dict[str, Any]:
-    """The fields of one of these records by name. ``dataclasses.asdict`` copies what is in them too, and was most of what a
-    ticket costs rank 0."""
+    """The fields of one of these records by name. ``dataclasses.asdict`` also copies their contents, which took most of the
+    time that rank 0 spends on a ticket."""
     return {name: getattr(record, name) for name in record.__slots__}
