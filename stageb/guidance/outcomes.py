@@ -86,8 +86,8 @@ def describe_gain(attempt: Attempt, is_weighed: bool = False) -> str:
 
 
 def describe_reflection(row: LearningRow, attempts: Attempts, is_weighed: bool = False) -> str:
-    """What one reflection, or search for rules that bring nothing, tried and what came of it, in one line. ``attempts`` are
-    those of the row; ``is_weighed``: gains are weighed by unequal prices."""
+    """What one reflection, or search for idle rules, tried, and the outcome, in one line. ``attempts`` are those of the row;
+    ``is_weighed``: gains are weighed by unequal prices."""
     if row.reflection_id.startswith("P"):
         return _describe_search(attempts, is_weighed)
     tried, accepted = attempts.edits, attempts.accepted

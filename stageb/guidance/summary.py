@@ -1,4 +1,4 @@
-"""What a run came to: accuracy before and after on every split, the learnt rules, and where the files lie."""
+"""The result of a run: accuracy before and after on every split, the learnt rules, and where the files are."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def tabulate(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidan
 
 
 def describe_by_class(journal: Journal, config: LoopConfig, guidance: Mapping[str, Guidance]) -> Iterator[str]:
-    """What the accuracies are worth: failures caught and false alarms beside the best constant answer, and a loud line where
-    that is as good."""
+    """What the accuracies are worth: failures caught and false alarms beside the best constant answer, and a warning if that
+    is as good."""
     prices = prices_of(config.gating)
     yield ""
     for mission, split, _, after in _pair_rows(journal, config, guidance):

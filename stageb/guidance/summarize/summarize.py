@@ -1,7 +1,7 @@
-"""``stageb summarize``: images are looked at round by round, and the lines of a round are brought to the disk in order.
+"""``stageb summarize``: summarize images round by round, and write the lines of each round in order.
 
 Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket file, a round at a time, and writes; every rank
-looks at its share of each round's images. What was committed is never summarized again, whenever the job was killed
+summarizes its share of each round's images. Committed lines are never summarized again, whenever the job was interrupted
 (``use/rounds.py``). Groups are cut by the round alone, as ``guidance/rollout.py`` says.
 """
 
@@ -36,8 +36,8 @@ NOT_SHAPING = ("tickets", "output", "fabric.", *HOW_ASKED)
 def summarize(*, tickets: str, output: str, fresh: bool = False, **keys: Any) -> Iterator[dict[str, Any]]:
     """Summarize the images that tickets name, as ``stageb summarize`` does; the lines of ``output``, one at a time.
 
-    ``keys`` are those of that command; ``config`` may name a YAML file of keys. What an earlier call has left is gone on
-    with; ``fresh`` sets it aside. Raises ``stageb.StagebError`` where something cannot be used, or breaks.
+    ``keys`` are those of that command; ``config`` may name a YAML file of keys. Resumes an interrupted call, unless
+    ``fresh``, which sets its lines aside. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"tickets": tickets, "output": output, **keys}
     config: SummarizeConfig = from_keywords("summarize", registry.tools()["summarize"], given)
@@ -75,7 +75,7 @@ def _run(config: SummarizeConfig, fresh: bool, says: bool = False) -> int:
 
 
 def _begin(rounds: Rounds[ImageLine], config: SummarizeConfig, fresh: bool) -> None:
-    """Look the tickets over, unless that was done before, and take up where the last commit left off."""
+    """Check all tickets, unless an earlier call did, and resume from the last commit."""
     tickets = rounds.tickets
     rounds.begin(lambda: {"tickets": tickets.survey()}, lambda: {**_shaping(config), "the tickets": tickets.digest()}, fresh)
 

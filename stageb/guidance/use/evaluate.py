@@ -1,6 +1,6 @@
 """``stageb evaluate``: how good guidance is on labelled tickets, and how much better than another on the same ones.
 
-Tickets are judged as ``predict`` judges them, without their labels; what came of it is compared with these afterwards.
+Tickets are judged as ``predict`` judges them, without their labels; the verdicts are compared with the labels afterwards.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVALUATION, WRONG, CHANGED = "evaluation.json", "wrong.jsonl", "changed.jsonl"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came of ``evaluate``."""
+    """The result of ``evaluate``."""
 
     folder: Path  # of its files
     figures: dict[str, Any]  # the content of evaluation.json
@@ -57,7 +57,7 @@ def evaluate(*, guidance: str, tickets: str | list[str], fresh: bool = False, **
     """Say how good guidance is on labelled tickets, as ``stageb evaluate`` does.
 
     ``keys`` are those of that command: ``compare="out/second"``, ``output="evaluation"``, ``sampler={...}``, ...; ``config``
-    may name a YAML file of keys. Raises ``stageb.StagebError`` where something cannot be used, or breaks.
+    may name a YAML file of keys. Raises ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: EvaluateConfig = from_keywords("evaluate", registry.tools()["evaluate"], given)

@@ -1,7 +1,7 @@
-"""Tickets are judged round by round, by the rules as code or by the model, and a row for each is committed.
+"""Judging tickets round by round, by the rules as code or by the model, and committing a row for each.
 
-It stands on every rank; its methods are called on rank 0 alone, which knows the rules as code. The other ranks get what the
-model is asked.
+Every rank has a ``JudgedRounds``, but its methods are called on rank 0 alone, which has the rules as code. The other ranks
+only get the tickets that the model is asked for.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from stageb.store.commits import COMMIT, flatten
 if TYPE_CHECKING:  # torch
     from stageb.guidance.use.judging import TicketAnswers
 
-MOST = 8192  # tickets between two commits, where code judges nearly all of them
-SEEN = 4096  # tickets that tell what they lack, where nothing else does: as many as are looked at before anything else
-KNOWN = 20_000  # tickets that tell what rules name, where nothing else does
+MOST = 8192  # tickets between two commits, if code judges nearly all of them
+SEEN = 4096  # tickets to find missing fields by, if those that taught the rules are not known
+KNOWN = 20_000  # tickets to read rules by, if those that taught the rules are not known
 DIGEST, CODE = "the tickets", "the rules as code"
 # Keys that change no row, or do so through what is compared beside them.
 NOT_SHAPING = (
@@ -60,7 +60,7 @@ OF_MODEL = ("model.", "sampler.", "selection", "manual_review.", "probability", 
 
 
 class JudgedRounds:
-    """The rounds of one output, and how their tickets are judged."""
+    """The rounds of one output file, and how their tickets are judged."""
 
     def __init__(
         self,
@@ -97,7 +97,8 @@ class JudgedRounds:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """What rows depend on, flat, but for the tickets' bytes and what is made of them: keys, the guidance."""
+        """What rows depend on, flat: keys and the guidance, but not the bytes of the tickets or what is derived from
+        them."""
         config = self._config
         others = NOT_SHAPING + (OF_MODEL if self._by == "rules" else ())
         plain = {key: value for key, value in flatten(asdict(config)).items() if not key.startswith(others)}
@@ -109,7 +110,7 @@ class JudgedRounds:
         return make_check(self._missions, once=isinstance(self._config, EvaluateConfig))
 
     def begin(self, fresh: bool) -> None:
-        """Look the tickets over, unless that was done before, and take up where the last commit left off."""
+        """Check all tickets, unless an earlier call did, and resume from the last commit."""
         tickets = self.rounds.tickets
 
         def survey() -> dict[str, Any]:
@@ -135,7 +136,7 @@ class JudgedRounds:
         self.rounds.begin(survey, fingerprint, fresh)
 
     def hand_out(self) -> list[TicketLine]:
-        """The tickets that the model is asked next; empty where all is done. Rounds without any are committed at once."""
+        """The next tickets for the model; empty if all are done. Rounds that code judges whole are committed at once."""
         if self._code is None:
             self._lines = self.rounds.hand_out()
             self._rulings = [None] * len(self._lines)
@@ -148,9 +149,9 @@ class JudgedRounds:
             self.commit([])
 
     def commit(self, judged: Sequence[TicketAnswers]) -> None:
-        """Commit the rows of a round; ``judged`` is what the model said of the tickets that it was asked.
+        """Commit the rows of a round; ``judged`` are the model's answers to the tickets that it was asked for.
 
-        Raises ``UnreadableError`` where its first answers can mostly not be read.
+        Raises ``UnreadableError`` if too many of its first answers cannot be read.
         """
         config, rule, counts = self._config, load_selection_rule(self._config.selection), self.rounds.state["counts"]
         if judged and not count_asked(counts):
@@ -172,7 +173,7 @@ class JudgedRounds:
         self.rounds.commit(made, {**self.rounds.state, "counts": add_counts(counts, made)})
 
     def _take_round(self, code: CodeJudge) -> None:
-        """Take tickets until so many as a round has are left to the model, or until there are many of them."""
+        """Take tickets until a full round is left to the model, or ``MOST`` are taken."""
         self._lines, self._rulings, asked = [], [], 0
         while lines := self.rounds.take(min(self.rounds.size - asked, MOST - len(self._lines)), len(self._lines)):
             for line in lines:

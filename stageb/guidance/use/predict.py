@@ -1,7 +1,7 @@
-"""``stageb predict``: tickets are judged round by round, and a row for each is brought to the disk in their order.
+"""``stageb predict``: judge tickets round by round, and write a row for each in their order.
 
 Fabric has launched the ranks (``world.py``). Rank 0 alone reads the ticket files, a round at a time, and writes; every rank
-judges its share of each round. What was committed is never judged again, whenever the job was killed (``rounds.py``).
+judges its share of each round. Committed tickets are never judged again, whenever the job was interrupted (``rounds.py``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AT_FIRST = 4096  # tickets that are looked at before anything else is done
 
 @dataclass(frozen=True)
 class Predictions:
-    """What came of ``predict``: iterate over it for the rows, one at a time."""
+    """The result of ``predict``; iterate over it for the rows, one at a time."""
 
     path: Path  # of the rows
     counts: Counts  # by mission
@@ -49,8 +49,8 @@ def predict(*, guidance: str, tickets: str | list[str], fresh: bool = False, **k
     """Judge tickets under guidance, as ``stageb predict`` does.
 
     ``keys`` are those of that command: ``output="out.jsonl"``, ``sampler={"samples_per_decode": 1}``, ...; ``config`` may
-    name a YAML file of keys. Rows that an earlier call has left are gone on with; ``fresh`` sets them aside. Raises
-    ``stageb.StagebError`` where something cannot be used, or breaks.
+    name a YAML file of keys. Resumes the rows of an interrupted call, unless ``fresh``, which sets them aside. Raises
+    ``stageb.StagebError`` if something cannot be used, or fails.
     """
     given = {"guidance": guidance, "tickets": tickets, **keys}
     config: PredictConfig = from_keywords("predict", registry.tools()["predict"], given)
@@ -96,7 +96,8 @@ def _run(config: PredictConfig, fresh: bool, show: Callable[[Path, Counts], None
 
 
 def look_ahead(judged: JudgedRounds, fresh: bool) -> int:
-    """Refuse what shows at once, before torch is imported, which takes seconds; the number of tickets, as far as it shows.
+    """Check what can be checked before torch is imported, which takes seconds. Returns the number of tickets, of a new
+    output only up to ``AT_FIRST``.
 
     Raises ``InputError``.
     """

@@ -1,6 +1,6 @@
-"""Tickets are worked on round by round, into an output that a kill leaves whole (``store/output.py``).
+"""Working through tickets round by round, into an output that survives interruptions (``store/output.py``).
 
-Rank 0 alone reads the tickets, a round at a time, and writes; what was committed is never worked on again.
+Rank 0 alone reads the tickets, a round at a time, and writes; committed tickets are never worked on again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class Rounds(Generic[Item]):
-    """The rounds of one output. It stands on every rank; its methods are called on rank 0 alone."""
+    """The rounds of one output. Every rank has this object; its methods are called on rank 0 alone."""
 
     def __init__(self, path: Path, tickets: TicketStream[Item], size: int) -> None:
         """``path`` is the output, ``size`` the number of tickets in a round."""
@@ -36,10 +36,11 @@ class Rounds(Generic[Item]):
     def begin(
         self, survey: Callable[[], Mapping[str, Any]], fingerprint: Callable[[], Mapping[str, Any]], fresh: bool
     ) -> None:
-        """Take up where the last commit left off.
+        """Resume from the last commit, or begin a new output.
 
-        ``survey`` looks all tickets over, unless that was done before: the state that a new output begins with, in which
-        ``tickets`` is their number. ``fingerprint`` is what the rows depend on, flat. ``fresh`` sets the old output aside.
+        ``survey`` checks all tickets and returns the first state of a new output, in which ``tickets`` is their number; it
+        is not called on resuming. ``fingerprint`` returns what the rows depend on, flat. ``fresh`` sets the old output
+        aside.
         """
         state = survey() if fresh or read_commit(self.path) is None else None
         config = fingerprint()
@@ -57,8 +58,10 @@ class Rounds(Generic[Item]):
         return self.take(self.size)
 
     def take(self, most: int, taken: int = 0) -> list[Item]:
-        """Of the round that has ``taken`` so many tickets already, the next ones, at ``most`` so many; empty where it is to
-        have no more, or all are taken."""
+        """The next tickets of a round that has ``taken`` so many already, ``most`` at a time; empty if none is left.
+
+        Raises ``InputError`` if the files hold fewer tickets than at the start.
+        """
         left = self.state["tickets"] - self.done - taken
         items = list(islice(self._left, min(most, left)))
         if len(items) < min(most, left):
@@ -72,12 +75,12 @@ class Rounds(Generic[Item]):
             self._progress.show(tickets)
 
     def keep(self, answered: Sequence[Sequence[Any]]) -> None:
-        """Commit what has come of the round in progress, by group, before there are rows of it."""
+        """Commit the answers of the round in progress, by group, before its rows are written."""
         self._open.add([], 0, {**self.state, ANSWERED: answered}, finished=False)
         self._tell_interrupters()
 
     def commit(self, rows: Sequence[Mapping[str, Any]], state: Mapping[str, Any]) -> None:
-        """Bring the rows of a round to the disk, one for each of its tickets; ``state`` is the one to go on from."""
+        """Write the rows of a round to the disk, one per ticket, and commit ``state`` to resume from."""
         going_on = {name: value for name, value in state.items() if name != ANSWERED}
         self._open.add(rows, len(rows), going_on, finished=self._open.done + len(rows) == state["tickets"])
         self._tell_interrupters()
@@ -85,7 +88,7 @@ class Rounds(Generic[Item]):
             self._progress.advance(len(rows))
 
     def close(self) -> None:
-        """Let go of what ``begin`` took."""
+        """Release the output and the progress display."""
         for held in (self._progress, self._output):
             if held:
                 held.close()
@@ -108,7 +111,7 @@ class Rounds(Generic[Item]):
         return answered
 
     def _tell_interrupters(self) -> None:
-        """Have the last words of an interrupted process say what is not lost."""
+        """Set the last message of an interrupted process: how many tickets are done and kept."""
         total, done = self.state["tickets"], self.done + sum(map(len, self.answered))
         lifetime.set_resume("", f"{done:,} of {total:,} tickets are done and kept")
 

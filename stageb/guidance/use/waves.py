@@ -1,7 +1,7 @@
-"""A round is judged in waves of whole groups, and what waves came to is committed beside the rows every few seconds.
+"""Judging a round in waves of whole groups, whose answers are committed beside the rows every few seconds.
 
-So a kill costs seconds, however large a round is, and its groups, which decide the last bits of a model's numbers, are those
-of the whole round all the same. On rank 0 alone.
+So an interruption costs seconds, however large a round is; yet the groups, which decide the last bits of a model's numbers,
+are those of the whole round. On rank 0 alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 EVERY_S = 10.0  # between two commits, about: ranks wait for each other at the end of a wave, so there are few of them
 
 GroupAnswers = Sequence[Any]
-"""What came of the tickets of one group, in its order."""
+"""The answers to the tickets of one group, in its order."""
 
 
 class Keeper(Protocol):
@@ -27,11 +27,11 @@ class Keeper(Protocol):
         """So many ``tickets`` of the round are judged."""
 
     def keep(self, answered: Sequence[GroupAnswers]) -> None:
-        """Commit what came of its first groups."""
+        """Commit the answers to its first groups."""
 
 
 class Waves:
-    """How far the round in progress is."""
+    """The waves of the round in progress."""
 
     def __init__(self, rounds: Keeper) -> None:
         self._rounds = rounds
@@ -41,7 +41,7 @@ class Waves:
         self._began = self._kept = time.monotonic()
 
     def begin(self) -> None:
-        """A round begins, or goes on after what an interrupted process has committed of it."""
+        """Begin a round, or continue one that an interrupted process committed in part."""
         self._found = list(self._rounds.answered)
 
     def plan(self, groups: int, ranks: int) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class Waves:
         self._rounds.show(sum(map(len, self._found)) + tickets)
 
     def add(self, found: Sequence[GroupAnswers], is_last: bool) -> None:
-        """A wave is over; the last one of a round is committed with its rows."""
+        """Add the answers of a wave, and commit them about every ``EVERY_S``; the last wave is committed with the rows."""
         now = time.monotonic()
         self._pace = (now - self._began) / len(found)
         self._found += found
@@ -66,5 +66,5 @@ class Waves:
 
     @property
     def answers(self) -> list[Any]:
-        """What came of all tickets so far, group by group."""
+        """The answers to all tickets so far, group by group."""
         return [answer for group in self._found for answer in group]
