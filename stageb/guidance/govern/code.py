@@ -22,13 +22,13 @@ WRITERS: Mapping[str, Callable[[Sequence[CodedMission]], str]] = {
 }
 
 
-def code_missions(asked: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
+def code_missions(args: Any, guidance: Mapping[str, Guidance], words: Words) -> list[CodedMission]:
     """The rules of each mission as code. Raises ``InputError`` where no tickets say what they name."""
-    columns = _parse_columns(asked.columns) if asked.columns else None
-    tickets, why = find_tickets(asked.source, asked.tickets, columns, "--tickets FILE ...")
+    columns = _parse_columns(args.columns) if args.columns else None
+    tickets, why = find_tickets(args.source, args.tickets, columns, "--tickets FILE ...")
     if why:
-        raise InputError(shown(f"{asked.source}: {why}", 400))
-    rules = code_rules(guidance, tickets, words, find_scales(asked.source))
+        raise InputError(shown(f"{args.source}: {why}", 400))
+    rules = code_rules(guidance, tickets, words, find_scales(args.source))
     return [CodedMission(mission, each.step, rules[mission]) for mission, each in guidance.items()]
 
 

@@ -36,8 +36,8 @@ number, "G4. Fail if ..."; "G0. ..." is the headline (default: a neutral one); l
 
 def main(arguments: Sequence[str]) -> int:
     """Run ``stageb guidance ARGUMENTS``; returns the exit code. Raises ``InputError``."""
-    asked = make_parser().parse_args(arguments)
-    code: int = asked.run(asked)
+    args = make_parser().parse_args(arguments)
+    code: int = args.run(args)
     return code
 
 
@@ -128,83 +128,83 @@ the file (guidance.path). Its history lies beside it, as FILE with the suffix .h
 promoted, and by whom, for stageb guidance history and rollback. Several processes may promote at once."""
 
 
-def show(asked: Any) -> int:
+def show(args: Any) -> int:
     """Print every rule, and where it comes from."""
-    source = asked.source if asked.step is None else f"{asked.source}@{asked.step}"
-    for number, guidance in enumerate(_read(source, asked).values()):
-        _print([*([""] if number else []), *screens.describe_rules(guidance, source, asked.all_tickets)])
+    source = args.source if args.step is None else f"{args.source}@{args.step}"
+    for number, guidance in enumerate(_read(source, args).values()):
+        _print([*([""] if number else []), *screens.describe_rules(guidance, source, args.all_tickets)])
     return 0
 
 
-def diff(asked: Any) -> int:
+def diff(args: Any) -> int:
     """Print what differs; 1 where anything does."""
-    sources = (asked.a, asked.b)
-    before, after = (read_guidance(source, asked.mission) for source in sources)
+    sources = (args.a, args.b)
+    before, after = (read_guidance(source, args.mission) for source in sources)
     found = list(screens.describe_differences(before, after, sources))
     _print(found)
     return 1 if found else 0
 
 
-def history(asked: Any) -> int:
+def history(args: Any) -> int:
     """Print every step."""
-    path, _ = split_step(asked.source)
+    path, _ = split_step(args.source)
     of = screens.describe_run if path.is_dir() else screens.describe_file
-    for number, guidance in enumerate(read_guidance(path, asked.mission).values()):
+    for number, guidance in enumerate(read_guidance(path, args.mission).values()):
         _print([*([""] if number else []), *of(path, guidance.mission, guidance)])
     return 0
 
 
-def export(asked: Any) -> int:
+def export(args: Any) -> int:
     """Write the prompt of one mission, or the rules as code; 1 where some cannot be."""
-    if asked.output:
-        read = list_read_files(asked.source)
-        check_target(asked.output, {**read, "tickets": [*read["tickets"], *asked.tickets]})
-    found = _read(asked.source, asked)
-    if asked.format in code.WRITERS:
-        text, unreadable = code.write(asked.format, code.code_missions(asked, found, _choose_words(asked)))
-        _write(text, asked.output)
+    if args.output:
+        read = list_read_files(args.source)
+        check_target(args.output, {**read, "tickets": [*read["tickets"], *args.tickets]})
+    found = _read(args.source, args)
+    if args.format in code.WRITERS:
+        text, unreadable = code.write(args.format, code.code_missions(args, found, _choose_words(args)))
+        _write(text, args.output)
         for line in unreadable:
             print(shown(line, 400), file=sys.stderr)
         return 1 if unreadable else 0
-    prompt = rollout_prompt(Ticket("", "", "pass", ()), _get_only(found, asked.source), _choose_words(asked))
-    if asked.format == "chat":
+    prompt = rollout_prompt(Ticket("", "", "pass", ()), _get_only(found, args.source), _choose_words(args))
+    if args.format == "chat":
         turns = [{"role": "system", "content": prompt.system}, {"role": "user", "content": TICKET}]
-        _write(json.dumps(turns, ensure_ascii=False, indent=2) + "\n", asked.output)
+        _write(json.dumps(turns, ensure_ascii=False, indent=2) + "\n", args.output)
     else:
-        _write(f"{prompt.system}\n\n{TICKET}\n", asked.output)
+        _write(f"{prompt.system}\n\n{TICKET}\n", args.output)
     return 0
 
 
-def promote(asked: Any) -> int:
+def promote(args: Any) -> int:
     """Copy missions' guidance into a shared file, each after its difference was shown and agreed to."""
-    path, (run, _) = shared.resolve_target(asked.to), split_step(asked.source)
+    path, (run, _) = shared.resolve_target(args.to), split_step(args.source)
     if run.is_dir() and not is_finished(run):
         print(shown(f"{run}: this run is not finished; what it has learnt so far is copied"), file=sys.stderr)
     done = True
-    for guidance in read_guidance(asked.source, asked.mission).values():
+    for guidance in read_guidance(args.source, args.mission).values():
         kept = add_provenance(guidance, run) if run.is_dir() else guidance
-        source = shown(f"{asked.source} (step {guidance.step})")
-        done &= _change(asked, path, shared.GuidanceChange("promoted from", source, kept, new=True))
+        source = shown(f"{args.source} (step {guidance.step})")
+        done &= _change(args, path, shared.GuidanceChange("promoted from", source, kept, new=True))
     return 0 if done else 1
 
 
-def roll_back(asked: Any) -> int:
+def roll_back(args: Any) -> int:
     """Put an earlier step of a mission back in its place."""
-    path = shared.resolve_target(asked.file)
-    mission = _get_only(read_guidance(path, asked.mission), asked.file).mission
-    guidance = read_guidance(f"{path}@{asked.to}", mission)[mission]
-    return 0 if _change(asked, path, shared.GuidanceChange("rolled back", "", guidance, new=False)) else 1
+    path = shared.resolve_target(args.file)
+    mission = _get_only(read_guidance(path, args.mission), args.file).mission
+    guidance = read_guidance(f"{path}@{args.to}", mission)[mission]
+    return 0 if _change(args, path, shared.GuidanceChange("rolled back", "", guidance, new=False)) else 1
 
 
-def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
-    """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be asked."""
+def _change(args: Any, path: Path, change: shared.GuidanceChange) -> bool:
+    """Make a change that is agreed to; whether it was. Raises ``InputError`` where nobody can be args."""
     name, changed = change.guidance.mission, False
 
     def confirm(before: Guidance | None, after: Guidance) -> bool:
         nonlocal changed
         changed = True
         _print([f"{shown(str(path))}:", *screens.describe_differences({name: before} if before else {}, {name: after})])
-        if asked.yes:
+        if args.yes:
             return True
         if not sys.stdin.isatty():
             raise InputError("cannot ask for confirmation, since the input is not a terminal; give --yes to do it without")
@@ -222,8 +222,8 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
     return after is not None
 
 
-def _read(source: str, asked: Any) -> dict[str, Guidance]:
-    return read_guidance(source, asked.mission, WORDS[asked.language or "en"])
+def _read(source: str, args: Any) -> dict[str, Guidance]:
+    return read_guidance(source, args.mission, WORDS[args.language or "en"])
 
 
 def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
@@ -234,11 +234,11 @@ def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
     return guidance
 
 
-def _choose_words(asked: Any) -> Words:
+def _choose_words(args: Any) -> Words:
     """The words of a prompt: of the language given, or of the run's config."""
-    path, _ = split_step(asked.source)
-    if asked.language or not path.is_dir():
-        return WORDS[asked.language or "en"]
+    path, _ = split_step(args.source)
+    if args.language or not path.is_dir():
+        return WORDS[args.language or "en"]
     config = parse_run(path).config
     if not isinstance(config, LoopConfig):
         raise InputError(shown(f"{path}: a run of loop {config.loop} has no guidance"))
