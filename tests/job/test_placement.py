@@ -66,7 +66,7 @@ def test_a_strategy_that_was_named_is_kept(under: Any) -> None:
 def test_devices_must_fit_the_processes_that_exist(under: Any) -> None:
     under("slurm")
     assert _place(FabricConfig(devices=[4, 5])).arguments["devices"] == [4, 5]
-    with pytest.raises(ConfigError, match="say 2, or auto"):
+    with pytest.raises(ConfigError, match="set it to 2, or auto"):
         _place(FabricConfig(devices=3))
 
 
