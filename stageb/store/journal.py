@@ -148,8 +148,7 @@ class Journal:
             disk.write_at(path, data, disk.end_of_rows(path))
 
     def notes(self, file: str) -> list[Any]:
-        """The rows that ``note`` has added to ``file``; none where there is no such file. One that a crash cut off is left
-        out."""
+        """The rows that ``note`` has added to ``file``, if any, without one that a crash cut off."""
         path = self._path(file)
         with disk.reporting(path):
             data = path.read_bytes() if path.exists() else b""
