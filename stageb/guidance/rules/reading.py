@@ -90,6 +90,12 @@ def join_cells(cells: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {_quote_fields(text, columns)}" for name, text in texts.items() if text)
 
 
+def find_fields(name: str) -> tuple[str, ...]:
+    """The fields as which a column's name is read: none where it is too long, another where marks part it, as ``Torque``
+    of ``Max. Torque``."""
+    return tuple(read_summaries((f"{name}: 1",)).pairs)
+
+
 def _quote_fields(text: str, columns: frozenset[str]) -> str:
     """``text`` with quotes around its pieces behind the first that are pairs of one of ``columns``."""
     first, *rest = re.split(f"({_PIECE.pattern})", text)
