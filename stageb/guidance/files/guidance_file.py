@@ -127,7 +127,7 @@ def load_seed(path: str | Path, words: Words = WORDS["en"]) -> dict[str, Guidanc
         try:
             content = strict_json.loads(text)
         except ValueError as error:
-            line, why = getattr(error, "lineno", 0), getattr(error, "msg", error)
+            line, why = getattr(error, "lineno", 0) or strict_json.find_fault(text), getattr(error, "msg", error)
             raise _unreadable(
                 path, f"not JSON: {why}", "mend it, or give a text file of rules a name in .txt", line
             ) from error
