@@ -330,3 +330,10 @@ def test_weights_that_decide_nothing_are_refused(
     assert main(["evaluate", str(bent), "--environments", "2", "--against", "random"]) == 2
     said = capsys.readouterr().err
     assert "not the weights of the policy that config.yaml tells of" in said and told in said
+
+
+def test_a_run_counts_once(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "again").symlink_to(finished)
+    for again in (finished, tmp_path / "again"):
+        assert main(["evaluate", str(finished), "--environments", "2", "--also", str(again)]) == 2
+        assert "--also" in (said := capsys.readouterr().err) and "each once" in said
