@@ -50,6 +50,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     for target in filter(None, (given.told, given.to)):
         check_target(Path(target), {"images' rows": [given.data]})
+    alike = given.told and given.pictures and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
+    require(not alike, "--told", given.told, "another file than that of the pictures")
     place, steps = find_model(folder, given.last)
     config, learnt = fusion.with_views(config, find_learnt(folder), given.views)
     words = fill_prompt(config.data.prompt, learnt.categories)

@@ -184,6 +184,15 @@ def sample(*objects: tuple[str, Box]) -> Sample:
     return Sample(str(objects), "none.png", 999, 999, tuple(Object(*each) for each in objects))  # a pixel is a bin
 
 
+def test_pictures_do_not_take_the_place_of_what_was_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, to = run.parent.parent / "shapes" / "test.jsonl", str(tmp_path / "told.jsonl")
+    assert main(["evaluate", str(run), "--data", str(data), "--told", to, "--to", to, "--accelerator", "cpu"]) == 2
+    assert "--told" in (said := capsys.readouterr().err) and "another file than that of the pictures" in said
+    assert not Path(to).exists()
+
+
 def test_the_threshold_is_that_of_the_largest_f1() -> None:
     true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
     one, other = truth(true)
