@@ -152,6 +152,7 @@ def test_what_cannot_be_used_is_said_before_anything_starts(
     refused("--threshold: 2.0: from 0 to 1", "--threshold=2")
     refused("--batch: 0: at least 1", "--batch=0")
     refused("each name once", "--categories=a,b,a")
+    refused("--categories: '': names, with commas between", "--categories=")
     outside = tmp_path / "outside.png"
     Image.new("RGB", (64, 64)).save(outside)
     (images / "link.png").symlink_to(outside)
