@@ -219,7 +219,7 @@ def _change(asked: Any, path: Path, change: shared.GuidanceChange) -> bool:
 
 
 def _read(source: str, asked: Any) -> dict[str, Guidance]:
-    return read_guidance(source, asked.mission, WORDS[asked.language or "en"])
+    return read_guidance(source, asked.mission, WORDS[asked.language] if asked.language else None)
 
 
 def _get_only(found: dict[str, Guidance], source: str) -> Guidance:
