@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stageb.errors import ConfigError
 from stageb.tiny import CHECKPOINT, NAME
@@ -31,3 +33,9 @@ def find_checkpoint(name: str) -> str:
     if name.startswith(("/", ".", "~")) or name.count("/") > 1:
         raise ConfigError(KEY, name, f"there is no such folder (looked in {folder.absolute()})")
     return name
+
+
+def check_whole(loading: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where a checkpoint lacks weights, by what transformers says of loading it: it makes some up."""
+    if missing := sorted(loading["missing_keys"]):
+        raise ValueError(f"it lacks {len(missing):,} of the model's weights, such as {missing[0]}, which would be random")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -28,7 +29,7 @@ from stageb import seeds
 from stageb.config import require
 from stageb.engines import heap
 from stageb.engines.chat import Chat
-from stageb.engines.checkpoint import GGUF, KEY, find_checkpoint
+from stageb.engines.checkpoint import GGUF, KEY, check_whole, find_checkpoint
 from stageb.engines.config import ModelConfig
 from stageb.engines.decoding import Decoder
 from stageb.engines.float8 import check_device, quantize
@@ -40,6 +41,8 @@ from stageb.engines.vision import ImageInputs, image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.tiny import NAME
 
+# What loading raises: of files that are not there, cut short or something else, of packages, devices and memory.
+UNLOADABLE = (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error, SafetensorError)
 _INSTALL_GGUF = "pip install 'stageb[gguf]'"
 
 
@@ -213,7 +216,7 @@ def build(model: ModelConfig, device: str) -> Engine:
             loaded = loaded.to(device)
         if not gguf and _gains_by_halving(model, device, config):
             halve(loaded)
-    except (OSError, ValueError, ImportError, LookupError, RuntimeError, AssertionError, struct.error) as error:
+    except UNLOADABLE as error:
         raise explained(error, model, device) from error
     if model.quantize:
         halved = loaded.dtype in (torch.bfloat16, torch.float16)
@@ -227,7 +230,9 @@ def _loaded(name: str, options: dict[str, Any], weights: dict[str, Any]) -> tupl
     """Model, tokenizer and config of a checkpoint."""
     config = AutoConfig.from_pretrained(name, **options)
     tokenizer = AutoTokenizer.from_pretrained(name, **options)
-    return auto_class(config).from_pretrained(name, config=config, **weights), tokenizer, config
+    loaded, loading = auto_class(config).from_pretrained(name, config=config, output_loading_info=True, **weights)
+    check_whole(loading)
+    return loaded, tokenizer, config
 
 
 def parted(path: str) -> tuple[str, str | None]:

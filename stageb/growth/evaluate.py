@@ -68,7 +68,10 @@ def main(folder: Path, config: GrowthConfig, arguments: Sequence[str]) -> int:
         check_target(Path(given.out), {})
     if given.pictures:
         disk.check_place(Path(given.pictures), "another --pictures")
-    controller = config.growth.controller
+    controller, places = config.growth.controller, [Path(run).resolve() for run in (folder, *given.also)]
+    for run in given.also:
+        remedy = "other runs, each once: one that counts twice makes intervals look narrower"
+        require(places.count(Path(run).resolve()) == 1, "--also", run, remedy)
     runs = [load_controller(folder, config, controller), *(_like(Path(other), folder, config) for other in given.also)]
     placed = replace_authority(config, folder, given)
     learning = statistics.fmean(learning_cost(Path(run), config) for run in (folder, *given.also))

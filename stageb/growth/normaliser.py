@@ -44,5 +44,7 @@ class Normaliser:
         return {"count": torch.tensor(self.count), "mean": self.mean, "squares": self.squares}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from what ``state`` gave."""
+        """Go on from what ``state`` gave. Raises ``RuntimeError`` where it is of another size."""
+        if {state["mean"].shape, state["squares"].shape} != {self.mean.shape}:
+            raise RuntimeError("the normaliser is of another size")
         self.count, self.mean, self.squares = int(state["count"]), state["mean"].clone(), state["squares"].clone()

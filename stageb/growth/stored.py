@@ -18,6 +18,7 @@ from stageb.runs.folder import RunFolder
 from stageb.runs.run import METRICS
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of, refuse
+from stageb.training.nonfinite import check_finite
 
 WEIGHTS = "weights/policy.safetensors"
 
@@ -74,6 +75,7 @@ def load_controller(folder: Path, config: GrowthConfig, controller: str) -> Stor
     try:
         snapshot = load_file(path)
         load_snapshot(snapshot, config)
-    except (OSError, RuntimeError, KeyError, SafetensorError) as error:
+        check_finite(snapshot)
+    except (OSError, RuntimeError, ValueError, KeyError, SafetensorError) as error:
         raise InputError(f"{path}: not the weights of the policy that config.yaml tells of: {error}") from error
     return StoredController(snapshot, updates)

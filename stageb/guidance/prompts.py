@@ -201,6 +201,15 @@ WORDS: dict[str, Words] = {language: _filled(words, _FORMS[language]) for langua
 """Each language with its own verdict words."""
 
 
+def find_words(rules: str) -> Words:
+    """The words of the language in which ``rules``, one a line, are written: English unless one begins with a verdict of
+    another."""
+    for words in WORDS.values():
+        if re.search(rf"^\s*(G\d+\.\s*)?({'|'.join(words.verdicts.values())})\b", rules, re.MULTILINE | re.IGNORECASE):
+            return words
+    return WORDS["en"]
+
+
 def words_of(config: PromptConfig) -> Words:
     """The words that a run's config asks for."""
     words, own = WORDS[config.language], config.verdict_words

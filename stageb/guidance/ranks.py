@@ -34,7 +34,7 @@ from stageb.job import heartbeat
 from stageb.job.world import Json, World
 
 TOGETHER = 4  # reflection answers that a rank samples at once, at every world size; their long prompts fill a device
-REASONS_TOGETHER = 32  # tickets of which one reason each is written at once, where so many may be read: fewer take as long
+DECODED_TOGETHER = 32  # tickets for which the model writes at once, where so many may be read: fewer take as long
 
 
 Group = tuple[Guidance, Sequence[int]]
@@ -84,7 +84,7 @@ class Ranks:
         rulings = self._rule_on(guidance, batch.tickets) if not distills else [None] * len(tickets)
         asked = [place for place, ruling in enumerate(rulings) if ruling is None]
         decided = len(tickets) - len(asked)
-        groups = cut_groups(tickets, asked, guidance, self.group_size)
+        groups = cut_groups(tickets, asked, guidance, rollout.share_out(len(asked), self.group_size, DECODED_TOGETHER))
         rows = map_tickets(
             self.world, "rollout group", answer, tickets, groups, lambda answered: on_tickets(decided + answered)
         )
@@ -115,7 +115,8 @@ class Ranks:
             found = rollout.write_reasons(some, guidance, self._model, self.config.sampler, self.words, names)
             return [shallow(candidate) for candidate in found]
 
-        size = max(self.group_size, min(self.config.sampler.micro_batch_size, REASONS_TOGETHER))
+        most = max(self.group_size, min(self.config.sampler.micro_batch_size, DECODED_TOGETHER))
+        size = rollout.share_out(len(tickets), most, DECODED_TOGETHER)
         groups = cut_groups(tickets, range(len(tickets)), question.guidance, size)
         return [Candidate(**row) for row in map_tickets(self.world, "reasons group", write, tickets, groups)]
 
@@ -130,10 +131,12 @@ class Ranks:
         tickets: list[Ticket] = []
         groups: list[Group] = []
         rulings = [self._rule_on(guidance, positions) for guidance, positions in question.asked]
+        asked = sum(ruling is None for ruled in rulings for ruling in ruled)
+        size = rollout.share_out(asked, self.group_size, rollout.WORTHWHILE)
         for (guidance, positions), ruled in zip(question.asked, rulings, strict=True):
             first = len(tickets)
             tickets += [self.tickets[i] for i, ruling in zip(positions, ruled, strict=True) if ruling is None]
-            groups += cut_groups(tickets, range(first, len(tickets)), guidance, self.group_size)
+            groups += cut_groups(tickets, range(first, len(tickets)), guidance, size)
         rows = iter(map_tickets(self.world, "judging group", judge, tickets, groups))
         if not self.world.is_global_zero:
             return []

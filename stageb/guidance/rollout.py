@@ -3,7 +3,8 @@
 Canonical micro-batches. A model's numbers move in their last bits with what else is in a batch, and now and then a token
 turns over that. So the cuts are made by the round alone: its tickets are sorted by length and cut into groups of equal
 size, and whole groups go to ranks. ``group_size`` chooses the size from the round's size, such that the same groups fill
-the ranks evenly at every usual world size with that round; equal rounds then give equal bytes whatever the world size.
+the ranks evenly at every usual world size with that round, and ``share_out`` a smaller one where fewer tickets are asked
+about; equal rounds then give equal bytes whatever the world size.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ AnswerStart = tuple[Ticket, Candidate, tuple[int, ...]]
 WORTHWHILE = 16
 """Tickets that are worth reading together: fewer at once take longer."""
 
+WAYS = 8
+"""Shares that tickets are cut into which are fewer than a round's: one for each GPU of a large host."""
+
 
 def group_size(round_size: int, per_rank: int, micro_batch_size: int) -> int:
     """Tickets per group: at most ``micro_batch_size``, and a divisor of ``per_rank``, so that whole groups fill every rank.
@@ -43,6 +47,15 @@ def group_size(round_size: int, per_rank: int, micro_batch_size: int) -> int:
     share = round_size // math.gcd(round_size, ways)
     largest = max(size for size in range(1, min(share, micro_batch_size) + 1) if share % size == 0)
     return math.gcd(largest, per_rank)
+
+
+def share_out(tickets: int, size: int, least: int) -> int:
+    """Tickets per group where so many ``tickets`` are asked about: at most ``size``, as in a whole round, and where they are
+    fewer a share for each of eight ranks, which would have nothing to do otherwise, but of ``least`` tickets.
+
+    By the number of tickets alone, so that the groups are the same at every world size.
+    """
+    return min(size, max(least, math.ceil(tickets / WAYS)))
 
 
 def micro_batches(tickets: Sequence[Ticket], size: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from stageb.guidance.advice import advise
 from stageb.guidance.attempts import list_attempts
-from stageb.guidance.config import LoopConfig
+from stageb.guidance.config import LoopConfig, SplitConfig
 from stageb.guidance.costs import describe_classes, prices_of, warn_of_constant
 from stageb.guidance.files.artifacts import folder
 from stageb.guidance.files.reflection_file import REFLECTION, PruningRow, parse_row
@@ -51,9 +51,7 @@ def show(journal: Journal, config: LoopConfig, state: State, tickets: Sequence[T
     for line in describe_spending(state, sum(count for count, _ in counts.values())):
         console.print(line)
     if not config.jump_reflection:
-        console.print(
-            "Rules were learnt from train tickets, the final ones were chosen on val; test was used for this table alone."
-        )
+        console.print(describe_splits(config.split))
     console.print(f"Files: {journal.folder}")
     for mission in guidance:
         console.print(f"  {mission}: {journal.folder / folder(mission) / 'guidance.json'}")
@@ -135,6 +133,13 @@ def count_accepted(journal: Journal, guidance: Guidance) -> tuple[int, int]:
     applied = [row for row in rows if row.applied is not None and row.step_after <= guidance.step]
     gone = sum(isinstance(row, PruningRow) for row in applied)
     return len(applied) - gone, gone
+
+
+def describe_splits(shares: SplitConfig) -> str:
+    """What each split was for; of one without tickets, what nothing was done for."""
+    chosen = "the final ones chosen on val" if shares.val else "the last ones stand, since without split.val none are chosen"
+    served = "test served for this table alone" if shares.test else "without split.test no figure is of sealed tickets"
+    return f"Rules were learnt from train tickets, {chosen}; {served}."
 
 
 def describe_spending(state: State, edits: int) -> list[str]:

@@ -126,6 +126,9 @@ def _make(settings: FabricConfig, place: _Place) -> Fabric:
         fabric = Fabric(**arguments)
         _check_restart(fabric, settings, place)
         return fabric
+    except ImportError as error:  # of a TPU's
+        remedy = f"cpu or cuda, since a package of this one is not installed: {error}"
+        raise ConfigError("fabric.accelerator", arguments["accelerator"], remedy) from error
     except (ValueError, TypeError, RuntimeError, MisconfigurationException) as error:
         if _is_of_meeting(error):  # under ``fabric run``
             raise _not_met(error) from error

@@ -13,6 +13,7 @@ from stageb.snake.agent import Agent
 from stageb.snake.config import SnakeConfig
 from stageb.store.commits import read_commit
 from stageb.store.trust import file_of
+from stageb.training.nonfinite import check_finite
 
 WEIGHTS = "weights/agent.safetensors"
 
@@ -35,7 +36,9 @@ def load_agent(folder: Path, config: SnakeConfig) -> StoredAgent:
     path = file_of(folder, folder / last["versions"][WEIGHTS].name)
     agent = Agent(config.agent, config.game.size, config.seed)
     try:
-        agent.load_state_dict(load_file(path))
-    except (OSError, RuntimeError, SafetensorError) as error:
+        weights = load_file(path)
+        agent.load_state_dict(weights)
+        check_finite(weights)
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise InputError(f"{path}: not the weights of the agent that config.yaml tells of: {error}") from error
     return StoredAgent(folder, config, agent, last["state"]["update"])

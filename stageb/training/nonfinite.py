@@ -1,6 +1,10 @@
-"""Optimiser steps whose gradients are not finite: each is skipped, and three in a row end a run."""
+"""Optimiser steps whose gradients are not finite: each is skipped, and three in a row end a run. Weights that are not finite
+are refused where they are read: what plays or decides by them would do something all the same."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from stageb.errors import StagebError
 
@@ -28,3 +32,10 @@ class SkippedSteps:
         self.in_a_row = 0 if finite else self.in_a_row + 1
         if self.in_a_row == IN_A_ROW:
             raise NonFiniteError(f"{told}; the last commit is intact. Try {self.remedy}")
+
+
+def check_finite(weights: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where one of the tensors by name holds what is no finite number."""
+    for name, weight in weights.items():
+        if not bool(weight.isfinite().all()):
+            raise ValueError(f"{name} holds NaN or infinity")

@@ -21,7 +21,7 @@ from stageb.two_channel.metrics import Detections
 from stageb.two_channel.noise import NOISE
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import find_learnt, find_model
-from stageb.two_channel.text import Spelling, boxes_in, fill_prompt, find_spelling, first_token, parse, truth
+from stageb.two_channel.text import Spelling, boxes_in, feedable, fill_prompt, find_spelling, first_token, parse, truth
 from stageb.two_channel.types import Detection, Sample
 
 COLUMNS = 2  # of pictures in a sheet
@@ -50,6 +50,8 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     require(bool(samples), "--data", given.data, "a file with images; this one has none")
     for target in filter(None, (given.told, given.to)):
         check_target(Path(target), {"images' rows": [given.data]})
+    alike = given.told and given.pictures and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
+    require(not alike, "--told", given.told, "another file than that of the pictures")
     place, steps = find_model(folder, given.last)
     config, learnt = fusion.with_views(config, find_learnt(folder), given.views)
     words = fill_prompt(config.data.prompt, learnt.categories)
@@ -116,17 +118,17 @@ def answer_view(
     """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
-    chances = writer.chances(samples, [each.ids for each in rollouts])
+    answers = [feedable(each.ids, spelling) for each in rollouts]
     found = []
-    for sample, rollout, each in zip(samples, rollouts, chances, strict=True):
-        parsed = parse(rollout.ids, spelling)
-        kept = rollout.ids[: parsed.tokens]
+    for sample, ids, each in zip(samples, answers, writer.chances(samples, answers), strict=True):
+        parsed = parse(ids, spelling)
+        kept = ids[: parsed.tokens]
         told = Detections(parsed.objects, metrics.scores(kept, each, spelling))
         if config.answer.object_budget:
             numbers = [number for number, one in enumerate(parsed.objects) if one.desc == NOISE]
             places = [boxes_in(kept, spelling)[number][-1] + 1 + len(spelling.middle) for number in numbers]
             tokens = [first_token(desc, spelling) for desc in descs]
-            others = writer.chances_of(sample, rollout.ids, places, tokens) if places and tokens else []
+            others = writer.chances_of(sample, ids, places, tokens) if places and tokens else []
             gains = [[other - each[place] for other in row] for place, row in zip(places, others, strict=True)]
             told = rename_noise(told, gains, descs)
         found.append(told)

@@ -34,8 +34,10 @@ from stageb.config import FabricConfig
 from stageb.engines import attention
 from stageb.engines import config as engines
 from stageb.engines.chat import Chat
+from stageb.engines.checkpoint import check_whole
 from stageb.engines.protocol import Prompt
 from stageb.engines.rows import Ids
+from stageb.engines.transformers import UNLOADABLE
 from stageb.engines.vision import image_inputs_of
 from stageb.errors import ConfigError, EngineError
 from stageb.two_channel import adapters, sight
@@ -122,9 +124,11 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a bar per rank would say nothing
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        options = {"dtype": dtype, "use_safetensors": True, "trust_remote_code": False}
-        model: Any = AutoModelForImageTextToText.from_pretrained(folder, **options)
-    except (OSError, ValueError, ImportError, LookupError, RuntimeError) as error:
+        options = {"dtype": dtype, "use_safetensors": True, "trust_remote_code": False, "output_loading_info": True}
+        loaded: Any = AutoModelForImageTextToText.from_pretrained(folder, **options)
+        model, loading = loaded
+        check_whole(loading)
+    except UNLOADABLE as error:
         raise EngineError(
             f"{_KEY}: {folder!r} could not be loaded: {error}; name a folder, or a model of the hub that this machine can "
             "reach, of the Qwen2-VL, Qwen2.5-VL or Qwen3-VL kind"

@@ -256,6 +256,7 @@ def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learn
 def _categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tuple[str, ...]:
     """The names in the order of their ids: those ``given``, or those learnt."""
     names = learnt.categories if given is None else tuple(given)
+    require(given is None or bool(names), "--categories", "", "names, with commas between, or leave it out")
     if not names:
         raise InputError(f"{folder}: it was made before runs kept the names of their categories; give --categories A,B")
     for each in names:

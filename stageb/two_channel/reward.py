@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from stageb.two_channel import metrics
 from stageb.two_channel.matching import near
-from stageb.two_channel.text import Spelling
+from stageb.two_channel.text import Spelling, feedable
 from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
 
 
@@ -55,10 +55,9 @@ def of_rewarded(
 ) -> Target:
     """An answer as it was written, each token weighed by the ``advantage``, those of an object also by its credit.
 
-    It goes up to the first special token that no answer holds, such as an image's: a model cannot be fed that again.
+    It goes as far as a model can be fed it again (``text.feedable``).
     """
-    strange = spelling.reserved - {*spelling.coordinates, spelling.end}
-    ids = rollout.ids[: next((at for at, token in enumerate(rollout.ids) if token in strange), None)]
+    ids = feedable(rollout.ids, spelling)
     weights = [advantage] * len(ids)
     begin = len(spelling.opening)
     for credit, end in zip(object_credits, parsed.ends, strict=True):

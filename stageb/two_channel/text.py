@@ -204,6 +204,13 @@ def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
     return ParsedAnswer(tuple(objects), tuple(ends), True)
 
 
+def feedable(ids: Ids, spelling: Spelling) -> Ids:
+    """The beginning of an answer that its model can be fed again: up to the first special token that no answer holds, such
+    as an image's, behind which a model would look for an image."""
+    strange = spelling.reserved - {*spelling.coordinates, spelling.end}
+    return ids[: next((at for at, token in enumerate(ids) if token in strange), None)]
+
+
 def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, int, int], ...]:
     """Where the coordinates of each object stand in the beginning of an answer that ``parse`` keeps."""
     places = [place for place, token in enumerate(ids) if token in spelling.bins]

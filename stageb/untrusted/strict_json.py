@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from typing import Any
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:]|-?Infinity|NaN')
 MAX_DEPTH = 64  # far beyond what any file here holds, far below where a reader or writer would run out of stack
 
 
@@ -49,6 +49,28 @@ def lines(text: str) -> dict[tuple[str, ...], int]:
         else:
             word = token[0]
     return found
+
+
+def find_fault(text: str) -> int:
+    """On which line of ``text`` stands what ``loads`` refuses though ``json`` would not: a key for the second time in its
+    object, or no number; 0 where neither does. ``text`` need not be JSON."""
+    inside: list[dict[str, list[int]]] = [{}]  # of each object and list that is open, its keys' lines
+    line, read, word = 1, 0, '""'
+    for token in _TOKEN.finditer(text):
+        line, read = line + text.count("\n", read, token.start()), token.start()
+        if token[0] in "{[":
+            inside.append({})
+        elif token[0] in "}]" and len(inside) > 1:
+            places = max(inside.pop().values(), key=len, default=[])
+            if len(places) > 1:
+                return places[1]
+        elif token[0] == ":":
+            inside[-1].setdefault(word, []).append(line)
+        elif token[0].endswith(("NaN", "Infinity")):
+            return line
+        else:
+            word = token[0]
+    return 0
 
 
 def _deeper(value: Any) -> bool:

@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import tiny_models
 import torch
 import transformers
 from contract import check_contract, check_resumer, check_scorer, questions, requests
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.generation import RepetitionPenaltyLogitsProcessor, TemperatureLogitsWarper, TopKLogitsWarper
 
@@ -325,3 +327,17 @@ def test_a_device_map_without_what_it_needs(folders: dict[str, str]) -> None:
 def test_a_device_that_is_not_there(folders: dict[str, str]) -> None:
     with pytest.raises(StagebError, match="cuda"):
         build(ModelConfig(model_name_or_path=folders["qwen3"]), "cuda:0")
+
+
+@pytest.mark.parametrize(("bent", "says"), [("cut short", "could not be loaded"), ("without a weight", "it lacks 1 of")])
+def test_a_checkpoint_that_is_not_whole(folders: dict[str, str], tmp_path: Path, bent: str, says: str) -> None:
+    shutil.copytree(folders["qwen3"], tmp_path, dirs_exist_ok=True)
+    weights = tmp_path / "model.safetensors"
+    if bent == "cut short":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    else:
+        kept = load_file(weights)
+        del kept["model.norm.weight"]
+        save_file(kept, weights, {"format": "pt"})
+    with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
+        load(str(tmp_path))

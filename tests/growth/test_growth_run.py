@@ -16,6 +16,7 @@ from conformance import content, differing
 from PIL import Image
 from programs import forks
 from programs.growths import arguments
+from safetensors.torch import load_file, save_file
 
 from stageb.__main__ import main
 from stageb.growth import memory, progress
@@ -315,3 +316,24 @@ def test_weights_of_another_policy_and_unlike_runs_are_refused(
     assert "not the weights of the policy that config.yaml tells of" in capsys.readouterr().err
     assert main(["evaluate", str(finished), "--also", str(other)]) == 2
     assert "only seeds may differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "told"), [("policy", "holds NaN"), ("normaliser.mean", "of another size")])
+def test_weights_that_decide_nothing_are_refused(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str
+) -> None:
+    bent = Path(shutil.copytree(finished, tmp_path / "bent"))
+    (path,) = (bent / "weights").glob("*.safetensors")
+    weights = load_file(path)
+    key = next(key for key in weights if key.startswith(name))
+    save_file({**weights, key: torch.full_like(weights[key], torch.nan) if "NaN" in told else torch.zeros(3, 7)}, path)
+    assert main(["evaluate", str(bent), "--environments", "2", "--against", "random"]) == 2
+    said = capsys.readouterr().err
+    assert "not the weights of the policy that config.yaml tells of" in said and told in said
+
+
+def test_a_run_counts_once(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "again").symlink_to(finished)
+    for again in (finished, tmp_path / "again"):
+        assert main(["evaluate", str(finished), "--environments", "2", "--also", str(again)]) == 2
+        assert "--also" in (said := capsys.readouterr().err) and "each once" in said

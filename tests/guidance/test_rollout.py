@@ -14,7 +14,7 @@ from stageb.engines.scripted import ScriptedEngine
 from stageb.guidance.config import DecodeConfig, PromptConfig, SamplerConfig
 from stageb.guidance.files.guidance_file import make_neutral
 from stageb.guidance.prompts import WORDS, answer_text, parse_verdict, rollout_prompt, ticket_text, words_of
-from stageb.guidance.rollout import as_decode, group_size, judge_tickets, micro_batches, rollout
+from stageb.guidance.rollout import as_decode, group_size, judge_tickets, micro_batches, rollout, share_out
 from stageb.guidance.sampling import sigmoid
 from stageb.guidance.types import Guidance, Judgement, Rule, Ticket
 from stageb.seeds import stream, uniform
@@ -143,6 +143,19 @@ def test_no_rank_gets_more_than_its_share(round_: list[Ticket], per_rank: int, w
     shares = [sum(map(len, groups[rank::world_size])) for rank in range(world_size)]
     assert max(shares) <= per_rank
     assert sum(shares) == len(round_)
+
+
+@given(st.integers(0, 3000), st.sampled_from([1, 8, 16, 32, 128]), st.sampled_from([16, 32]))
+def test_fewer_tickets_than_a_round_are_shared_out_among_eight_ranks(count: int, size: int, least: int) -> None:
+    share = share_out(count, size, least)
+    groups = [min(share, count - start) for start in range(0, count, share)]
+    assert share <= size
+    if count >= 8 * size:
+        assert share == size  # as in a round
+    busiest = max(sum(groups[rank::8]) for rank in range(8))
+    assert busiest <= max(math.ceil(count / 8) + size - 1, min(least, count))
+    if least <= math.ceil(count / 8) <= size:
+        assert busiest == math.ceil(count / 8)
 
 
 # Rollout

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from stageb.guidance.config import GateConfig, LoopConfig, SplitConfig
 from stageb.guidance.splits import FURTHER, FURTHER_BY_CODE, SPLITS, missions_of, split_tickets
+from stageb.guidance.summary import describe_splits
 from stageb.guidance.types import Split, Ticket
 
 CONFIG = LoopConfig(tickets=["t.jsonl"])
@@ -161,3 +162,11 @@ def test_a_group_of_both_labels_is_drawn_as_a_whole_and_with_the_dear_ones() -> 
     groups = Counter(both[i].group for i in (*splits.raced, *splits.tested))
     assert sum(count == 2 for count in groups.values()) >= 190
     assert not [i for i in splits.drawn if groups[both[i].group] == 2]
+
+
+def test_the_end_of_a_run_tells_of_no_split_that_it_had_not() -> None:
+    assert describe_splits(SplitConfig()) == (
+        "Rules were learnt from train tickets, the final ones chosen on val; test served for this table alone."
+    )
+    bare = describe_splits(SplitConfig(train=1.0, val=0.0, test=0.0))
+    assert "none are chosen" in bare and "no figure is of sealed tickets" in bare

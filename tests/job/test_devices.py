@@ -20,6 +20,7 @@ from stageb.job.world import run
         (1, FabricConfig(devices="3"), "fabric.devices: '3': this machine has 1 GPU;"),
         (0, FabricConfig(accelerator="cuda"), "fabric.accelerator: 'cuda': this machine has no GPU"),
         (0, FabricConfig(accelerator="mps"), "fabric.accelerator: 'mps': this machine has no Apple GPU"),
+        (0, FabricConfig(accelerator="tpu"), "fabric.accelerator: 'tpu': cpu or cuda, since a package of this one is not"),
         (0, FabricConfig(precision="16-mixed"), "fabric.precision: '16-mixed': a CPU does not train in float16"),
     ],
 )

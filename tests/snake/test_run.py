@@ -17,6 +17,7 @@ from conformance import content, differing
 from PIL import Image
 from programs import forks
 from programs.snakes import GAMES, arguments, brief
+from safetensors.torch import load_file, save_file
 
 from stageb.__main__ import main
 from stageb.cli.parsing import parse
@@ -301,6 +302,16 @@ def test_weights_of_another_network_are_refused(finished: Path, tmp_path: Path, 
     shutil.copytree(finished / "weights", other / "weights")
     assert main(["play", str(other)]) == 2
     assert "not the weights of the agent that config.yaml tells of" in capsys.readouterr().err
+
+
+def test_weights_that_are_no_numbers_are_refused(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bent = Path(shutil.copytree(finished, tmp_path / "bent"))
+    (path,) = (bent / "weights").glob("*.safetensors")
+    weights = load_file(path)
+    name = next(iter(weights))
+    save_file({**weights, name: torch.full_like(weights[name], torch.nan)}, path)
+    assert main(["evaluate", str(bent), "--episodes", "2", "--accelerator", "cpu"]) == 2
+    assert f"not the weights of the agent that config.yaml tells of: {name} holds NaN" in capsys.readouterr().err
 
 
 # Learning

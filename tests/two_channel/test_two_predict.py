@@ -152,6 +152,7 @@ def test_what_cannot_be_used_is_said_before_anything_starts(
     refused("--threshold: 2.0: from 0 to 1", "--threshold=2")
     refused("--batch: 0: at least 1", "--batch=0")
     refused("each name once", "--categories=a,b,a")
+    refused("--categories: '': names, with commas between", "--categories=")
     outside = tmp_path / "outside.png"
     Image.new("RGB", (64, 64)).save(outside)
     (images / "link.png").symlink_to(outside)
@@ -182,6 +183,15 @@ def test_a_run_keeps_its_categories_and_a_threshold(run: Path, tmp_path: Path, c
 
 def sample(*objects: tuple[str, Box]) -> Sample:
     return Sample(str(objects), "none.png", 999, 999, tuple(Object(*each) for each in objects))  # a pixel is a bin
+
+
+def test_pictures_do_not_take_the_place_of_what_was_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, to = run.parent.parent / "shapes" / "test.jsonl", str(tmp_path / "told.jsonl")
+    assert main(["evaluate", str(run), "--data", str(data), "--told", to, "--to", to, "--accelerator", "cpu"]) == 2
+    assert "--told" in (said := capsys.readouterr().err) and "another file than that of the pictures" in said
+    assert not Path(to).exists()
 
 
 def test_the_threshold_is_that_of_the_largest_f1() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stageb.errors import BadInputError, BadLine, InputError, shown
 from stageb.guidance.files import history_file, rules_file
-from stageb.guidance.prompts import WORDS, Words
+from stageb.guidance.prompts import Words, find_words
 from stageb.guidance.reflection.edits import number
 from stageb.guidance.types import FOLDS, HEADLINE_KEY, NOTHING, Budget, Guidance, Rule
 from stageb.store.trust import file_of
@@ -66,12 +66,12 @@ def from_json(
     return {mission: _make_guidance(mission, body) for mission, body in content.items()}
 
 
-def read_guidance(source: str | Path, mission: str | None = None, words: Words = WORDS["en"]) -> dict[str, Guidance]:
+def read_guidance(source: str | Path, mission: str | None = None, words: Words | None = None) -> dict[str, Guidance]:
     """The guidance that ``source`` names, by mission: of ``mission`` alone where one is given, which must be there then.
 
-    A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default headline in ``words``);
-    each may end in ``@STEP``: the guidance of that step, as the run's snapshots or the file's history keep it, but for what
-    was spent, which no step back gives back.
+    A source is a run's folder, a guidance.json, or a text file of rules (``.txt``, its default headline in ``words``, or in
+    the language of its rules); each may end in ``@STEP``: the guidance of that step, as the run's snapshots or the file's
+    history keep it, but for what was spent, which no step back gives back.
 
     Raises ``InputError`` where there is no such thing, or something in it cannot be used.
     """
@@ -113,21 +113,21 @@ def find_guidance_files(folder: Path) -> dict[str, Path]:
     return files
 
 
-def load_seed(path: str | Path, words: Words = WORDS["en"]) -> dict[str, Guidance]:
+def load_seed(path: str | Path, words: Words | None = None) -> dict[str, Guidance]:
     """The guidance that a person wrote, or a run, by mission: rules as text where the file's name ends in ``.txt``, their
-    default headline in ``words``, JSON elsewhere.
+    default headline in ``words``, or in the language of its rules, JSON elsewhere.
 
     Raises ``BadInputError`` where the file cannot be read, is not what its name says, or holds something else, numbers that
     leave a run no room included.
     """
     text, lines = _read_text(path), dict[tuple[str, ...], int]()
     if Path(path).suffix == ".txt":
-        content, lines = rules_file.parse(text, str(path), words.neutral_headline)
+        content, lines = rules_file.parse(text, str(path), (words or find_words(text)).neutral_headline)
     else:
         try:
             content = strict_json.loads(text)
         except ValueError as error:
-            line, why = getattr(error, "lineno", 0), getattr(error, "msg", error)
+            line, why = getattr(error, "lineno", 0) or strict_json.find_fault(text), getattr(error, "msg", error)
             raise _unreadable(
                 path, f"not JSON: {why}", "correct it, or give a text file of rules a name ending in .txt", line
             ) from error

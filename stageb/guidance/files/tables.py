@@ -16,7 +16,7 @@ from typing import Any
 
 from stageb.guidance.columns import ColumnsConfig
 from stageb.guidance.files.decimals import Decimals
-from stageb.guidance.rules.reading import join_cells
+from stageb.guidance.rules.reading import MOST_CHARS, find_fields, join_cells
 from stageb.untrusted.json_lines import FaultError, short
 
 SHOWN = 4  # names of columns at either end
@@ -139,6 +139,7 @@ class Table:
             keys = dict.fromkeys([key for key, _ in missing] if missing else ["texts"])
             remedy = f"name it in the config's columns, or by --columns: {'; '.join(_WAYS[key] for key in keys)}"
             raise FaultError(f"no column {what}; there are {self._describe_header()}", remedy, line)
+        _check_apart([name for name in texts if not _IMAGE.fullmatch(name)], line)
         return {key: header.index(name) for key, name in found.items()}, {name: header.index(name) for name in texts}
 
     def _hint(self, wrong: str) -> str:
@@ -178,6 +179,19 @@ class Table:
             remedy = f"say what is seen in {', '.join(map(short, self._seen))}, or leave the row out"
             raise FaultError("no text: every cell for it is empty", remedy)
         return images
+
+
+def _check_apart(names: Sequence[str], line: int) -> None:
+    """Raise ``FaultError`` where two columns are read as one field, so that rules would see the last one's value alone."""
+    column_of: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        for field in find_fields(name):
+            other = column_of.setdefault(field, name)
+            if other != name:
+                what = f"columns {short(other)} and {short(name)}, both of which rules see as {short(field)}"
+                marks = "without . , ; | : = and the word is"
+                remedy = f"rename one, in {MOST_CHARS} characters {marks}, or name others in columns.texts"
+                raise FaultError(what, remedy, line)
 
 
 def _explain(error: csv.Error, line: int, raw: bytes) -> tuple[str, str]:

@@ -223,7 +223,7 @@ def _change(args: Any, path: Path, change: shared.GuidanceChange) -> bool:
 
 
 def _read(source: str, args: Any) -> dict[str, Guidance]:
-    return read_guidance(source, args.mission, WORDS[args.language or "en"])
+    return read_guidance(source, args.mission, WORDS[args.language] if args.language else None)
 
 
 def _get_only(found: dict[str, Guidance], source: str) -> Guidance:

@@ -227,7 +227,7 @@ The table tickets has a column for each field that rules name: its value as text
 none. verdict is 'pass', 'fail', or NULL where the rules cannot tell; rule is the key of the rule that decides, G0 where none
 speaks of the ticket. Values are compared in any case; letters beyond ASCII as they stand, in small letters, in capitals, or
 with a capital at the beginning. A value is a number if nothing follows its digits, or a power of ten with its sign as in
-1e-05, but a unit that has none (or m2, m3)."""
+1e-05, but a unit that has none (or m2, m3), and no sign; digits are 0 to 9."""
 
 
 def _write_query(mission: CodedMission, is_one_of_many: bool) -> str:
@@ -336,7 +336,9 @@ def _write_number(field: str) -> str:
     digits = f"SUBSTR({text}, 1, LENGTH({text}) - LENGTH({rest}))"
     number = f"RTRIM({digits}, '-.')"
     begins = f"({_is_digit(text, 1)} OR (SUBSTR({text}, 1, 1) = '-' AND {_is_digit(text, 2)}))"
-    is_one = f"{begins} AND {number} NOT LIKE '%.%.%' AND SUBSTR({number}, 2) NOT LIKE '%-%'"
+    bare = f"RTRIM({text}, '-.')"
+    is_signed = f"{text} LIKE '%-' AND {_is_digit(bare, f'LENGTH({bare})')}"  # at its end
+    is_one = f"{begins} AND NOT ({is_signed}) AND {number} NOT LIKE '%.%.%' AND SUBSTR({number}, 2) NOT LIKE '%-%'"
     beyond = f"LTRIM(SUBSTR({rest}, 3), '0123456789')"  # what follows a power of ten
     power = f"SUBSTR({rest}, 1, 2) IN ('e-', 'e+', 'E-', 'E+') AND LENGTH({rest}) - LENGTH({beyond}) BETWEEN 3 AND 4"
     with_power = f"SUBSTR({text}, 1, LENGTH({text}) - LENGTH({beyond}))"
@@ -347,7 +349,7 @@ def _write_number(field: str) -> str:
     )
 
 
-def _is_digit(text: str, place: int) -> str:
+def _is_digit(text: str, place: int | str) -> str:
     return f"SUBSTR({text}, {place}, 1) BETWEEN '0' AND '9'"
 
 

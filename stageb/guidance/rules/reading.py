@@ -30,7 +30,7 @@ _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _WORD = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+(?:[-'’][^\\W{_CJK}]+)*")
 POWER = r"(?:[eE][-+]\d{1,2})?"  # of ten, as programs write it; without a sign it may be part of a code
 NUMBER = rf"-?\d+(?:\.\d+)?{POWER}"
-_NUMBER = re.compile(rf"({NUMBER})(?:\D|(?<=m)[23])*")  # with its unit, which has no digit but in m2, cm3 and so on
+_NUMBER = re.compile(rf"(?!.*\d[-.]*-\Z)({NUMBER})(?:\D|(?<=m)[23])*")  # with its unit, without digits but in m2, cm3 ...
 _DECIMAL = re.compile(r"-?[0-9]+\.[0-9]+")
 _RUNS = (2, 3, 4)  # characters of a script without spaces that are counted as a word
 
@@ -90,6 +90,12 @@ def join_cells(cells: Mapping[str, str]) -> str:
     return "; ".join(f"{name}: {_quote_fields(text, columns)}" for name, text in texts.items() if text)
 
 
+def find_fields(name: str) -> tuple[str, ...]:
+    """The fields as which a column's name is read: none where it is too long, another where marks part it, as ``Torque``
+    of ``Max. Torque``."""
+    return tuple(read_summaries((f"{name}: 1",)).pairs)
+
+
 def _quote_fields(text: str, columns: frozenset[str]) -> str:
     """``text`` with quotes around its pieces behind the first that are pairs of one of ``columns``."""
     first, *rest = re.split(f"({_PIECE.pattern})", text)
@@ -108,7 +114,7 @@ def _fold_name(name: str) -> str:
 
 def parse_number(value: str) -> float | None:
     """The number that a value is, as ``-2.5`` and ``1e-05``, maybe with a unit; None where it is none, or may be another, as
-    ``1,5``, ``2-3`` and ``1e5``."""
+    ``1,5``, ``2-3``, ``1e5`` and ``2.5-``, where some programs put the sign."""
     found = _NUMBER.fullmatch(value)
     return float(found[1]) if found else None
 

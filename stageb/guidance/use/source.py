@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stageb.errors import shown
 from stageb.guidance.files.images import attach_images
 from stageb.guidance.files.stream import TicketStream
 from stageb.guidance.files.tickets import Entry, claim_place
@@ -53,7 +54,8 @@ def make_check(missions: Collection[str], once: bool) -> Callable[[TicketLine], 
     def check(line: TicketLine) -> None:
         if line.ticket.mission not in missions:
             what = f"mission {line.ticket.mission!r}, for which there is no guidance"
-            raise FaultError(what, f"there is some for {', '.join(sorted(missions)) or 'none'}; leave the others out")
+            known = shown(", ".join(sorted(missions)), 400) or "none"  # there may be thousands
+            raise FaultError(what, f"there is some for {known}; leave the others out")
         if once and line.label:
             claim_place(replace(line.ticket, label=line.label), f"{line.file}:{line.line}", places)
 

@@ -120,6 +120,20 @@ def test_files_that_hold_something_else(tmp_path: Path, content: str, says: str)
         load_seed(seed(tmp_path, content))
 
 
+@pytest.mark.parametrize(
+    ("rules", "line", "says"),
+    [
+        ('"G0": "a",\n"G1": "b: {\\"",\n"G1": "c"', 5, "'G1' is given twice"),
+        ('"G0": "G0", "G1": "NaN",\n"G2": NaN', 4, "NaN is no JSON number"),
+    ],
+)
+def test_what_is_no_json_is_told_with_its_line(tmp_path: Path, rules: str, line: int, says: str) -> None:
+    path = seed(tmp_path, '{"l": {"experiences": {"G0": "a"}},\n "m": {"experiences": {\n' + rules + "}}}")
+    with pytest.raises(BadInputError, match=says) as raised:
+        load_seed(path)
+    assert [bad.line for bad in raised.value.bad] == [line]
+
+
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="No such file"):
         load_seed(tmp_path / "none.json")

@@ -163,6 +163,25 @@ def test_all_columns_that_are_missing_are_told_at_once_with_the_keys_that_name_t
     assert [key in remedy for key in ("mission_name=TEXT", "group_id=null", "label=NAME", "texts=NAME")] == [True] * 4
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "field"),
+    [
+        ("Max. Torque", "Min. Torque", "Torque"),
+        ('"Length, mm"', '"Width, mm"', "mm"),
+        ("Seal is worn", "Seal is cracked", "Seal"),
+        ("x" * 60, "x" * 61, "x" * 45),
+    ],
+)
+def test_columns_that_rules_would_mix_up_are_refused(tmp_path: Path, first: str, second: str, field: str) -> None:
+    path = write(tmp_path, f"ID,Station,{first},{second},Result\n1,racks,90,10,NG\n")
+    ((line, what, remedy),) = faults(path)
+    assert (line, remedy[:10]) == (1, "rename one")
+    assert what.startswith(f'columns "{first.strip(chr(34))[:40]}')
+    assert f'both of which rules see as "{field[:40]}' in what
+    tickets, _ = read_tickets([path], "error", replace(OWN, texts=[first.strip('"')]))
+    assert len(tickets) == 1
+
+
 def test_of_many_columns_the_nearest_the_first_and_the_last_are_named(tmp_path: Path) -> None:
     names = [f"mean value of measurement {n}" for n in range(30)]
     path = write(tmp_path, f"id,{','.join(names)},diagnosis\n")

@@ -327,6 +327,17 @@ def test_rules_as_text_are_read_strictly(tmp_path: Path, text: str, told: str) -
         read_guidance(tmp_path / "latin.txt")
 
 
+@pytest.mark.parametrize(
+    ("rule", "language"),
+    [("不通过：若密封为磨损。", "zh"), ("G2. 通过：若密封为全新。", "zh"), ("Fail if 状态 is 通过.", "en"), ("通过", "zh")],
+)
+def test_a_default_headline_is_in_the_language_of_its_rules(tmp_path: Path, asked: Asked, rule: str, language: str) -> None:
+    (tmp_path / "r.txt").write_text(f"# rules\n[valves]\n{rule}\n", encoding="utf-8")
+    assert asked("promote", str(tmp_path / "r.txt"), "--to", str(tmp_path / "shared.json"), "--yes")[0] == 0
+    headline = json.loads((tmp_path / "shared.json").read_text())["valves"]["experiences"]["G0"]
+    assert headline == WORDS[language].neutral_headline
+
+
 def test_json_by_hand_is_refused_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "g.json"
     path.write_text(

@@ -95,6 +95,16 @@ def test_a_power_of_ten_is_part_of_a_number_in_every_language() -> None:
         assert [verdict for verdict, _ in judge_by_sql(mission, rows)] == expected
 
 
+def test_a_sign_behind_the_digits_makes_no_number_in_any_language() -> None:
+    rows: list[Fields] = [{"Play": value} for value in ("0.2", "0.2-", "2.00-", "3 --", "3.-", "1e-05-", "3 mm-", "-3")]
+    mission = coded(["Fail if Play is above 0.1."], list(map(ticket, rows)))
+    expected = ["fail", None, None, "fail", None, None, "fail", "pass"]
+    by_rules, by_python = compile_rules(mission.rules), judge_by_python([mission])
+    assert [by_rules(reading(ticket(row))).verdict for row in rows] == expected
+    assert [by_python(row).verdict for row in rows] == expected
+    assert [verdict for verdict, _ in judge_by_sql(mission, rows)] == expected
+
+
 def test_a_column_that_is_not_there_is_an_error_in_sql_and_no_text() -> None:
     mission = coded(["Fail if Seal is seal."], [ticket({"Seal": "seal"})])
     try:

@@ -1,0 +1,48 @@
+"""Checkpoints that are not whole, and answers that hold what none should: a model that learnt little may say anything."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+from two_channel import made
+
+from stageb.errors import EngineError
+from stageb.two_channel import model, text
+from stageb.two_channel.config import TwoChannelConfig
+from stageb.two_channel.evaluate import answer_view
+from stageb.two_channel.model_config import ModelConfig
+from stageb.two_channel.rollout import Writer
+from stageb.two_channel.types import Rollout
+
+
+def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, (sample, *_) = made.detector(tmp_path), made.samples(made.folder_of(tmp_path))
+    spelling = text.find_spelling(found.tokenizer)
+    image, true = int(found.model.config.image_token_id), text.truth(sample)
+    whole = text.written(true, spelling).ids
+    end = text.parse(whole, spelling).ends[0]
+    answers = [whole, (*whole[:end], image, *whole[end:]), (image, *whole), (image,), ()]
+    writer = Writer(found, spelling)
+    monkeypatch.setattr(writer, "write", lambda *_: [Rollout(ids, True, 0) for ids in answers])
+    told = answer_view(writer, [sample] * len(answers), spelling, TwoChannelConfig(), [])
+    assert [each.objects for each in told] == [true, true[:1], (), (), ()]
+    assert told[1].scores == pytest.approx(told[0].scores[:1], rel=1e-4)
+
+
+@pytest.mark.parametrize(("bent", "says"), [("cut short", "could not be loaded"), ("without a weight", "it lacks 1 of")])
+def test_a_detector_that_is_not_whole_is_not_loaded(tmp_path: Path, bent: str, says: str) -> None:
+    folder = Path(shutil.copytree(made.folder_of(tmp_path) / "model", tmp_path / bent))
+    (weights,) = folder.glob("*.safetensors")
+    if bent == "cut short":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    else:
+        kept = load_file(weights)
+        del kept["model.language_model.norm.weight"]
+        save_file(kept, weights, {"format": "pt"})
+    with pytest.raises(EngineError, match=rf"model\.model_name_or_path.*{says}"):
+        model.load(str(folder), ModelConfig(), made.WORDS, "cpu")
