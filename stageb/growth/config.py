@@ -16,26 +16,29 @@ PROBES = {"probe-1": 1, "probe-2": 2}  # epochs of their trials
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """What hosts are trained on."""
+    """The data that hosts are trained on."""
 
     name: str = "teacher"
     """digits, mnist1d, mnist1d-shuffled, mnist5k, teacher, futile, fashion_mnist, cifar10 or tinystories."""
     folder: str | None = None
-    """Where the files of fashion_mnist, cifar10 and tinystories lie; null: their usual folder."""
+    """Folder with the files of fashion_mnist, cifar10 and tinystories; null: data/fashion-mnist, data/cifar-10-batches-py,
+    data/TinyStories."""
     fit_examples: int | None = None
-    """Examples that hosts learn from; null: as many as the task has."""
+    """Training examples of a host; null: all that the task has."""
     validation: Literal["shared", "own"] = "shared"
-    """Of data: the same validation part for all environments, or for each its own, drawn from all but the test part."""
+    """For tasks with real data; shared: one validation set for all environments; own: each environment draws its own from
+    all but the test set."""
     validation_examples: int | None = None
-    """Examples of the validation part; fewer cost less and tell less; null: as many as the task has."""
+    """Size of the validation set: fewer examples cost less and measure less precisely; null: all that the task has."""
     slot: Literal["early", "mid", "late"] | None = None
-    """Of teachers: where their seed stands; null: drawn for each environment."""
+    """For task.name teacher: the slot of the teacher's seed; null: drawn for each environment."""
     blueprint: str | None = None
-    """Of teachers: what their seed is, of host.blueprints; null: drawn for each environment."""
+    """For task.name teacher: the blueprint of its seed, one of host.blueprints; null: drawn for each environment."""
     seeds: int = 1
-    """Of teachers: how many seeds each has, in as many slots."""
+    """For task.name teacher: how many seeds a teacher has, each in its own slot."""
     inner: Literal["teacher", "own"] = "teacher"
-    """Of teachers: the inner weights with which the right seed germinates: the teacher's, or its own, as other seeds."""
+    """For task.name teacher: the initial inner weights of the right seed; teacher: those of the teacher's seed; own: drawn,
+    as for any other seed."""
 
     def __post_init__(self) -> None:
         require(self.slot in (None, "early", "mid", "late"), "task.slot", self.slot, "early, mid, late or null")
@@ -55,29 +58,29 @@ class HostConfig:
     """The networks that are grown."""
 
     kind: Literal["mlp", "conv1d", "conv2d", "transformer"] = "mlp"
-    """How a host is built."""
+    """Architecture of a host."""
     make: str | None = None
-    """Builds hosts of your own in place of host.kind: package.module:function; see docs/guides/own-host.md."""
+    """A function that builds your own hosts instead of host.kind: package.module:function; see docs/guides/own-host.md."""
     width: int = 16
     """Features, or channels, of every stage."""
     blueprints: list[str] = field(default_factory=lambda: ["norm", "mlp", "low_rank"])
-    """The seed modules that may germinate, of those that the host can hold."""
+    """The seed modules that may germinate, among those that the host supports."""
     blend: Blend = "sigmoid"
-    """How a seed's weight in the host rises: linear or sigmoid in epochs, or gated, by a gate that is trained."""
+    """How the weight of a seed in its host rises; linear, sigmoid: over epochs; gated: linearly, times a trained gate."""
     epochs: int = 20
-    """Epochs of an episode: one host trained from its start."""
+    """Epochs of an episode, which trains one host from the start."""
     steps_per_epoch: int = 8
-    """Steps of the host's optimiser in an epoch."""
+    """Optimiser steps of the host per epoch."""
     batch_size: int = 64
-    """Examples of such a step."""
+    """Examples per optimiser step."""
     learning_rate: float = 0.01
-    """Of the host's optimiser, Adam."""
+    """Learning rate of the host's optimiser, Adam."""
     slots: list[str] = field(default_factory=lambda: ["early", "mid", "late"])
-    """Where seeds may germinate, of early, mid and late."""
+    """The slots in which seeds may germinate, among early, mid and late."""
     seed_learning_rate: float | None = None
-    """Of the same optimiser, for seeds; null: the host's."""
+    """Learning rate of seeds; null: that of the host."""
     precision: Precision = "32-true"
-    """In which hosts are trained and judged; the mixed ones keep weights in float32, and 16-mixed scales losses."""
+    """Precision in which hosts are trained and evaluated; mixed ones keep weights in float32, and 16-mixed scales losses."""
 
     def __post_init__(self) -> None:
         require(2 <= self.width <= 1024 and self.width % 2 == 0, "host.width", self.width, "an even number, 2 to 1024")
@@ -94,22 +97,22 @@ class HostConfig:
 
 @dataclass(frozen=True)
 class GatesConfig:
-    """When a seed may go on: thresholds of the gates G0 to G5 (stageb/growth/lifecycle.py)."""
+    """When a seed may enter its next stage: thresholds of the gates G0 to G5 (stageb/growth/lifecycle.py)."""
 
     training_epochs: int = 2
     """Epochs that a seed trains beside the host before it blends in: gate G2."""
     blending_epochs: int = 3
-    """Epochs in which its weight in the host rises from 0 to 1: gate G3."""
+    """Epochs in which the weight of a seed in the host rises from 0 to 1: gate G3."""
     probation_epochs: int = 1
-    """Epochs at full weight before it may stay for good: gate G4."""
+    """Epochs at full weight before a seed may stay for good: gate G4."""
     least_contribution: float = 0.0
-    """What it must add to the validation accuracy, above this, to stay for good: gate G5."""
+    """A seed may stay for good only if it adds more than this to the validation accuracy: gate G5."""
     embargo_epochs: int = 1
-    """Epochs that a slot stays shut after a cull."""
+    """Epochs that a slot stays closed after a cull."""
     vanishing: float = 1e-6
-    """Length of a seed's gradient, the mean of an epoch, below which it is taken for vanishing."""
+    """Gradient norm of a seed, averaged over an epoch, below which its gradient counts as vanishing."""
     exploding: float = 100.0
-    """And above which for exploding: gates G1 to G4 are shut then."""
+    """Gradient norm above which it counts as exploding, which closes gates G1 to G4."""
 
     def __post_init__(self) -> None:
         for name in ("training_epochs", "blending_epochs", "probation_epochs", "embargo_epochs"):
@@ -127,14 +130,14 @@ class GatesConfig:
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """What the controller is paid for (stageb/growth/reward.py). In units of accuracy, 0 to 1."""
+    """The reward of the controller (stageb/growth/reward.py), in units of accuracy, 0 to 1."""
 
     size_price: float = 0.05
-    """Lambda of the objective at an episode's end, accuracy - lambda x ln(1 + extra / host parameters)."""
+    """Lambda of the objective at the end of an episode: accuracy - lambda x ln(1 + extra / host parameters)."""
     shaping: float = 1.0
-    """Share of the objective that is paid as it comes, epoch by epoch; it moves no optimum."""
+    """Weight of potential-based shaping, which pays changes of the objective every epoch; it changes no optimal policy."""
     scale: float = 10.0
-    """Of all of this, so that rewards are near 1 in size."""
+    """Factor of all rewards, so that their size is near 1."""
 
     def __post_init__(self) -> None:
         for name in ("size_price", "shaping"):
@@ -144,12 +147,12 @@ class RewardConfig:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """The network that decides."""
+    """The policy network."""
 
     hidden: int = 64
-    """Width of its layers."""
+    """Width of its hidden layers."""
     minibatches: int = 4
-    """Steps of its optimiser in a pass over a round."""
+    """Minibatches, and so optimiser steps, per pass over a round."""
 
     def __post_init__(self) -> None:
         for name in ("hidden", "minibatches"):
@@ -157,7 +160,7 @@ class PolicyConfig:
 
 
 def growth_ppo() -> PpoConfig:
-    """Of this loop. Episodes are short and of a known length, so that nothing in them is discounted."""
+    """The defaults of this loop. Episodes are short and of a known length, so nothing is discounted."""
     return PpoConfig(
         gamma=1.0,
         epochs=8,
@@ -171,16 +174,16 @@ def growth_ppo() -> PpoConfig:
 
 @dataclass(frozen=True)
 class GrowthSection:
-    """What this loop alone has."""
+    """Rollouts and updates of the controller."""
 
     controller: Controller = "ppo"
-    """Who decides."""
+    """The controller that decides when and how hosts grow; ppo learns, the others are fixed rules."""
     updates: int = 60
-    """Rounds of a run: in each, episodes are played, and the controller learns from them once."""
+    """Updates of a run: each plays a round of episodes and lets the controller learn from it once."""
     environments: int = 64
-    """Episodes between two updates of the controller."""
+    """Episodes per update."""
     block: int = 16
-    """Environments that are trained as one batch; a result depends on it in its last bits, never on the world size."""
+    """Environments that are trained as one batch; the last bits of a result depend on it, never on the world size."""
     commit_every: int = 5
     """Updates from one commit to the next."""
 
@@ -193,12 +196,12 @@ class GrowthSection:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Episodes with the most probable actions, of environments that are never learnt from."""
+    """Evaluation with the most probable actions, in environments that are never trained on."""
 
     every: int = 0
-    """Updates between two evaluations; 0: at the end alone."""
+    """Updates between two evaluations; 0: only at the end."""
     environments: int = 64
-    """Environments of an evaluation, shared out over ranks."""
+    """Environments of an evaluation, over all ranks."""
 
     def __post_init__(self) -> None:
         require(self.every >= 0, "evaluation.every", self.every, "0 or more")
@@ -210,9 +213,9 @@ class GrowthConfig:
     """A controller that learns when and how networks should grow."""
 
     loop: Literal["growth"] = "growth"
-    """The loop that these keys are of."""
+    """The loop that these keys belong to."""
     seed: int = 17
-    """Names every random stream of the run."""
+    """Seed of every random stream of the run."""
     task: TaskConfig = field(default_factory=TaskConfig)
     host: HostConfig = field(default_factory=HostConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
@@ -225,9 +228,9 @@ class GrowthConfig:
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning's loggers to show every row to, beside the run's own: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
     log_level: Level = "info"
-    """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
+    """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def __post_init__(self) -> None:
         precision = self.fabric.precision
@@ -238,17 +241,17 @@ class GrowthConfig:
         obstacle = self.obstacle(self.growth.controller)
         require(not obstacle, "growth.controller", self.growth.controller, f"{obstacle}; take another controller")
         names = self.host.blueprints
-        require(len(names) <= 5, "host.blueprints", names, "at most five: an observation tells so many apart")
+        require(len(names) <= 5, "host.blueprints", names, "at most five: the observation has room for five")
         require(self.host.epochs >= 2, "host.epochs", self.host.epochs, "at least 2: the controller acts between epochs")
 
     def obstacle(self, controller: str) -> str:
         """Why ``controller`` cannot decide here; empty where it can."""
         if controller == "oracle" and self.task.name not in ("teacher", "futile"):
-            return f"what pays in the task {self.task.name} is not known"
+            return f"the right growth in the task {self.task.name} is not known"
         widens = self.host.kind == "mlp" and not self.host.make and self.task.name not in ("teacher", "futile")
         if controller in ("net2net", "gradmax") and not widens:
-            return "it widens hosts of kind mlp that learn from data"
+            return "it can widen only hosts of kind mlp that learn from data"
         trial, training = PROBES.get(controller, 0), self.gates.training_epochs
         if trial > training:
-            return f"its trials of {trial} epochs want gates.training_epochs of {trial} or more, not {training}"
+            return f"its trials of {trial} epochs need gates.training_epochs of {trial} or more, not {training}"
         return ""

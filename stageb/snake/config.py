@@ -19,20 +19,20 @@ ACCELERATORS = "cpu or cuda for this loop, which needs float64"
 
 @dataclass(frozen=True)
 class GameConfig:
-    """The game, and what its events are worth."""
+    """The game and its rewards."""
 
     size: int = 12
     """Cells along a side of the square board, 4 to 15."""
     patience: int | None = None
     """Steps without food after which a game is cut off (truncated, not lost); null: twice the number of cells."""
     food: float = 1.0
-    """Reward of eating."""
+    """Reward for eating."""
     death: float = -1.0
-    """Reward of running into a wall or the own body."""
+    """Reward for running into a wall or the snake's own body."""
     step: float = -0.001
-    """Reward of every step, beside the others."""
+    """Reward for every step, in addition to the others."""
     approach: float = 0.0
-    """Reward of every cell by which the head comes nearer to the food, and price of every one by which it goes away."""
+    """Reward for every cell that the head moves nearer to the food, and penalty for every cell that it moves away."""
 
     def __post_init__(self) -> None:
         require(SMALLEST <= self.size <= LARGEST, "game.size", self.size, f"{SMALLEST} to {LARGEST}")
@@ -55,13 +55,13 @@ class AgentConfig:
     """The network: a small residual CNN with a policy and a value."""
 
     channels: int = 32
-    """Of every convolution."""
+    """Channels of every convolution."""
     blocks: int = 3
     """Residual blocks of two 3x3 convolutions each."""
     hidden: int = 256
     """Width of the layer that sees the whole board."""
     patch: int = 1
-    """Cells along a side of the squares that convolutions take as one place: 1, 2 or 3."""
+    """Side, in cells, of the squares that the network reads as one position: 1, 2 or 3."""
 
     def __post_init__(self) -> None:
         require(self.channels >= 1, "agent.channels", self.channels, "at least 1")
@@ -72,24 +72,24 @@ class AgentConfig:
 
 @dataclass(frozen=True)
 class RunnerConfig:
-    """How much is played, and how it is cut up."""
+    """Rollouts, batches and commits."""
 
     total_steps: int = 3_000_000_000
-    """Steps of all environments together, at most; a run makes whole updates."""
+    """Most steps of all environments together; a run makes whole updates."""
     per_rank_num_envs: int | str = "auto"
-    """Games that a rank plays at a time; auto: as many over all ranks whatever their number, shared out evenly."""
+    """Games that a rank plays at a time; auto: the same total at every world size, divided evenly among ranks."""
     rollout_steps: int = 64
-    """Steps of every environment between two updates."""
+    """Steps of every environment per update."""
     global_batch: int = 16_384
-    """Steps, over all ranks, that one step of the optimiser learns from."""
+    """Steps in a minibatch of the optimiser, over all ranks."""
     commit_every: int = 50
     """Updates from one commit to the next."""
     log_every: int = 1
-    """Updates that a row of metrics.jsonl sums up."""
+    """Updates that a row of metrics.jsonl summarises."""
     compile: bool = False
-    """Have torch compile the network: a minute at the start, and faster from then on; needs a C compiler."""
+    """Compile the network with torch.compile: takes a minute at the start, then runs faster; needs a C compiler."""
     divergence_every: int = 50
-    """Updates between two comparisons of what ranks hold, beside those before every commit."""
+    """Updates between two checks that all ranks hold the same weights, besides the check before every commit."""
 
     def __post_init__(self) -> None:
         given = self.per_rank_num_envs
@@ -102,12 +102,12 @@ class RunnerConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Whole games with the most probable action, apart from learning."""
+    """Evaluation in whole games with the most probable actions."""
 
     every: int = 0
-    """Updates between two evaluations; 0: at the end alone."""
+    """Updates between two evaluations; 0: only at the end."""
     episodes: int = 512
-    """Games of an evaluation, shared out over ranks."""
+    """Games of an evaluation, over all ranks."""
 
     def __post_init__(self) -> None:
         require(self.every >= 0, "evaluation.every", self.every, "0 or more")
@@ -116,12 +116,12 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class SnakeConfig:
-    """One agent that learns Snake by PPO."""
+    """One agent that learns to play Snake with PPO."""
 
     loop: Literal["snake"] = "snake"
-    """The loop that these keys are of."""
+    """The loop that these keys belong to."""
     seed: int = 17
-    """Names every random stream of the run."""
+    """Seed of every random stream of the run."""
     game: GameConfig = field(default_factory=GameConfig)
     agent: AgentConfig = field(default_factory=AgentConfig)
     ppo: PpoConfig = field(default_factory=PpoConfig)
@@ -131,9 +131,9 @@ class SnakeConfig:
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning's loggers to show every row to, beside ``log``: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
     log_level: Level = "info"
-    """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
+    """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def __post_init__(self) -> None:
         fine = self.fabric.accelerator in ("auto", "cpu", "cuda", "gpu")

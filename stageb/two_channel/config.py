@@ -20,45 +20,45 @@ Order = Literal["top_down", "random"]
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Images and their objects, JSON Lines of `images`, `objects`, `width`, `height`."""
+    """Images and their objects: JSON Lines with `images`, `objects`, `width`, `height`."""
 
     train: str = ""
-    """The file to learn from."""
+    """The file to train on."""
     val: str = ""
-    """The file to look at on the way: the checkpoint with the best F1 on it is kept, and ``evaluation.patience`` may end the
-    run by it."""
+    """The file to validate on during the run: the checkpoint with the best F1 on it is kept, and ``evaluation.patience`` may
+    stop the run early."""
     test: str = ""
-    """The file to be judged by, once, at the end."""
+    """The file to test on, once, at the end."""
     images: str | None = None
-    """The folder that images are named relative to; null: that of the file that names them."""
+    """The folder that image names are relative to; null: the folder of the file that names them."""
     polygons: Polygons = "refuse"
-    """What becomes of objects that are given as a `poly`; box: they are taken as the boxes around them."""
+    """How objects given as a `poly` are read; refuse: as an error; box: as the box around the polygon."""
     prompt: str = "Detect all objects."
-    """What the model is asked beneath each image; {categories} stands for the names of the objects of train."""
+    """The text prompt after each image; {categories} stands for the names of the objects in train."""
 
     def __post_init__(self) -> None:
-        require(bool(self.prompt.strip()), "data.prompt", self.prompt, "words that the model is asked")
+        require(bool(self.prompt.strip()), "data.prompt", self.prompt, "the text of the prompt")
 
 
 @dataclass(frozen=True)
 class AugmentationConfig:
-    """Views in which training images are shown, drawn anew for every step; boxes are moved with them."""
+    """Random views of the training images, drawn anew for every step; boxes move with them."""
 
     mirror: bool = False
-    """Left and right change places, half the time."""
+    """Flip left and right with probability 1/2."""
     upend: bool = False
-    """Top and bottom change places, half the time."""
+    """Flip top and bottom with probability 1/2."""
     turn: bool = False
-    """Rows and columns change places, half the time."""
+    """Transpose rows and columns with probability 1/2."""
     scale_jitter: list[float] = field(default_factory=lambda: [1.0, 1.0])
-    """Least and greatest factor by which an image is scaled, width and height alike (Ghiasi et al. 2021): above 1 a part of
-    it fills the view, below 1 the whole stands somewhere in it, on grey."""
+    """Smallest and largest factor by which an image is scaled, width and height alike (Ghiasi et al. 2021): above 1 a crop
+    fills the view, below 1 the whole image lies somewhere in it, on grey."""
     scale_jitter_end: list[float] | None = None
-    """The same at the last step, approached in equal ratios from the first on; null: as at the first."""
+    """The same at the last step, approached geometrically from the first; null: as at the first step."""
     light: float = 0.0
     """How far brightness and contrast vary, up and down: 0 to below 1."""
     copy_paste: int = 0
-    """Objects of other training images, at most, that are pasted into one, where they hide none (Ghiasi et al. 2021)."""
+    """Most objects of other training images to paste into one, where they hide no other object (Ghiasi et al. 2021)."""
 
     def __post_init__(self) -> None:
         for name in ("scale_jitter", "scale_jitter_end"):
@@ -71,15 +71,15 @@ class AugmentationConfig:
 
 @dataclass(frozen=True)
 class AnswerConfig:
-    """How the model writes what it sees."""
+    """How the model writes the objects of an image."""
 
     box_first: bool = False
-    """An object's box stands before its name, which is then said of that box (Chen et al. 2022, Pix2Seq)."""
+    """Write an object's box before its name, so that the name is conditioned on the box (Chen et al. 2022, Pix2Seq)."""
     order: Order = "top_down"
-    """Of the objects that are taught: by their upper left corners, or drawn anew for every view."""
+    """The order of the objects in training answers: by their upper left corners, or drawn anew for every view."""
     object_budget: int = 0
-    """Objects that an answer which is taught holds at least: behind the true ones stand boxes that show none, named noise,
-    whose coordinates are not taught. Objects named noise are not told. 0: the true ones alone; above, box_first."""
+    """Fewest objects in a training answer: after the true objects come boxes that show none, named noise, whose coordinates
+    are not trained. Objects that the model names noise are not reported. 0: true objects only; above 0 needs box_first."""
 
     def __post_init__(self) -> None:
         require(self.object_budget >= 0, "answer.object_budget", self.object_budget, "0 or more")
@@ -89,40 +89,40 @@ class AnswerConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """What a step takes its gradients of: weights of its parts. Text is a mean over the text tokens of the true answers of
-    the step, all else a mean over its objects, on both channels."""
+    """Weights of the terms of the loss. The text term is a mean over the text tokens of the step's true answers, every other
+    term a mean over its objects, on all channels."""
 
     text: float = 1.0
-    """Of the cross-entropy of words."""
+    """Weight of the cross-entropy of text tokens."""
     coordinates: float = 1.0
-    """Of the cross-entropy of coordinate tokens, over the whole vocabulary."""
+    """Weight of the cross-entropy of coordinate tokens, over the whole vocabulary."""
     soft_width: float = 0.0
-    """Bins of spread (a standard deviation) of a coordinate's target; 0: the true bin alone."""
+    """Standard deviation, in bins, of the Gaussian target of a coordinate; 0: the true bin only."""
     l1: float = 0.0
-    """Of the distance of expected coordinates from the truth, in shares of the image."""
+    """Weight of the L1 distance between expected and true coordinates, as fractions of the image."""
     giou: float = 0.0
-    """Of the generalised IoU (Rezatofighi et al. 2019) of expected boxes."""
+    """Weight of 1 - generalised IoU (Rezatofighi et al. 2019) of the expected boxes."""
     against: float = 1.0
-    """Of what is taught against: the unlikelihood (Welleck et al. 2019) of repeated or false objects."""
+    """Weight of the unlikelihood loss (Welleck et al. 2019) of repeated or false objects."""
 
     reward: float = 1.0
-    """Of what channel C teaches."""
+    """Weight of the policy-gradient loss of channel C."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             require(value >= 0, f"losses.{name}", value, "0 or more")
-        require(self.text + self.coordinates > 0, "losses.text", self.text, "above 0 where losses.coordinates is 0")
+        require(self.text + self.coordinates > 0, "losses.text", self.text, "above 0 if losses.coordinates is 0")
 
 
 @dataclass(frozen=True)
 class ChannelAConfig:
-    """Steps that teach the truth itself."""
+    """Steps that train on the true answers."""
 
     samples_per_step: int = 16
-    """Images of a step, over all ranks."""
+    """Images per step, over all ranks."""
     n_softctx_iter: int = 1
-    """Forward passes; from the second on a coordinate is fed as what the pass before expected of it, and losses.l1 and
-    losses.giou, one of which must then be above 0, are taken on the last; 1: teacher forcing."""
+    """Forward passes. From the second on, the input at a coordinate is the embedding that the pass before expected there;
+    losses.l1 and losses.giou, one of which must then be above 0, are taken on the last pass. 1: plain teacher forcing."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -131,23 +131,23 @@ class ChannelAConfig:
 
 @dataclass(frozen=True)
 class ChannelBConfig:
-    """Steps that teach on the model's own answers."""
+    """Steps that train on the model's own answers, corrected."""
 
     rollouts_per_step: int = 16
-    """Images that are answered in a step, over all ranks."""
+    """Images that the model answers per step, over all ranks."""
     max_new_tokens: int = 512
-    """Of an answer."""
+    """Most tokens of an answer."""
     temperature: float = 0.7
-    """Of sampling; 0: the most probable token."""
+    """Sampling temperature; 0: the most probable token."""
     top_p: float = 1.0
-    """Least probability mass that tokens are drawn from."""
+    """Nucleus sampling: tokens are drawn from the smallest set with at least this probability."""
     min_iou: float = 0.5
-    """Overlap with an object of the same name from which on a box counts as found."""
+    """Smallest IoU with an object of the same name at which a box counts as found."""
     false_positives: FalsePositives = "cut"
-    """What comes of boxes without an object. cut: the answer is kept up to the first of them. noise, where
-    answer.object_budget is above 0 and only there: they stay in it, named noise, and all others are given the name of the
-    object that they overlap. Else they stay in it, and are taught against: none (neutral), near-duplicates of earlier boxes,
-    or all."""
+    """What to do with boxes that match no object. cut: keep the answer up to the first of them. noise, required if
+    answer.object_budget is above 0 and refused otherwise: keep them, named noise, and give every other box the name of the
+    object that it overlaps. neutral, duplicates, all: keep them, and apply the unlikelihood loss to none of them, to
+    near-duplicates of earlier boxes, or to all."""
 
     def __post_init__(self) -> None:
         require(self.rollouts_per_step >= 1, "channel_b.rollouts_per_step", self.rollouts_per_step, "at least 1")
@@ -159,16 +159,17 @@ class ChannelBConfig:
 
 @dataclass(frozen=True)
 class ChannelCConfig:
-    """Steps that teach by the reward of the model's own answers, drawn at temperature 1, of channel_b.max_new_tokens."""
+    """Steps that train by the reward of the model's own answers, sampled at temperature 1 with up to
+    channel_b.max_new_tokens tokens."""
 
     images_per_step: int = 16
-    """Over all ranks."""
+    """Images per step, over all ranks."""
     answers_per_image: int = 8
-    """Each is weighed against the others."""
+    """Answers sampled for each image; the baseline of one is the mean reward of the others."""
     duplicate_price: float = 1.0
-    """What an object told again takes away, where a right one adds 2."""
+    """What a repeated object subtracts from the numerator of F1, to which a correct one adds 2."""
     object_credit: float = 1.0
-    """Of what an answer's objects differ in, beside its own weight; 0: all tokens of an answer weigh the same."""
+    """Weight of each object's own credit beside the advantage of its answer; 0: all tokens of an answer weigh the same."""
 
     def __post_init__(self) -> None:
         require(self.images_per_step >= 1, "channel_c.images_per_step", self.images_per_step, "at least 1")
@@ -179,29 +180,28 @@ class ChannelCConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """What follows what."""
+    """The steps of a run, and the optimiser."""
 
     steps: int = 300
-    """Of the optimiser."""
+    """Optimiser steps of the run."""
     pattern: list[Channel] = field(default_factory=lambda: ["A", "A", "B"])
-    """Channels of steps, over and over."""
+    """The channels of successive steps, repeated until the end."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """adamw: of all weights; muon: Muon (Jordan et al. 2024) of matrices, AdamW of the rest, with which a model that begins
-    from nothing learns several times as fast."""
+    """adamw: AdamW for all weights; muon: Muon (Jordan et al. 2024) for matrices and AdamW for the rest, with which a model
+    trained from scratch learns several times as fast."""
     learning_rate: float = 0.0005
-    """The optimiser's, once warm; Muon's steps are as long as AdamW's."""
+    """Learning rate after warm-up; Muon's updates are scaled to the size of AdamW's."""
     learning_rate_end: float = 0.00005
-    """The optimiser's at the last step; a cosine in between."""
+    """Learning rate at the last step; a cosine in between."""
     warmup_steps: int = 20
     """Steps in which the learning rate grows from 0."""
     weight_decay: float = 0.01
-    """Of matrices."""
+    """Weight decay of matrices; vectors and embeddings have none."""
     max_grad_norm: float = 1.0
-    """Gradients longer than this are made as long."""
+    """Gradients with a larger norm are scaled down to this norm."""
     average_weights: float = 0.0
-    """Decay of an exponential moving average of the weights, such as 0.999 (Polyak and Juditsky 1992): what is judged on val
-    and test and saved in `model` and `best` is the average; learning and its rollouts go on from the weights themselves. 0:
-    none."""
+    """Decay of an exponential moving average of the weights, such as 0.999 (Polyak and Juditsky 1992). Evaluation uses the
+    average, and `model` and `best` hold it; training and its rollouts use the weights themselves. 0: no average."""
     commit_every: int = 50
     """Steps from one commit to the next."""
 
@@ -219,14 +219,14 @@ class ScheduleConfig:
 
 @dataclass(frozen=True)
 class PackingConfig:
-    """How sequences are laid behind each other."""
+    """How sequences are packed for training."""
 
     global_max_length: int = 4096
-    """Tokens that a pack holds: what one backward pass works on."""
+    """Most tokens of a pack, the unit of a forward and backward pass."""
     max_length: int = 2048
-    """Tokens of one sequence, prompt, image and answer; at least the longest prompt and channel_b.max_new_tokens."""
+    """Most tokens of one sequence: prompt, image and answer; at least the longest prompt plus channel_b.max_new_tokens."""
     overlong: Literal["refuse", "set_aside"] = "refuse"
-    """What becomes of samples that are longer: the run does not start, or goes on without them, and says which."""
+    """What to do if samples are longer; refuse: do not start; set_aside: train without them and list them."""
 
     def __post_init__(self) -> None:
         require(self.max_length >= 32, "packing.max_length", self.max_length, "at least 32")
@@ -236,42 +236,42 @@ class PackingConfig:
 
 @dataclass(frozen=True)
 class TopologyConfig:
-    """Which ranks do what. Rank 0 learns; ranks that roll out come last."""
+    """Which ranks train and which roll out. Rank 0 trains; the last ranks roll out."""
 
     rollout: int = 0
-    """Ranks that roll out and do nothing else; 0: every rank does both."""
+    """Ranks that only roll out; 0: every rank does both."""
     learn: int = 0
-    """Ranks that learn, where others roll out."""
+    """Ranks that train, if others only roll out; otherwise 0."""
     staleness: int = 0
-    """0: rollouts are made with the newest weights; 1: with those of one channel B step before, which hides their time,
-    where ranks roll out and do nothing else."""
+    """0: roll out with the newest weights; 1: with those of one channel B step earlier, so that dedicated rollout ranks work
+    while the others train."""
 
     def __post_init__(self) -> None:
         require(self.rollout >= 0, "topology.rollout", self.rollout, "0 or more")
         require(self.staleness in (0, 1), "topology.staleness", self.staleness, "0 or 1")
         fits = (self.learn >= 1) == (self.rollout >= 1)
-        require(fits, "topology.learn", self.learn, "at least 1 where topology.rollout is, 0 where that is 0")
-        remedy = "0, or topology.rollout above 0: ranks that also learn save no time by older answers"
+        require(fits, "topology.learn", self.learn, "at least 1 if topology.rollout is, 0 if that is 0")
+        remedy = "0, or topology.rollout above 0: ranks that also train save no time with older answers"
         require(not self.staleness or self.rollout >= 1, "topology.staleness", self.staleness, remedy)
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """Answers with the most probable tokens, apart from learning: for ``data.val`` on the way and at the end, and for
-    ``data.test`` once, at the end, with the weights that were best on val, or the last where there is none."""
+    """Evaluation with greedy decoding: on ``data.val`` during the run and at the end, and on ``data.test`` once, at the end,
+    with the weights that were best on val, or the last ones if there is no val."""
 
     every: int = 0
-    """Steps between two evaluations; 0: at the end alone."""
+    """Steps between two evaluations; 0: only at the end."""
     samples: int = 0
-    """Images of val that are answered, the file's first; 0: all."""
+    """Evaluate the first so many images of val; 0: all."""
     patience: int = 0
-    """Evaluations without a better F1 on val after which the run ends; 0: never before its last step."""
+    """Stop after so many evaluations without a better F1 on val; 0: never before the last step."""
     pictures: int = 8
-    """Test images that are drawn at the end with their boxes, true and predicted."""
+    """Test images to draw at the end with their true and predicted boxes."""
     views: int = 1
-    """Views in which each image is answered, also by `stageb predict`: as it is, and as ``augmentation`` mirrors, upends and
-    turns images that are learnt from. Boxes that half of the views tell of count, fused into one (``fusion.py``). Each view
-    costs as much time as the first."""
+    """Views of each image to answer and fuse (test-time augmentation), also in `stageb predict`: the image as it is, and as
+    ``augmentation`` mirrors, upends and turns training images. Boxes found in at least half of the views count
+    (``fusion.py``). Every view costs as much time as the first."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -283,12 +283,12 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class TwoChannelConfig:
-    """A vision-language model that learns to write the objects of an image, from the truth and from its own answers."""
+    """A vision-language model that learns to write the objects of an image, from labels and from its own answers."""
 
     loop: Literal["two_channel"] = "two_channel"
-    """The loop that these keys are of."""
+    """The loop that these keys belong to."""
     seed: int = 17
-    """Names every random stream of the run."""
+    """Seed of every random stream of the run."""
     data: DataConfig = field(default_factory=DataConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
     answer: AnswerConfig = field(default_factory=AnswerConfig)
@@ -306,33 +306,33 @@ class TwoChannelConfig:
     output: OutputConfig = field(default_factory=OutputConfig)
     fabric: FabricConfig = field(default_factory=FabricConfig)
     loggers: list[str | LoggerConfig] = field(default_factory=list)
-    """Lightning's loggers to show every row to, beside ``log``: each a class path, or class_path and init_args."""
+    """Lightning loggers that receive every row besides ``log``: each a class path, or class_path and init_args."""
     log_level: Level = "info"
-    """What is said on the way: info: how it goes; warning, error: less; debug: all that libraries say, too."""
+    """How much is printed; info: progress; warning, error: less; debug: also what libraries log."""
 
     def __post_init__(self) -> None:
         precision, known = self.fabric.precision, (None, "32-true", "32", "bf16-mixed")
         require(precision in known, "fabric.precision", precision, "32-true or bf16-mixed for this loop, or null")
         passes = self.channel_a.n_softctx_iter
-        remedy = "1, or losses.l1 or losses.giou above 0: no other loss is taken on later passes"
+        remedy = "1, or losses.l1 or losses.giou above 0: no other loss uses later passes"
         require(passes == 1 or self.losses.l1 + self.losses.giou > 0, "channel_a.n_softctx_iter", passes, remedy)
         treated = self.channel_b.false_positives
         noisy = self.answer.object_budget > 0
-        remedy = "noise where answer.object_budget is above 0, and only there"
+        remedy = "noise if answer.object_budget is above 0, and only then"
         sound = (treated == "noise") == noisy or "B" not in self.schedule.pattern
         require(sound, "channel_b.false_positives", treated, remedy)
         stale = self.topology.staleness
-        remedy = "0 where schedule.pattern holds a C: its rewards are of answers of the weights that learn"
+        remedy = "0 if schedule.pattern has a C: its rewards need answers of the current weights"
         require(not stale or "C" not in self.schedule.pattern, "topology.staleness", stale, remedy)
         noise = self.answer.object_budget
-        remedy = "0 where schedule.pattern holds a C: a reward knows no noise"
+        remedy = "0 if schedule.pattern has a C: its reward does not support noise"
         require(not noise or "C" not in self.schedule.pattern, "answer.object_budget", noise, remedy)
         ways = [name for name in ("mirror", "upend", "turn") if getattr(self.augmentation, name)]
-        remedy = f"1 to {2 ** len(ways)}: as many as augmentation.mirror, upend and turn make"
+        remedy = f"1 to {2 ** len(ways)}: as many views as augmentation.mirror, upend and turn give"
         require(self.evaluation.views <= 2 ** len(ways), "evaluation.views", self.evaluation.views, remedy)
         every = self.evaluation.every
-        remedy = "0, or data.val named: data.test is judged once, at the end"
+        remedy = "0, or set data.val: data.test is evaluated once, at the end"
         require(not every or bool(self.data.val), "evaluation.every", every, remedy)
         answered = not {"B", "C"}.isdisjoint(self.schedule.pattern)
-        remedy = "0, or a schedule.pattern with a B or a C in it: without one nobody rolls out"
+        remedy = "0, or a schedule.pattern with a B or a C: without one nothing is rolled out"
         require(answered or not self.topology.rollout, "topology.rollout", self.topology.rollout, remedy)

@@ -1,4 +1,4 @@
-"""The two-channel loop's config of the model: which it is, how it is made from nothing, and what of it learns."""
+"""The model sections of the two-channel loop's config: which model, how to create one from scratch, and what to train."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from stageb.config import require
 
 @dataclass(frozen=True)
 class SmallConfig:
-    """A small model of the Qwen3-VL kind, with random weights; as its own checkpoint would say."""
+    """A small model with the Qwen3-VL architecture and random weights; keys are named as in its config.json."""
 
     hidden_size: int = 128
     """Width of the language model."""
     intermediate_size: int = 384
-    """Width within its feed-forward layers."""
+    """Width of its feed-forward layers."""
     num_hidden_layers: int = 4
-    """Its layers."""
+    """Layers of the language model."""
     num_attention_heads: int = 4
-    """Heads of its attention."""
+    """Attention heads of the language model."""
     num_key_value_heads: int = 2
-    """Heads that keep keys and values."""
+    """Key and value heads of the language model."""
     vision_hidden_size: int = 96
     """Width of the vision tower."""
     vision_depth: int = 4
-    """Its layers."""
+    """Layers of the vision tower."""
     vision_num_heads: int = 4
-    """Heads of its attention."""
+    """Attention heads of the vision tower."""
     patch_size: int = 8
-    """Pixels along a side of a patch."""
+    """Side of a patch, in pixels."""
     spatial_merge_size: int = 2
-    """Patches along a side of the square that becomes one token."""
+    """Side, in patches, of the square that becomes one token."""
     max_position_embeddings: int = 4096
-    """Tokens of a sequence, at most."""
+    """Most tokens of a sequence."""
     stem: Literal["patches", "convolution"] = "patches"
-    """How the vision tower begins: a linear map of each patch, or convolutions of 3 x 3 down to one place for each (Xiao et
-    al. 2021), for which patch_size must be a power of two; transformers and vLLM do not know such a checkpoint."""
+    """How the vision tower embeds patches: by a linear map of each patch, or by strided 3 x 3 convolutions (Xiao et al.
+    2021), which need a patch_size that is a power of two; transformers and vLLM alone cannot load such a checkpoint."""
     seed: int = 0
-    """Names its weights."""
+    """Seed of its weights."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -50,24 +50,25 @@ class SmallConfig:
             require(value % (4 * parts) == 0, f"model.small.{width}", value, f"a multiple of 4 times its heads, {parts}")
         heads, keys = self.num_attention_heads, self.num_key_value_heads
         halves = self.stem == "patches" or (side := self.patch_size) & (side - 1) == 0
-        require(halves, "model.small.patch_size", self.patch_size, "a power of two where model.small.stem is convolution")
+        require(halves, "model.small.patch_size", self.patch_size, "a power of two if model.small.stem is convolution")
         require(heads % keys == 0, "model.small.num_key_value_heads", keys, f"a divisor of num_attention_heads, {heads}")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The model that is taught."""
+    """The model to train."""
 
     model_name_or_path: str | None = None
-    """A vision-language checkpoint: a folder, or a name of the hub; null: a small model is made, as `small` says."""
+    """A vision-language checkpoint: a folder, or a name on the hub; null: create a small model as `small` says."""
     small: SmallConfig = field(default_factory=SmallConfig)
     image_pixels: int = 1_003_520
-    """Larger images are made smaller, to at most so many pixels."""
+    """Larger images are scaled down to at most this many pixels."""
     gradient_checkpointing: bool = False
-    """Compute activations again on the way back, to spend less memory."""
+    """Recompute activations in the backward pass to save memory."""
     compile: bool = False
-    """Have torch compile the layers that learn, and on a GPU record them as CUDA graphs, unless adapters learn or a soft
-    context is asked for: a minute at the start, then steps of a small model take half the time; needs a C compiler."""
+    """Compile the trained layers with torch.compile, and on a GPU record them as CUDA graphs, unless tuner.kind is lora or
+    channel_a.n_softctx_iter is above 1. Takes a minute at the start and halves the step time of a small model; needs a C
+    compiler."""
 
     def __post_init__(self) -> None:
         require(self.image_pixels >= 1024, "model.image_pixels", self.image_pixels, "1024 or more")
@@ -75,20 +76,20 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TunerConfig:
-    """Which weights learn: all, or adapters beside them (peft)."""
+    """Which weights are trained: all of them, or adapters (peft)."""
 
     kind: Literal["full", "lora"] = "full"
-    """full: all weights; lora: low-rank adapters (Hu et al. 2021) and the coordinate tokens' embeddings."""
+    """full: all weights; lora: low-rank adapters (Hu et al. 2021) and the embeddings of the coordinate tokens."""
     rank: int = 16
-    """Of an adapter."""
+    """Rank of an adapter."""
     alpha: float = 32.0
-    """An adapter counts alpha / rank."""
+    """The output of an adapter is scaled by alpha / rank."""
     dropout: float = 0.0
-    """Of an adapter's input, while it learns."""
+    """Dropout of an adapter's input during training."""
     use_dora: bool = False
-    """Learn lengths and directions apart (Liu et al. 2024)."""
+    """Train the magnitude and the direction of weights separately (DoRA, Liu et al. 2024)."""
     target_modules: str = "all-linear"
-    """The layers that get one: all-linear, or a regular expression over their names."""
+    """The layers that get an adapter: all-linear, or a regular expression over their names."""
 
     def __post_init__(self) -> None:
         require(self.rank >= 1, "tuner.rank", self.rank, "at least 1")

@@ -93,7 +93,7 @@ def test_a_run_writes_a_network_that_needs_torch_alone(tmp_path: Path, capsys: p
     [
         (["--environment", "-1"], "--environment: -1: 0 or more"),
         (["--out", "file"], "file: file is no folder; give another --out"),
-        (["--controller", "oracle"], "what pays in the task digits is not known"),
+        (["--controller", "oracle"], "the right growth in the task digits is not known"),
         (["--onnx"], "pip install onnx"),
     ],
 )

@@ -149,7 +149,7 @@ def test_controllers_that_do_not_learn_run_too(tmp_path: Path, capsys: pytest.Ca
         ({"host__blueprints": ["attention"]}, "host.blueprints: 'attention': a host of kind mlp can hold"),
         ({"fabric__precision": "bf16-mixed"}, "fabric.precision: 'bf16-mixed': null: hosts have host.precision"),
         ({"gates__vanishing": 200.0}, "gates.vanishing: 200.0: 0 or more, and below gates.exploding, 100.0"),
-        ({"growth__controller": "oracle", "task__name": "digits"}, "what pays in the task digits is not known"),
+        ({"growth__controller": "oracle", "task__name": "digits"}, "the right growth in the task digits is not known"),
         ({"task__name": "cifar10", "task__folder": "/nowhere"}, "/nowhere"),
     ],
 )
@@ -288,7 +288,7 @@ def test_play_shows_an_episode_and_writes_it_as_a_picture(
         (["play", "young", "--out", "a.gif"], "give a name that ends in .png"),
         (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: probe-1, probe-2, selective, heuristic"),
         (["evaluate", "young", "--against", "probe-2"], "--against: 'probe-2': its trials of 2 epochs want"),
-        (["evaluate", "young", "--against", "oracle"], "--against: 'oracle': what pays in the task digits is not known"),
+        (["evaluate", "young", "--against", "oracle"], "--against: 'oracle': the right growth in the task digits"),
         (["evaluate", "young", "--environments", "0"], "--environments: 0: 1 to 1000000"),
         (["evaluate", "young", "--environments", "999999999999"], "--environments: 999999999999: 1 to 1000000"),
         (["evaluate", "young", "--block", "0"], "--block: 0: at least 1"),

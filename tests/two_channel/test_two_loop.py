@@ -346,8 +346,8 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path: Path, capsys: py
         ({"augmentation__copy_paste": 20}, "samples are longer than packing.max_length 192"),
         ({"data__train": ""}, "data.train: '': name the JSON Lines"),
         ({"answer__object_budget": 9}, "answer.object_budget: 9: 0, or answer.box_first true"),
-        ({"channel_b__false_positives": "noise"}, "channel_b.false_positives: 'noise': noise where answer.object_budget"),
-        ({"evaluation__every": 2}, "evaluation.every: 2: 0, or data.val named"),
+        ({"channel_b__false_positives": "noise"}, "channel_b.false_positives: 'noise': noise if answer.object_budget"),
+        ({"evaluation__every": 2}, "evaluation.every: 2: 0, or set data.val"),
         ({"evaluation__patience": 2}, "evaluation.patience: 2: 0, or evaluation.every above 0"),
         ({"channel_a__n_softctx_iter": 2}, "channel_a.n_softctx_iter: 2: 1, or losses.l1 or losses.giou above 0"),
     ):
