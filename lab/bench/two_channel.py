@@ -46,8 +46,8 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.learner import Learner, StepFigures
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
-from stageb.two_channel.targets import count_totals, of_truth
-from stageb.two_channel.text import find_spelling, truth
+from stageb.two_channel.targets import count_totals, make_true_target
+from stageb.two_channel.text import find_spelling, list_true_objects
 from stageb.two_channel.types import Sample
 
 CONFIG = "configs/two_channel/shapes.yaml"
@@ -174,7 +174,7 @@ def rollout(given: argparse.Namespace) -> list[Row]:
 
 def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[Sample], folder: str) -> list[Row]:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = model.answering(config.fabric, device)
+    dtype = model.find_answering_dtype(config.fabric, device)
     detector = model.load(folder, config.model, config.data.prompt, device, dtype)
     held = {name: weight.clone() for name, weight in detector.model.state_dict().items()}
     writer = Writer(detector, find_spelling(detector.tokenizer, config.answer.box_first))
@@ -206,7 +206,7 @@ def _rates(given: argparse.Namespace, config: TwoChannelConfig, train: Sequence[
 def _checkpoint(config: TwoChannelConfig, descs: Sequence[str], folder: Path) -> str:
     if config.model.model_name_or_path:
         return config.model.model_name_or_path
-    model.make(folder, config.model.small, descs, config.answer.box_first)
+    model.make_small(folder, config.model.small, descs, config.answer.box_first)
     return str(folder)
 
 
@@ -223,7 +223,7 @@ def learn(given: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory() as made:
         folder = _checkpoint(config, sorted({each.desc for sample in train for each in sample.objects}), Path(made))
         for name, order in (("fixed", learner.deterministic), ("any", lambda _: nullcontext())):
-            dtype = model.learning(config.fabric, config.tuner)
+            dtype = model.find_learning_dtype(config.fabric, config.tuner)
             detector = model.load(folder, config.model, config.data.prompt, world.device, dtype)
             detector.eyes.sources = [sample.image for sample in train]
             taught = Learner(world, detector, config)
@@ -241,7 +241,7 @@ def _learnt(taught: Learner, schedule: Schedule, train: Sequence[Sample], step: 
     views, done = schedule.config.augmentation, schedule.done(step)
     chosen = enumerate(schedule.chosen(step))
     samples = [make_view(train[place], schedule.view_key(step, number), views, done, train) for number, place in chosen]
-    targets = [(sample, of_truth(truth(sample), spelling)) for sample in samples]
+    targets = [(sample, make_true_target(list_true_objects(sample), spelling)) for sample in samples]
     totals = count_totals(target for _, target in targets)
     figures = taught.step(step, targets, "A", totals, schedule.learning_rate(step))
     if torch.cuda.is_available():
@@ -260,11 +260,11 @@ def packs(given: argparse.Namespace) -> list[Row]:
         folder = _checkpoint(config, read.descs, Path(made))
         detector = model.load(folder, config.model, config.data.prompt, "cpu")
     spelling, room = find_spelling(detector.tokenizer, config.answer.box_first), config.packing.global_max_length
-    lines = [packing.make_line(detector, each, of_truth(truth(each), spelling)) for each in read.train]
+    lines = [packing.make_line(detector, each, make_true_target(list_true_objects(each), spelling)) for each in read.train]
     found = []
     for start in range(0, len(lines) - given.lot + 1, given.lot) if len(lines) >= given.lot else [0]:
         lot = lines[start : start + given.lot]
-        made_packs = [sum(map(len, pack)) for pack in packing.packs(lot, room)]
+        made_packs = [sum(map(len, pack)) for pack in packing.make_packs(lot, room)]
         tokens = sum(made_packs)
         fill = sum(made_packs[:-1]) / (room * (len(made_packs) - 1)) if len(made_packs) > 1 else 1.0
         found.append((len(made_packs), -(-tokens // room) + 1, fill))

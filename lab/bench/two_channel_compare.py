@@ -104,7 +104,7 @@ def compared(samples: Sequence[Sample], a: Sequence[Seed], b: Sequence[Seed], dr
 
 def _seed(path: str, samples: Sequence[Sample]) -> Seed:
     told = predictions.read(path, samples)
-    return Seed(told, [metrics.count(sample, each.objects) for sample, each in zip(samples, told, strict=True)])
+    return Seed(told, [metrics.count_matches(sample, each.objects) for sample, each in zip(samples, told, strict=True)])
 
 
 def _means(samples: Sequence[Sample], side: Sequence[Seed], images: Sequence[int], seeds: Sequence[int]) -> dict[str, float]:
@@ -114,5 +114,5 @@ def _means(samples: Sequence[Sample], side: Sequence[Seed], images: Sequence[int
 
 
 def _figures(samples: Sequence[Sample], seed: Seed, images: Sequence[int]) -> dict[str, float]:
-    precision = metrics.average_precision(samples, [seed.told[at] for at in images])
-    return {**precision, **metrics.f1([seed.counts[at] for at in images])}
+    precision = metrics.compute_average_precision(samples, [seed.told[at] for at in images])
+    return {**precision, **metrics.compute_f1([seed.counts[at] for at in images])}

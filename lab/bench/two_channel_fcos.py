@@ -31,11 +31,11 @@ from stageb.config import require
 from stageb.seeds import shuffled, stream
 from stageb.training.schedules import share_done
 from stageb.two_channel import data, inputs, metrics
-from stageb.two_channel.augmentation import make_view, parted
+from stageb.two_channel.augmentation import make_view, parse_name
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.metrics import Detections
-from stageb.two_channel.pixels import bytes_of
+from stageb.two_channel.pixels import to_bytes
 from stageb.two_channel.text import bins_of
 from stageb.two_channel.types import Detection, Sample
 from stageb.two_channel.views import Frame, show_views
@@ -95,9 +95,9 @@ def run(
     seconds = time.perf_counter() - began
     cut = best_cut(val, told(model, val, descs, device))
     found = told(model, test, descs, device)
-    counted = [metrics.count(sample, kept(each, cut)) for sample, each in zip(test, found, strict=True)]
+    counted = [metrics.count_matches(sample, kept(each, cut)) for sample, each in zip(test, found, strict=True)]
     parameters = sum(each.numel() for each in model.parameters()) / 1e6
-    figures = {**metrics.average_precision(test, found), **metrics.f1(counted)}
+    figures = {**metrics.compute_average_precision(test, found), **metrics.compute_f1(counted)}
     return {"parameters_m": parameters, "train_s": seconds, "cut": cut, **figures}
 
 
@@ -132,7 +132,7 @@ def batches(
         key, done = stream(seed, "fcos", "view", step, sample.key), share_done(step, given.steps)
         seen = make_view(sample, key, views, done)
         noted, size = (sample.width, sample.height), (seen.width, seen.height)
-        (image,) = show_views([held[sample.key]], [parted(seen.image)[1]], [noted], size)
+        (image,) = show_views([held[sample.key]], [parse_name(seen.image)[1]], [noted], size)
         boxes = torch.tensor([each.box for each in seen.objects]).reshape(-1, 4)
         labels = torch.tensor([numbers[each.desc] for each in seen.objects], dtype=torch.int64)
         return image, {"boxes": boxes, "labels": labels}
@@ -184,7 +184,7 @@ def told(model: FCOS, samples: Sequence[Sample], descs: Sequence[str], device: t
     found = []
     for sample in samples:
         image = opened(sample.image, pictures.read(sample.image), pixels=1 << 26)
-        (said,) = model([bytes_of(image).to(device) / 255])
+        (said,) = model([to_bytes(image).to(device) / 255])
         boxes, labels, scores = (said[name].tolist() for name in ("boxes", "labels", "scores"))
         objects = [
             (Detection(descs[label - 1], bins_of(tuple(box), sample.width, sample.height)), score)
@@ -203,7 +203,7 @@ def best_cut(samples: Sequence[Sample], found: Sequence[Detections]) -> float:
     """The score from which boxes count, such that F1 at IoU .5 is best."""
 
     def f1(cut: float) -> float:
-        counts = [metrics.count(sample, kept(each, cut)) for sample, each in zip(samples, found, strict=True)]
-        return metrics.f1(counts)["f1_50"]
+        counts = [metrics.count_matches(sample, kept(each, cut)) for sample, each in zip(samples, found, strict=True)]
+        return metrics.compute_f1(counts)["f1_50"]
 
     return max(CUTS, key=f1)

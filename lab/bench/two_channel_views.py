@@ -18,7 +18,7 @@ from lab.bench.two_channel import config_of
 from stageb.config import require
 from stageb.seeds import stream
 from stageb.two_channel import inputs
-from stageb.two_channel.augmentation import make_view, parted
+from stageb.two_channel.augmentation import make_view, parse_name
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.types import Box, Sample
 
@@ -76,7 +76,7 @@ def figures(samples: Sequence[Sample], many: int) -> Row:
 
 def is_at_edge(box: Box, sample: Sample) -> bool:
     """Whether ``box`` reaches an edge of what ``sample`` shows of its image."""
-    left, top, right, bottom = parted(sample.image)[1].pad or (0, 0, sample.width, sample.height)
+    left, top, right, bottom = parse_name(sample.image)[1].pad or (0, 0, sample.width, sample.height)
     within = EDGE * sample.width, EDGE * sample.height
     return (
         box[0] - left <= within[0]

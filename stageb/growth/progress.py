@@ -10,11 +10,11 @@ from stageb.growth.schedule import Schedule
 from stageb.runs.figures import short
 
 
-def opening(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+def describe_start(config: GrowthConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
     """The first line: ``done`` updates lie behind, of which ``last`` is the row."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
-        return f"{place}: going on after {done} of {schedule.updates} updates, {figures(last)}"
+        return f"{place}: going on after {done} of {schedule.updates} updates, {describe_figures(last)}"
     growth, host = config.growth, config.host
     return (
         f"{place}: {schedule.updates:,} updates of {growth.environments} environments each: {config.task.name}, "
@@ -37,7 +37,7 @@ def describe_assignment(places: Sequence[str], environments: Sequence[int], grow
     return lines
 
 
-def figures(row: Mapping[str, Any]) -> str:
+def describe_figures(row: Mapping[str, Any]) -> str:
     """How well episodes went, in a few words."""
     said = f"J {row['objective']:.3f}, validation accuracy {row['accuracy']:.1%}, {row['fossilized']:.2f} seeds kept"
     if row["explained_variance"] is not None:
@@ -45,7 +45,7 @@ def figures(row: Mapping[str, Any]) -> str:
     return said if row["eval/objective"] is None else f"{said}; held out: J {row['eval/objective']:.3f}"
 
 
-def result(row: Mapping[str, Any]) -> str:
+def describe_result(row: Mapping[str, Any]) -> str:
     """What came of the run whose last row is ``row``."""
     right = "" if row["eval/right"] is None else f", the right slot and blueprint in {row['eval/right']:.0%}"
     return (

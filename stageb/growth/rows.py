@@ -42,7 +42,7 @@ CURVES = Curves(
 VIEW = RowView(CURVES, GROUPS)
 
 
-def row_of(
+def make_row(
     schedule: Schedule,
     update: int,
     ended: Sequence[EpisodeResult],
@@ -60,7 +60,7 @@ def row_of(
         "flops": rounded(sum(each.flops for each in ended)),
         "flops_so_far": rounded(so_far["flops"]),
         "host_skipped_so_far": so_far["skipped"],
-        **learning_columns(asdict(figures) if figures else None),
+        **list_learning_figures(asdict(figures) if figures else None),
         "learning_rate": rounded(learning_rate(ppo, done)) if learns else None,
         "entropy_weight": rounded(entropy_weight(ppo, done)) if learns else None,
         "eval/episodes": len(evaluation),
@@ -83,19 +83,19 @@ def average_episodes(ended: Sequence[EpisodeResult], prefix: str = "") -> dict[s
     return {f"{prefix}{name}": rounded(value) for name, value in means.items()}
 
 
-def episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str]) -> dict[str, Any]:
+def make_episode_row(update: int, ended: EpisodeResult, blueprints: Sequence[str]) -> dict[str, Any]:
     """A row of episodes.jsonl."""
     plain = {name: rounded(value) if isinstance(value, float) else value for name, value in ended.plain().items()}
-    named = {"kept": [_named(each, blueprints) for each in ended.kept]}
-    truth = [_named(each, blueprints) for each in ended.truth or ()]
+    named = {"kept": [_name_seed(each, blueprints) for each in ended.kept]}
+    truth = [_name_seed(each, blueprints) for each in ended.truth or ()]
     return {"update": update + 1, **plain, **named, "truth": truth if len(truth) > 1 else next(iter(truth), None)}
 
 
-def learning_columns(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
+def list_learning_figures(figures: Mapping[str, Any] | None) -> dict[str, float | None]:
     """What the controller learnt; no figures where it does not learn."""
     return {name: rounded(figures[name]) if figures else None for name in LEARNT}
 
 
-def _named(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, str]:
+def _name_seed(seed: tuple[int, int], blueprints: Sequence[str]) -> dict[str, str]:
     slot, blueprint = seed
     return {"slot": SLOTS[slot], "blueprint": blueprints[blueprint]}

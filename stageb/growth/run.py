@@ -57,7 +57,7 @@ class Run(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return progress.result(row)
+        return progress.describe_result(row)
 
     def begin(self, fresh: bool, places: Sequence[str]) -> Start | None:
         """Open the folder; None where nothing is left to do. ``places`` are the ranks' devices."""
@@ -74,7 +74,7 @@ class Run(LearningRun):
         shares = self.schedule.shares(len(places))
         self._describe({"ranks": [{"device": place, "environments": n} for place, n in zip(places, shares, strict=True)]})
         held = self.journal.rows(METRICS)
-        opening = progress.opening(self.config, self.schedule, done, held[-1] if held else None)
+        opening = progress.describe_start(self.config, self.schedule, done, held[-1] if held else None)
         also = progress.describe_assignment(places, shares, self.config.growth)
         self._show(self.schedule.updates, done, opening, also)
         return Start(done, self._snapshot())
@@ -92,14 +92,14 @@ class Run(LearningRun):
         for name in ("flops", "skipped"):
             self._so_far = {**self._so_far, name: self._so_far[name] + sum(getattr(each, name) for each in result.results)}
         held_out = evaluation.results if evaluation else ()
-        row = rows.row_of(self.schedule, update, result.results, self._so_far, self._figures, held_out)
+        row = rows.make_row(self.schedule, update, result.results, self._so_far, self._figures, held_out)
         blueprints = self.config.host.blueprints
-        self.journal.append(EPISODES, [rows.episode_row(update, each, blueprints) for each in result.results])
+        self.journal.append(EPISODES, [rows.make_episode_row(update, each, blueprints) for each in result.results])
         seconds = self._lap()
         times = {"time/episodes_per_s": round(self.config.growth.environments / seconds, 2)}
         took = {"seconds": round(seconds, 3), "learn_s": self._learn_s}
         self._add(row, times, {**took, **times, "ranks": result.ranks})
-        said = f"{progress.figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
+        said = f"{progress.describe_figures(row)}, {short(times['time/episodes_per_s'])} episodes/s"
         self.progress.recorded(update + 1, said, worth_a_line=evaluation is not None)
 
     def commit(self, update: int) -> None:

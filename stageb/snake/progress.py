@@ -10,16 +10,16 @@ from stageb.snake.config import START_LENGTH, SnakeConfig
 from stageb.snake.schedule import Schedule
 
 
-def opening(config: SnakeConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
+def describe_start(config: SnakeConfig, schedule: Schedule, done: int, last: Mapping[str, Any] | None) -> str:
     """The first line: ``done`` updates lie behind, of which ``last`` is the row."""
     place = f"{config.output.root}/{config.output.run_name}"
     if last:
-        return f"{place}: going on after {done} of {schedule.updates} updates, {figures(last, config)}"
+        return f"{place}: going on after {done} of {schedule.updates} updates, {describe_figures(last, config)}"
     games = f"{schedule.all_games:,} games on {schedule.world_size} rank{'s' * (schedule.world_size > 1)}"
     return f"{place}: {schedule.updates:,} updates from {schedule.steps:,} steps each, of {games}"
 
 
-def figures(row: Mapping[str, Any], config: SnakeConfig) -> str:
+def describe_figures(row: Mapping[str, Any], config: SnakeConfig) -> str:
     """How well games went, in a few words."""
     if row["eval/games"]:
         return f"evaluated: {row['eval/score']:.1f} foods, {row['eval/win_rate']:.1%} won"
@@ -28,7 +28,7 @@ def figures(row: Mapping[str, Any], config: SnakeConfig) -> str:
     return f"{row['score']:.2f} of {config.game.cells - START_LENGTH} foods, {row['win_rate']:.1%} won"
 
 
-def result(row: Mapping[str, Any], config: SnakeConfig) -> str:
+def describe_result(row: Mapping[str, Any], config: SnakeConfig) -> str:
     """What came of the run whose last row is ``row``."""
     most = config.game.cells - START_LENGTH
     return (

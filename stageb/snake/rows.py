@@ -46,7 +46,7 @@ class UpdateResult:
     evaluation: GameTotals | None  # games of an evaluation
 
 
-def row_of(schedule: Schedule, update: int, result: UpdateResult, skipped: int) -> dict[str, Any]:
+def make_row(schedule: Schedule, update: int, result: UpdateResult, skipped: int) -> dict[str, Any]:
     """The row after an update; ``skipped`` are steps of the optimiser since the run began."""
     cells = schedule.config.game.cells
     return {

@@ -13,7 +13,7 @@ from stageb.runs.run import METRICS
 from stageb.snake import progress
 from stageb.snake.config import SnakeConfig
 from stageb.snake.ranks import Checkpoint
-from stageb.snake.rows import VIEW, UpdateResult, row_of
+from stageb.snake.rows import VIEW, UpdateResult, make_row
 from stageb.snake.schedule import Schedule
 from stageb.snake.stored import WEIGHTS
 from stageb.store.commits import read_commit
@@ -51,7 +51,7 @@ class Run(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return progress.result(row, self.config)
+        return progress.describe_result(row, self.config)
 
     def begin(self, fresh: bool, games: int, world_size: int) -> Start | None:
         """Open the folder; None where nothing is left to do. ``games`` are for all ranks to play at a time, unless that is
@@ -66,19 +66,19 @@ class Run(LearningRun):
         self._skipped = self._state("skipped", 0)
         self._describe({"games": schedule.all_games, "per_rank_num_envs": schedule.games})
         rows = self.journal.rows(METRICS)
-        opening = progress.opening(self.config, schedule, done, rows[-1] if rows else None)
+        opening = progress.describe_start(self.config, schedule, done, rows[-1] if rows else None)
         self._show(schedule.updates, done, opening)
         return Start(schedule, done, self._checkpoint())
 
     def record(self, update: int, result: UpdateResult) -> None:
         """Write down what an update came to, and the games that ended since the last row."""
         self._skipped += result.figures.skipped
-        row = row_of(self.schedule, update, result, self._skipped)
+        row = make_row(self.schedule, update, result, self._skipped)
         seconds, updates, self._recorded = self._lap(), update + 1 - self._recorded, update + 1
         fps = updates * self.schedule.steps / seconds
         times = {"time/global_fps": round(fps, 1), "time/sps": round(fps / self.schedule.world_size, 1)}
         self._add(row, times, {"seconds": round(seconds, 3), **times})
-        said = f"{progress.figures(row, self.config)}, {short(times['time/global_fps'])} steps/s"
+        said = f"{progress.describe_figures(row, self.config)}, {short(times['time/global_fps'])} steps/s"
         self.progress.recorded(update + 1, said, worth_a_line=bool(row["eval/games"]))
 
     def commit(self, update: int, checkpoint: Checkpoint) -> None:

@@ -1,7 +1,7 @@
 """Adapters: low-rank weights beside the model's own (LoRA, Hu et al. 2021; DoRA, Liu et al. 2024), by peft.
 
 The embeddings of the coordinate tokens are trained beside them: where they are new to the checkpoint, no adapter could teach
-them. What a model with adapters comes to, a plain model holds too: ``weights`` gives it.
+them. What a model with adapters comes to, a plain model holds too: ``merge_weights`` gives it.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def adapt(model: Any, config: TunerConfig, first: int, seed: int) -> None:
         ) from error
 
 
-def embeddings(model: Any) -> Iterator[Tensor]:
+def find_token_embeddings(model: Any) -> Iterator[Tensor]:
     """The coordinate tokens' embeddings that are trained beside adapters; none where there are no adapters."""
     for layer in model.modules():
         if isinstance(layer, TrainableTokensLayer):
             yield from layer.trainable_tokens_delta.values()
 
 
-def weights(model: Any) -> Iterator[tuple[str, Tensor]]:
+def merge_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
     """The weights that ``model`` comes to, by the names that a plain model has for them; adapters are merged, a layer at a
     time and in a copy."""
     adapted = {name: layer for name, layer in model.named_modules() if isinstance(layer, BaseTunerLayer)}

@@ -87,7 +87,7 @@ def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float,
     size = (sample.width, sample.height)
     draw = [uniform(key, position) for position in range(10)]
     least, greatest = scale_range(config, done)
-    crop, pad = _scaled(size, least ** (1 - draw[0]) * greatest ** draw[0], draw[1:3])
+    crop, pad = _place_scaled(size, least ** (1 - draw[0]) * greatest ** draw[0], draw[1:3])
     view = View(
         paste=tuple(number for paste, _ in pasted for number in paste.numbers),
         crop=crop,
@@ -101,7 +101,7 @@ def make_view(sample: Sample, key: int, config: AugmentationConfig, done: float,
         return sample
     width, height = size[::-1] if view.turned else size
     shown = (*sample.objects, *(each for _, each in pasted))
-    objects = tuple(found for each in shown if (found := _moved(each, view, size)))
+    objects = tuple(found for each in shown if (found := _move(each, view, size)))
     return replace(sample, image=f"{sample.image}#{note_view(view)}", width=width, height=height, objects=objects)
 
 
@@ -151,7 +151,7 @@ def _is_hidden(box: Box, others: Sequence[Box]) -> bool:
 
 
 @lru_cache(1 << 10)
-def parted(image: str) -> tuple[str, View]:
+def parse_name(image: str) -> tuple[str, View]:
     """The path in an image's name, and the view."""
     if not _VIEW.search(image):
         return image, View()
@@ -164,7 +164,7 @@ def parted(image: str) -> tuple[str, View]:
     return path, view
 
 
-def _scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tuple[Corners | None, Corners | None]:
+def _place_scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tuple[Corners | None, Corners | None]:
     """The crop or the padding that scales an image of ``size`` by ``scale``, in a place by ``draw``; neither where that
     leaves it as it is."""
     width, height = (max(1, round(side * min(scale, 1 / scale))) for side in size)
@@ -175,7 +175,7 @@ def _scaled(size: tuple[int, int], scale: float, draw: list[float]) -> tuple[Cor
     return (corners, None) if scale > 1 else (None, corners)
 
 
-def _moved(given: Object, view: View, size: tuple[int, int]) -> Object | None:
+def _move(given: Object, view: View, size: tuple[int, int]) -> Object | None:
     """An object where the view shows it, if enough of it."""
     x1, y1, x2, y2 = given.box
     width, height = size

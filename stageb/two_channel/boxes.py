@@ -15,8 +15,8 @@ from stageb.store.targets import check_target
 from stageb.two_channel import imports, shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.imports import ImportedData
-from stageb.two_channel.label_studio import label_studio
-from stageb.two_channel.yolo import yolo
+from stageb.two_channel.label_studio import read_label_studio
+from stageb.two_channel.yolo import read_yolo
 from stageb.untrusted.json_lines import FaultError
 
 ELSEWHERE = "another --to"
@@ -25,12 +25,12 @@ WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
 
 def main(words: Sequence[str]) -> int:
     """Do what the words after ``stageb boxes`` ask for; the exit code. Raises ``InputError``."""
-    asked = parser().parse_args(words)
+    asked = make_parser().parse_args(words)
     code: int = asked.run(asked)
     return code
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The words of the command."""
     made = WordParser(
         prog="stageb boxes", description="Make data for detectors.", epilog="stageb boxes COMMAND --help says more."
@@ -42,16 +42,16 @@ def parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    voc = command("voc", "From a folder of VOC: Annotations/*.xml and JPEGImages.", of_voc)
+    voc = command("voc", "From a folder of VOC: Annotations/*.xml and JPEGImages.", convert_voc)
     voc.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that holds both")
     voc.add_argument("--split", metavar="NAME", help="those that ImageSets/Main/NAME.txt lists; all where it is not given")
-    coco = command("coco", "From a JSON file of COCO's form.", of_coco)
+    coco = command("coco", "From a JSON file of COCO's form.", convert_coco)
     coco.add_argument("file", type=Path, metavar="FILE", help="such as annotations/instances_val2017.json")
     coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
-    yolo = command("yolo", "From a folder of YOLO's text files.", of_yolo)
+    yolo = command("yolo", "From a folder of YOLO's text files.", convert_yolo)
     yolo.add_argument("folder", type=Path, metavar="LABELS", help="the folder of the text files")
     yolo.add_argument("--names", type=Path, required=True, metavar="FILE", help="classes.txt, a name a line, or data.yaml")
-    studio = command("label_studio", "From Label Studio's JSON export.", of_label_studio)
+    studio = command("label_studio", "From Label Studio's JSON export.", convert_label_studio)
     studio.add_argument("file", type=Path, metavar="FILE", help="exported as JSON")
     for each in (yolo, studio):
         each.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument("--polygons", action="store_true", help="take the boxes around polygons, and turned boxes")
     for each in (voc, coco, yolo, studio):
         each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"written: {WRITES}")
-    drawn = command("shapes", "Drawn: circles, squares and triangles in three colours.", of_shapes)
+    drawn = command("shapes", "Drawn: circles, squares and triangles in three colours.", draw_shapes)
     drawn.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets NAME.jsonl and images for each split")
     for split, count in (("train", 2000), ("val", 200), ("test", 200)):
         drawn.add_argument(f"--{split}", type=int, default=count, metavar="N", help=f"images of {split} (default {count})")
@@ -72,27 +72,27 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def of_voc(asked: Any) -> int:
+def convert_voc(asked: Any) -> int:
     """Write what a folder of VOC holds."""
-    return _keep(asked, lambda: imports.voc(asked.folder, asked.split), asked.folder)
+    return _convert(asked, lambda: imports.read_voc(asked.folder, asked.split), asked.folder)
 
 
-def of_coco(asked: Any) -> int:
+def convert_coco(asked: Any) -> int:
     """Write what a file of COCO's form holds."""
-    return _keep(asked, lambda: imports.coco(asked.file, asked.images, asked.polygons), asked.images)
+    return _convert(asked, lambda: imports.read_coco(asked.file, asked.images, asked.polygons), asked.images)
 
 
-def of_yolo(asked: Any) -> int:
+def convert_yolo(asked: Any) -> int:
     """Write what a folder of YOLO's text files holds."""
-    return _keep(asked, lambda: yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images)
+    return _convert(asked, lambda: read_yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images)
 
 
-def of_label_studio(asked: Any) -> int:
+def convert_label_studio(asked: Any) -> int:
     """Write what Label Studio has exported."""
-    return _keep(asked, lambda: label_studio(asked.file, asked.images, asked.polygons), asked.images)
+    return _convert(asked, lambda: read_label_studio(asked.file, asked.images, asked.polygons), asked.images)
 
 
-def of_shapes(asked: Any) -> int:
+def draw_shapes(asked: Any) -> int:
     """Draw images."""
     if not 1 <= asked.most <= shapes.MOST:
         raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
@@ -120,7 +120,7 @@ def _check_to(asked: Any) -> None:
     check_target(to, {"labels": [str(each) for name in ("file", "names") if (each := getattr(asked, name, None))]})
 
 
-def _keep(asked: Any, convert: Callable[[], ImportedData], images: Path) -> int:
+def _convert(asked: Any, convert: Callable[[], ImportedData], images: Path) -> int:
     """Write rows to where ``asked`` says, read them back as a fit would, and say what came of it."""
     _check_to(asked)
     to, made = asked.to, convert()

@@ -37,13 +37,13 @@ def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[
         "",
         "## Data",
         "",
-        *_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_objects(parts)]),
+        *_format_table(["", *parts], [["images", *(f"{len(part):,}" for part in parts.values())], *_count_objects(parts)]),
         "",
         f"Digest of all of it: `{inputs.digest}`. No image of val or test was learnt from.",
         "",
         "## Results",
         "",
-        *_results(rows, best),
+        *_format_results(rows, best),
         "",
         "## Limits",
         "",
@@ -61,14 +61,14 @@ def write_card(config: TwoChannelConfig, inputs: Inputs, rows: Sequence[Mapping[
     return "\n".join(lines) + "\n"
 
 
-def _objects(parts: Mapping[str, Sequence[Sample]]) -> list[list[str]]:
+def _count_objects(parts: Mapping[str, Sequence[Sample]]) -> list[list[str]]:
     """A row for each category: its objects in each part."""
     counts = {name: Counter(each.desc for sample in part for each in sample.objects) for name, part in parts.items()}
     names = sorted({desc for each in counts.values() for desc in each})
     return [[desc, *(f"{each[desc]:,}" for each in counts.values())] for desc in names]
 
 
-def _results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
+def _format_results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
     """How good it is on val and test, as far as it was measured."""
     judged = next((row for row in rows if best and row["step"] == best["step"]), {})
     parts = {"val, by which it was chosen": (judged, "val"), "test": (rows[-1], "eval")}
@@ -76,9 +76,10 @@ def _results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
     if not held:
         return ["It was judged on no image."]
     table = [
-        [said, *(_figure(row.get(f"{prefix}/{name}")) for row, prefix in held.values())] for name, said in FIGURES.items()
+        [said, *(_format_figure(row.get(f"{prefix}/{name}")) for row, prefix in held.values())]
+        for name, said in FIGURES.items()
     ]
-    lines = _table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
+    lines = _format_table(["", *held], [line for line in table if set(line[1:]) != {"-"}])
     if best and "threshold" in best:
         said = (
             f"On val, F1 is largest with boxes of a score of at least {best['threshold']:.4g}: `stageb predict` keeps those."
@@ -87,11 +88,11 @@ def _results(rows: Sequence[Mapping[str, Any]], best: Any) -> list[str]:
     return lines
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]

@@ -30,27 +30,27 @@ def forward(model: Any, pack: Pack) -> Tensor:
     embedded = embedded.index_copy(1, pack.places, torch.cat(seen.pooler_output)[None].to(embedded))
     text = model.model.language_model
     features = [torch.cat(each)[None] for each in getattr(seen, "deepstack_features", None) or ()]
-    with deepened(text.layers, pack.places, features):
+    with add_features(text.layers, pack.places, features):
         found = text(inputs_embeds=embedded, **pack.inputs)
     states: Tensor = found[0][0, pack.keep]
     return states
 
 
-def passes(model: Any, pack: Pack, head: Head, iterations: int) -> tuple[Tensor, Tensor]:
+def run_passes(model: Any, pack: Pack, head: Head, iterations: int) -> tuple[Tensor, Tensor]:
     """The hidden states of the first and of the last of ``iterations`` passes.
 
     With one they are the same tensor. What only makes a context for the next pass is computed without gradient.
     """
     states = last = forward(model, pack)
     for iteration in range(1, iterations):
-        context = expected_embeddings(model, last.detach()[pack.taught.slots], head)
-        with torch.set_grad_enabled(iteration == iterations - 1), fed(model, pack.keep[pack.taught.slots] + 1, context):
+        context = compute_expected_embeddings(model, last.detach()[pack.taught.slots], head)
+        with torch.set_grad_enabled(iteration == iterations - 1), feed(model, pack.keep[pack.taught.slots] + 1, context):
             last = forward(model, pack)
     return states, last
 
 
 @torch.no_grad()
-def expected_embeddings(model: Any, states: Tensor, head: Head) -> Tensor:
+def compute_expected_embeddings(model: Any, states: Tensor, head: Head) -> Tensor:
     """(..., width): what ``states`` (..., width) expect of a coordinate, given that it is one."""
     ids = torch.arange(head.first, head.first + BINS, device=states.device)
     table: Tensor = model.get_input_embeddings()(ids)
@@ -59,7 +59,7 @@ def expected_embeddings(model: Any, states: Tensor, head: Head) -> Tensor:
 
 
 @contextmanager
-def fed(model: Any, places: Tensor, vectors: Tensor) -> Iterator[None]:
+def feed(model: Any, places: Tensor, vectors: Tensor) -> Iterator[None]:
     """Within, a pass through ``model`` is fed ``vectors`` (..., width) at ``places`` (...) instead of what stands there."""
 
     def put(_layer: nn.Module, _ids: Any, found: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ def fed(model: Any, places: Tensor, vectors: Tensor) -> Iterator[None]:
 
 
 @contextmanager
-def deepened(layers: Any, places: Tensor, features: Sequence[Tensor]) -> Iterator[None]:
+def add_features(layers: Any, places: Tensor, features: Sequence[Tensor]) -> Iterator[None]:
     """Within, what the first of ``layers`` make is added to at ``places``, by the ``features`` (1, places, width) for each
     (Meng et al. 2024, "DeepStack")."""
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stageb.two_channel.config import ChannelCConfig, TwoChannelConfig
-from stageb.two_channel.matching import first_counts, match, match_prefix, near
+from stageb.two_channel.matching import find_duplicates, match, match_prefix, prefer_first
 from stageb.two_channel.metrics import IOUS
-from stageb.two_channel.noise import draw_noise, real
-from stageb.two_channel.reward import advantages, credits_of, of_rewarded, reward
-from stageb.two_channel.targets import of_renamed, of_rollout, of_truth
-from stageb.two_channel.text import Spelling, parse, truth
+from stageb.two_channel.noise import draw_noise, drop_noise
+from stageb.two_channel.reward import compute_advantages, compute_credits, compute_reward, make_rewarded_target
+from stageb.two_channel.targets import make_corrected_target, make_renamed_target, make_true_target
+from stageb.two_channel.text import Spelling, list_true_objects, parse
 from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
 
 
@@ -39,18 +39,18 @@ class Correction:
         return _ratio(2 * self.matched, self.predicted + self.true)
 
 
-def corrected(
+def correct_rollout(
     sample: Sample, rollout: Rollout, spelling: Spelling, config: TwoChannelConfig, room: int, key: int
 ) -> tuple[Target, Correction]:
     """What ``rollout`` is turned into to be taught, in at most ``room`` tokens, and what it came to; noise is drawn from the
     stream ``key``."""
-    true, parsed, gate = truth(sample), parse(rollout.ids, spelling), config.channel_b.min_iou
-    predicted = real(parsed.objects) if config.answer.object_budget else parsed.objects
+    true, parsed, gate = list_true_objects(sample), parse(rollout.ids, spelling), config.channel_b.min_iou
+    predicted = drop_noise(parsed.objects) if config.answer.object_budget else parsed.objects
     matched = match(predicted, true, gate)
-    target = _target(rollout.ids, parsed, true, spelling, config, key)
+    target = _make_target(rollout.ids, parsed, true, spelling, config, key)
     overlong = len(target.ids) > room
     if overlong:
-        target = of_truth(true, spelling, draw_noise(true, config.answer.object_budget - len(true), key))
+        target = make_true_target(true, spelling, draw_noise(true, config.answer.object_budget - len(true), key))
     outcome = Correction(
         tokens=len(rollout.ids),
         kept=0 if overlong else parsed.tokens if config.channel_b.false_positives == "noise" else target.taught.index(True),
@@ -62,25 +62,25 @@ def corrected(
         predicted=len(predicted),
         true=len(true),
         matched=len(matched.pairs),
-        duplicates=len(near(predicted)),
+        duplicates=len(find_duplicates(predicted)),
         version=rollout.version,
     )
     return target, outcome
 
 
-def rewarded(
+def reward_rollouts(
     sample: Sample, rollouts: Sequence[Rollout], spelling: Spelling, config: ChannelCConfig
 ) -> list[tuple[Target, Correction]]:
     """What the answers to one image are turned into to be taught by their rewards, and what each came to."""
-    true, answers = truth(sample), [parse(each.ids, spelling) for each in rollouts]
-    rewards = [reward(sample, each.objects, config.duplicate_price) for each in answers]
+    true, answers = list_true_objects(sample), [parse(each.ids, spelling) for each in rollouts]
+    rewards = [compute_reward(sample, each.objects, config.duplicate_price) for each in answers]
     found = []
-    for rollout, parsed, worth, advantage in zip(rollouts, answers, rewards, advantages(rewards), strict=True):
+    for rollout, parsed, worth, advantage in zip(rollouts, answers, rewards, compute_advantages(rewards), strict=True):
         shares = [0.0] * len(parsed.objects)
         if config.object_credit:
-            credited = credits_of(sample, parsed.objects, config.duplicate_price)
+            credited = compute_credits(sample, parsed.objects, config.duplicate_price)
             shares = [config.object_credit * each for each in credited]
-        target = of_rewarded(rollout, parsed, advantage, shares, spelling)
+        target = make_rewarded_target(rollout, parsed, advantage, shares, spelling)
         outcome = Correction(
             tokens=len(rollout.ids),
             kept=len(rollout.ids),
@@ -92,7 +92,7 @@ def rewarded(
             predicted=len(parsed.objects),
             true=len(true),
             matched=len(match(parsed.objects, true, IOUS[0]).pairs),
-            duplicates=len(near(parsed.objects)),
+            duplicates=len(find_duplicates(parsed.objects)),
             version=rollout.version,
             reward=worth,
         )
@@ -100,7 +100,7 @@ def rewarded(
     return found
 
 
-def _target(
+def _make_target(
     answer: Sequence[int],
     parsed: ParsedAnswer,
     true: Sequence[Detection],
@@ -112,14 +112,14 @@ def _target(
     treated, gate = config.channel_b.false_positives, config.channel_b.min_iou
     if treated == "noise":
         boxes = [replace(each, desc="") for each in parsed.objects]
-        matched = first_counts(match(boxes, [replace(each, desc="") for each in true], gate), boxes)
+        matched = prefer_first(match(boxes, [replace(each, desc="") for each in true], gate), boxes)
         missing = config.answer.object_budget - len(boxes) - len(matched.missed)
-        return of_renamed(parsed, matched, true, spelling, draw_noise(true, missing, key))
+        return make_renamed_target(parsed, matched, true, spelling, draw_noise(true, missing, key))
     matched = (match_prefix if treated == "cut" else match)(parsed.objects, true, gate)
-    return of_rollout(answer, parsed, matched, true, spelling, treated)
+    return make_corrected_target(answer, parsed, matched, true, spelling, treated)
 
 
-def summary(outcomes: Sequence[Correction]) -> dict[str, float | None]:
+def summarise(outcomes: Sequence[Correction]) -> dict[str, float | None]:
     """What the rollouts of a step came to, by the names that records use; shares are from 0 to 1.
 
     ``precision`` and ``recall`` are over all objects together, the former none where nothing was predicted; ``match_rate``

@@ -37,7 +37,7 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
         try:
             for number, raw in filled_lines(path, KIND):
                 try:
-                    samples.append(_sample(raw, folder, f"{path}:{number}", places, polygons))
+                    samples.append(_parse_sample(raw, folder, f"{path}:{number}", places, polygons))
                 except FaultError as fault:
                     bad.append(BadLine(path, number, fault.what, fault.remedy))
         except FaultError as fault:
@@ -47,7 +47,7 @@ def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons
     return samples
 
 
-def _sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, str], polygons: Polygons) -> Sample:
+def _parse_sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, str], polygons: Polygons) -> Sample:
     row = object_on(raw, SHAPE)
     for name in ("images", "width", "height", "objects"):
         if name not in row:
@@ -56,7 +56,7 @@ def _sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, st
         raise FaultError(f"images {short(row['images'])}", 'name one image: ["photo.jpg"]')
     (key,) = row["images"]
     path, shown = upright_picture_named(key, folder)
-    width, height = (_side(row, name) for name in ("width", "height"))
+    width, height = (_parse_side(row, name) for name in ("width", "height"))
     if shown != (width, height):
         what = f"{width} x {height}, but {key} shows {shown[0]} x {shown[1]}"
         raise FaultError(what, "write the size of the image as it is seen, with boxes in it")
@@ -66,7 +66,7 @@ def _sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, st
     crowds: dict[Object, int] = {}
     for number, value in enumerate(row["objects"], 1):
         kind = crowds if _is_crowd(value, number) else objects
-        first = kind.setdefault(_object(value, number, (width, height), polygons), number)
+        first = kind.setdefault(_parse_object(value, number, (width, height), polygons), number)
         if first != number:
             raise FaultError(f"object {number} is object {first} again", "keep one of the two")
     if (first_place := places.setdefault(PurePosixPath(key), place)) is not place:
@@ -74,7 +74,7 @@ def _sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPath, st
     return Sample(key, path, width, height, tuple(objects), tuple(crowds))
 
 
-def _side(row: dict[str, Any], name: str) -> int:
+def _parse_side(row: dict[str, Any], name: str) -> int:
     value = row[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise FaultError(f"{name} {short(value)}", "write the image's size in whole pixels")
@@ -89,7 +89,7 @@ def _is_crowd(value: Any, number: int) -> bool:
     return bool(told)
 
 
-def _object(value: Any, number: int, size: tuple[int, int], polygons: Polygons) -> Object:
+def _parse_object(value: Any, number: int, size: tuple[int, int], polygons: Polygons) -> Object:
     """The object ``value``, the ``number``-th of an image of ``size`` (width, height)."""
     here = f"object {number}"
     if not isinstance(value, dict):
@@ -99,7 +99,7 @@ def _object(value: Any, number: int, size: tuple[int, int], polygons: Polygons) 
             what = "both bbox_2d and poly" if "bbox_2d" in value else "a poly"
             remedy = "give the box around it, as bbox_2d alone, or set data.polygons to box"
             raise FaultError(f"{here}: {what}", "give one of the two" if "bbox_2d" in value else remedy)
-        value = {**value, "bbox_2d": _box_around(value["poly"], here)}
+        value = {**value, "bbox_2d": _parse_polygon(value["poly"], here)}
     for name in ("desc", "bbox_2d"):
         if name not in value:
             raise FaultError(f"{here}: no {name}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
@@ -110,12 +110,12 @@ def _object(value: Any, number: int, size: tuple[int, int], polygons: Polygons) 
         raise FaultError(f"{here}: desc {short(desc)} begins or ends with a space", "take it out")
     if fault := text_fault(desc):
         raise FaultError(f"{here}: its desc holds {fault}", "take it out")
-    return Object(desc, _box(value["bbox_2d"], here, size))
+    return Object(desc, _parse_box(value["bbox_2d"], here, size))
 
 
-def _box(value: Any, here: str, size: tuple[int, int]) -> Box:
+def _parse_box(value: Any, here: str, size: tuple[int, int]) -> Box:
     numbers = (
-        [each for each in value if isinstance(each, int | float) and not isinstance(each, bool)] if _four(value) else []
+        [each for each in value if isinstance(each, int | float) and not isinstance(each, bool)] if _has_four(value) else []
     )
     if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
         raise FaultError(f"{here}: bbox_2d {short(value)}", "write four numbers: [x1, y1, x2, y2]")
@@ -130,7 +130,7 @@ def _box(value: Any, here: str, size: tuple[int, int]) -> Box:
     return x1, y1, x2, y2
 
 
-def _box_around(value: Any, here: str) -> list[float]:
+def _parse_polygon(value: Any, here: str) -> list[float]:
     """The box around a polygon. Raises ``FaultError``."""
     sound = isinstance(value, list) and len(value) >= 6 and len(value) % 2 == 0
     if not sound or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
@@ -138,5 +138,5 @@ def _box_around(value: Any, here: str) -> list[float]:
     return [min(value[::2]), min(value[1::2]), max(value[::2]), max(value[1::2])]
 
 
-def _four(value: Any) -> bool:
+def _has_four(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 4

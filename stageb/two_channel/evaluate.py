@@ -21,7 +21,16 @@ from stageb.two_channel.metrics import Detections
 from stageb.two_channel.noise import NOISE
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import find_learnt, find_model
-from stageb.two_channel.text import Spelling, boxes_in, feedable, fill_prompt, find_spelling, first_token, parse, truth
+from stageb.two_channel.text import (
+    Spelling,
+    cut_before_special,
+    fill_prompt,
+    find_boxes,
+    find_first_token,
+    find_spelling,
+    list_true_objects,
+    parse,
+)
 from stageb.two_channel.types import Detection, Sample
 
 COLUMNS = 2  # of pictures in a sheet
@@ -53,20 +62,20 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     alike = given.told and given.pictures and Path(given.told).resolve() == Path(given.to or folder / "boxes.png").resolve()
     require(not alike, "--told", given.told, "another file than that of the pictures")
     place, steps = find_model(folder, given.last)
-    config, learnt = fusion.with_views(config, find_learnt(folder), given.views)
+    config, learnt = fusion.replace_views(config, find_learnt(folder), given.views)
     words = fill_prompt(config.data.prompt, learnt.categories)
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
     def on_ranks(world: World) -> int:
-        dtype = model.answering(config.fabric, world.device)
+        dtype = model.find_answering_dtype(config.fabric, world.device)
         detector = model.load(str(place), config.model, words, world.device, dtype)
         spelling = find_spelling(detector.tokenizer, config.answer.box_first)
         told = evaluate_on_ranks(world, Writer(detector, spelling), samples, spelling, config)
         if world.is_global_zero:
             print(f"{folder}, after {steps:,} steps")
-            print("\n".join(table(samples, told, learnt.threshold)))
+            print("\n".join(format_table(samples, told, learnt.threshold)))
             if given.told:
-                predictions.put(samples, told, Path(given.told))
+                predictions.write(samples, told, Path(given.told))
             if given.pictures:
                 path = Path(given.to or folder / "boxes.png")
                 draw(samples[: given.pictures], told, config.channel_b.min_iou, path)
@@ -94,7 +103,9 @@ def evaluate_on_ranks(
     rows = world.dealt([decode(part) for part in world.gather(encode(plain))])
     return [
         Detections(
-            tuple(map(_placed, objects)), tuple(scores), tuple((_placed(each), float(score)) for *each, score in tail)
+            tuple(map(_parse_detection, objects)),
+            tuple(scores),
+            tuple((_parse_detection(each), float(score)) for *each, score in tail),
         )
         for objects, scores, tail in rows
     ]
@@ -106,7 +117,7 @@ def answer_images(
     """What the model says of each of ``samples``, in as many views as ``evaluation.views`` has; ``descs`` are what objects
     may be called."""
     answers = []
-    for view in fusion.views_of(config.augmentation, config.evaluation.views):
+    for view in fusion.list_views(config.augmentation, config.evaluation.views):
         shown = [fusion.show(sample, view) for sample in samples]
         answers.append([fusion.restore(each, view) for each in answer_view(writer, shown, spelling, config, descs)])
     return answers[0] if len(answers) == 1 else [fusion.fuse(each) for each in zip(*answers, strict=True)]
@@ -118,16 +129,16 @@ def answer_view(
     """What the model says of each of ``samples`` with its most probable tokens, as far as it can be read."""
     greedy = Decode(temperature=0.0, max_new_tokens=config.channel_b.max_new_tokens)
     rollouts = writer.write(samples, [0] * len(samples), greedy)
-    answers = [feedable(each.ids, spelling) for each in rollouts]
+    answers = [cut_before_special(each.ids, spelling) for each in rollouts]
     found = []
     for sample, ids, each in zip(samples, answers, writer.chances(samples, answers), strict=True):
         parsed = parse(ids, spelling)
         kept = ids[: parsed.tokens]
-        told = Detections(parsed.objects, metrics.scores(kept, each, spelling))
+        told = Detections(parsed.objects, metrics.score_objects(kept, each, spelling))
         if config.answer.object_budget:
             numbers = [number for number, one in enumerate(parsed.objects) if one.desc == NOISE]
-            places = [boxes_in(kept, spelling)[number][-1] + 1 + len(spelling.middle) for number in numbers]
-            tokens = [first_token(desc, spelling) for desc in descs]
+            places = [find_boxes(kept, spelling)[number][-1] + 1 + len(spelling.middle) for number in numbers]
+            tokens = [find_first_token(desc, spelling) for desc in descs]
             others = writer.chances_of(sample, ids, places, tokens) if places and tokens else []
             gains = [[other - each[place] for other in row] for place, row in zip(places, others, strict=True)]
             told = rename_noise(told, gains, descs)
@@ -148,9 +159,9 @@ def rename_noise(told: Detections, gains: Sequence[Sequence[float]], descs: Sequ
     return Detections(tuple(one for one, _ in kept), tuple(score for _, score in kept), tuple(tail))
 
 
-def table(samples: Sequence[Sample], told: Sequence[Detections], threshold: float | None) -> list[str]:
+def format_table(samples: Sequence[Sample], told: Sequence[Detections], threshold: float | None) -> list[str]:
     """How good what was told of images is, in lines; ``threshold`` is the score that the run chose on val, if it had any."""
-    found = metrics.figures(samples, told)
+    found = metrics.compute_figures(samples, told)
     found_of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
     each = [f"{name.removeprefix('AP50/')} {value:.3f}" for name, value in found.items() if name.startswith("AP50/")]
     recalls = [f"{found[f'AR{most}']:.3f} with {most}" for most in metrics.MOST]
@@ -158,25 +169,25 @@ def table(samples: Sequence[Sample], told: Sequence[Detections], threshold: floa
         f"images   {len(samples):,}, with the most probable answers",
         f"mAP      {found['mAP']:.3f} (COCO's), at IoU .50 {found['mAP50']:.3f}, at .75 {found['mAP75']:.3f}",
         f"at .50   {', '.join(each)}",
-        f"by size  mAP {_by_size(found, 'mAP')}; AR {_by_size(found, 'AR')}",
+        f"by size  mAP {_format_by_size(found, 'mAP')}; AR {_format_by_size(found, 'AR')}",
         f"AR       {', '.join(recalls)} objects of an image at most",
         f"F1       {found['f1_50']:.3f} at IoU .50 ({found_of}), mean over IoUs {found['miou_f1']:.3f}",
-        *([] if threshold is None else [_of_kept(samples, told, threshold)]),
+        *([] if threshold is None else [_format_kept(samples, told, threshold)]),
         f"objects  {found['predicted_per_true']:.2f} told for each true one, {found['duplicates']:.0f} pairs told twice",
         "scores   the probability of an object's words times the geometric mean of its four coordinates'",
     ]
 
 
-def _of_kept(samples: Sequence[Sample], told: Sequence[Detections], threshold: float) -> str:
+def _format_kept(samples: Sequence[Sample], told: Sequence[Detections], threshold: float) -> str:
     """F1 of the objects whose score is at least ``threshold``, in a line."""
     scored = [zip(each.objects, each.scores, strict=True) for each in told]
     kept = [[one for one, score in each if score >= threshold] for each in scored]
-    found = metrics.f1([metrics.count(sample, each) for sample, each in zip(samples, kept, strict=True)])
+    found = metrics.compute_f1([metrics.count_matches(sample, each) for sample, each in zip(samples, kept, strict=True)])
     of = f"precision {found['precision_50']:.3f}, recall {found['recall_50']:.3f}"
     return f"         {found['f1_50']:.3f} with scores of at least {threshold:.4g}, chosen on val ({of})"
 
 
-def _by_size(found: Mapping[str, float], name: str) -> str:
+def _format_by_size(found: Mapping[str, float], name: str) -> str:
     sizes = [(size, found[f"{name}_{size}"]) for size in metrics.SIZES if f"{name}_{size}" in found]
     return ", ".join(f"{size} {value:.3f}" for size, value in sizes) or "none"
 
@@ -185,13 +196,13 @@ def draw(samples: Sequence[Sample], told: Sequence[Detections], gate: float, pat
     """Write ``samples`` with their boxes, true and told, into one picture. Raises ``PictureError``, ``JournalError``."""
     drawn = []
     for sample, each in zip(samples, told, strict=False):
-        true = truth(sample)
-        drawn.append(picture.beside(sample, each.objects, true, match(each.objects, true, gate)))
+        true = list_true_objects(sample)
+        drawn.append(picture.draw_pair(sample, each.objects, true, match(each.objects, true, gate)))
     with disk.reporting(path):
         disk.make_folder(path.parent)
-        disk.place(path, lambda beside: picture.save(picture.sheet(drawn, COLUMNS), beside))
+        disk.place(path, lambda beside: picture.save(picture.arrange(drawn, COLUMNS), beside))
 
 
-def _placed(row: Sequence[str | int]) -> Detection:
+def _parse_detection(row: Sequence[str | int]) -> Detection:
     desc, x1, y1, x2, y2 = row
     return Detection(str(desc), (int(x1), int(y1), int(x2), int(y2)))

@@ -80,11 +80,11 @@ class SharedRanks:
 
     def pending(self) -> dict[int, list[list[Any]]]:
         """By step, the answers that are made or under way, and have not been learnt from; for a commit."""
-        return {step: _plain(made) for step, made in self._made.items()}
+        return {step: _encode_rollouts(made) for step, made in self._made.items()}
 
     def take_up(self, pending: dict[int, list[list[Any]]]) -> None:
         """Go on with what ``pending`` gave."""
-        self._made = {step: _rollouts(rows) for step, rows in pending.items()}
+        self._made = {step: _decode_rollouts(rows) for step, rows in pending.items()}
 
     def _take(self, step: int, average: bool) -> None:
         self.writer.take(self._weights(average), step)
@@ -107,8 +107,8 @@ class SharedRanks:
         with self.world.at(f"rollout of step {step}"):
             mine = self._written(step, self.world.share(self._samples(step)))
         with self._timed("wait_s"):
-            parts = self.world.gather(encode(_plain(mine)))
-        self._made[step] = _rollouts(self.world.dealt([decode(part) for part in parts]))
+            parts = self.world.gather(encode(_encode_rollouts(mine)))
+        self._made[step] = _decode_rollouts(self.world.dealt([decode(part) for part in parts]))
 
     def _taken(self, step: int) -> Iterator[Answered]:
         yield from zip(self._samples(step), self._made.pop(step), strict=True)
@@ -141,7 +141,7 @@ class SplitRanks(SharedRanks):
         self._learners, self._writers = range(topology.learn), range(topology.learn, topology.learn + topology.rollout)
         self._writes = world.rank in self._writers
         self._weighed = dist.new_group([0, *self._writers])  # ranks that share weights
-        self._pool = ThreadPoolExecutor(1, "stageb-rollouts", _on_device, (world.device,))
+        self._pool = ThreadPoolExecutor(1, "stageb-rollouts", _use_device, (world.device,))
         self._under_way: tuple[int, int] | None = None  # the step, and the version of the weights
         self._job: Future[list[Rollout]] | None = None  # where this rank answers, as these
         self._ended: SimpleQueue[Group] = SimpleQueue()
@@ -157,9 +157,9 @@ class SplitRanks(SharedRanks):
             if self._job:
                 with self.world.at(f"rollout of step {step}"):
                     mine = self._job.result()
-            parts = self.world.gather(encode(_plain(mine)))
+            parts = self.world.gather(encode(_encode_rollouts(mine)))
             rows = [decode(parts[rank]) for rank in self._writers]
-            self._made[step] = _rollouts(
+            self._made[step] = _decode_rollouts(
                 [rows[place % len(rows)][place // len(rows)] for place in range(sum(map(len, rows)))]
             )
             self._under_way = self._job = None
@@ -232,8 +232,8 @@ class SplitRanks(SharedRanks):
                         self._job.result()  # raises what broke it
                     continue
                 sent += len(group)
-                data = encode([[place, *_plain([rollout])[0]] for place, rollout in group])
-                under_way += [part for rank in self._learners for part in _sent(data, rank)]
+                data = encode([[place, *_encode_rollouts([rollout])[0]] for place, rollout in group])
+                under_way += [part for rank in self._learners for part in _send(data, rank)]
             self._job.result()
         with self._timed("wait_s"), self.world.together("rollouts"):
             for work, _ in under_way:
@@ -248,10 +248,10 @@ class SplitRanks(SharedRanks):
                 if not left[rank]:
                     continue
                 with self._timed("wait_s"), self.world.together("rollouts"):
-                    rows = decode(_received(rank))
+                    rows = decode(_receive(rank))
                 left[rank] -= len(rows)
                 for place, *row in rows:
-                    (rollout,) = _rollouts([row])
+                    (rollout,) = _decode_rollouts([row])
                     if rollout.version != version:
                         raise StagebError(f"rank {rank} answered with weights of step {rollout.version}, not {version}")
                     yield samples[place * ranks + number], rollout
@@ -262,29 +262,29 @@ def group_size(answers: int) -> int:
     return max(1, -(-answers // GROUPS))
 
 
-def _on_device(device: str) -> None:
+def _use_device(device: str) -> None:
     """Have this thread use the device that the main thread uses: each thread begins at the first."""
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
 
 
-def _plain(rollouts: Sequence[Rollout]) -> list[list[Any]]:
+def _encode_rollouts(rollouts: Sequence[Rollout]) -> list[list[Any]]:
     """``rollouts`` as JSON can hold them."""
     return [[each.ids, each.ended, each.version] for each in rollouts]
 
 
-def _rollouts(rows: Sequence[Sequence[Any]]) -> list[Rollout]:
-    """What ``_plain`` was given."""
+def _decode_rollouts(rows: Sequence[Sequence[Any]]) -> list[Rollout]:
+    """What ``_encode_rollouts`` was given."""
     return [Rollout(tuple(ids), ended, version) for ids, ended, version in rows]
 
 
-def _sent(data: bytes, rank: int) -> list[tuple[Any, Tensor]]:
+def _send(data: bytes, rank: int) -> list[tuple[Any, Tensor]]:
     """``data`` on its way to ``rank``: what is under way, with what must live until it is there."""
     tensors = [torch.tensor([len(data)]), torch.frombuffer(bytearray(data), dtype=torch.uint8)]
     return [(dist.isend(tensor, rank), tensor) for tensor in tensors]
 
 
-def _received(rank: int) -> bytes:
+def _receive(rank: int) -> bytes:
     """What ``rank`` has sent."""
     length = torch.zeros(1, dtype=torch.int64)
     dist.recv(length, rank)

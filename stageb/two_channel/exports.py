@@ -59,11 +59,11 @@ class ExportFolder:
     def write(self, name: str, text: str) -> None:
         """Make ``text`` the content of a file of the folder."""
         path, data = self._folder / name, disk.encode(text)
-        self._written[name] = _digest(data)
+        self._written[name] = _compute_digest(data)
         before = path.read_bytes() if path.is_file() else None
         if before == data:
             return
-        if before is not None and _digest(before) != self._known.get(name):
+        if before is not None and _compute_digest(before) != self._known.get(name):
             path.rename(disk.free_name(path))
             self.aside.append(name)
         disk.replace_unsynced(path, data)
@@ -82,7 +82,7 @@ def _read_notes(path: Path) -> dict[str, str]:
     return {str(name): str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
 
 
-def _digest(data: bytes) -> str:
+def _compute_digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -95,7 +95,7 @@ def write_coco(rows: Sequence[Row], selection: Selection, into: ExportFolder) ->
         if "error" not in row
     ]
     results = [
-        {"image_id": at, "category_id": ids[desc], "bbox": _sides(box), "score": score}
+        {"image_id": at, "category_id": ids[desc], "bbox": _to_sides(box), "score": score}
         for at, row in enumerate(rows, 1)
         for desc, box, score in selection.kept(row)
     ]
@@ -109,7 +109,7 @@ def write_label_studio(rows: Sequence[Row], selection: Selection, into: ExportFo
     tasks = [
         {
             "data": {IMAGE: selection.url + quote(row["images"][0])},
-            "predictions": [{"model_version": selection.model, "result": _results(row, selection)}],
+            "predictions": [{"model_version": selection.model, "result": _make_results(row, selection)}],
         }
         for row in rows
         if "error" not in row
@@ -132,7 +132,7 @@ def write_yolo(rows: Sequence[Row], selection: Selection, into: ExportFolder) ->
             width, height = row["width"], row["height"]
             shares = (x1 + x2) / 2 / width, (y1 + y2) / 2 / height, (x2 - x1) / width, (y2 - y1) / height
             lines.append(f"{ids[desc]} {' '.join(f'{each:.6f}' for each in shares)} {score:.6g}\n")
-        into.write(f"yolo/labels/{_label_file(row['images'][0])}", "".join(lines))
+        into.write(f"yolo/labels/{_name_label_file(row['images'][0])}", "".join(lines))
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Row], Selection, ExportFolder], None]] = {
@@ -146,16 +146,16 @@ def check_names(names: Sequence[str]) -> None:
     """Raise ``InputError`` where two of the images ``names`` would share a YOLO file."""
     taken: dict[str, str] = {}
     for name in names:
-        if (first := taken.setdefault(_label_file(name), name)) != name:
+        if (first := taken.setdefault(_name_label_file(name), name)) != name:
             remedy = "rename one, or leave yolo out of --formats"
-            raise InputError(f"{first} and {name} would share yolo/labels/{_label_file(name)}; {remedy}")
+            raise InputError(f"{first} and {name} would share yolo/labels/{_name_label_file(name)}; {remedy}")
 
 
-def _label_file(name: str) -> str:
+def _name_label_file(name: str) -> str:
     return PurePosixPath(name).with_suffix(".txt").as_posix()
 
 
-def _results(row: Row, selection: Selection) -> list[dict[str, Any]]:
+def _make_results(row: Row, selection: Selection) -> list[dict[str, Any]]:
     """The boxes of a row as Label Studio has them."""
     width, height = row["width"], row["height"]
     common = {"type": "rectanglelabels", "from_name": LABEL, "to_name": IMAGE, "image_rotation": 0}
@@ -169,7 +169,7 @@ def _results(row: Row, selection: Selection) -> list[dict[str, Any]]:
     return found
 
 
-def _sides(box: Sequence[float]) -> list[float]:
+def _to_sides(box: Sequence[float]) -> list[float]:
     x1, y1, x2, y2 = box
     return [x1, y1, round(x2 - x1, 2), round(y2 - y1, 2)]
 

@@ -24,7 +24,7 @@ LEAST_IOU = 0.55  # from which a box is one of a cluster (ibid.)
 LEAST_SHARE = 0.5  # of the views that tell of an object which counts; of fewer it stands in the tail
 
 
-def with_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -> tuple[TwoChannelConfig, Learnt]:
+def replace_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -> tuple[TwoChannelConfig, Learnt]:
     """``config`` with ``count`` views, where that is given; ``learnt`` without its threshold, where that is of another
     number of views. Raises ``ConfigError`` for more views than augmentation makes."""
     if count in (None, config.evaluation.views):
@@ -32,7 +32,7 @@ def with_views(config: TwoChannelConfig, learnt: Learnt, count: int | None) -> t
     return replace(config, evaluation=replace(config.evaluation, views=count)), replace(learnt, threshold=None)
 
 
-def views_of(config: AugmentationConfig, most: int) -> list[View]:
+def list_views(config: AugmentationConfig, most: int) -> list[View]:
     """The image as it is first, then what ``config`` lets training images be: mirrored, upended, turned and all of these
     together; ``most`` of them at most."""
     kinds = product(*((False, True) if may else (False,) for may in (config.turn, config.upend, config.mirror)))
@@ -50,8 +50,8 @@ def show(sample: Sample, view: View) -> Sample:
 
 def restore(told: Detections, view: View) -> Detections:
     """What was ``told`` of a view, where the image itself has it."""
-    objects = tuple(replace(each, bins=_restored(each.bins, view)) for each in told.objects)
-    tail = tuple((replace(each, bins=_restored(each.bins, view)), score) for each, score in told.tail)
+    objects = tuple(replace(each, bins=_restore_bins(each.bins, view)) for each in told.objects)
+    tail = tuple((replace(each, bins=_restore_bins(each.bins, view)), score) for each, score in told.tail)
     return Detections(objects, told.scores, tail)
 
 
@@ -61,7 +61,7 @@ def fuse(answers: Sequence[Detections]) -> Detections:
     Boxes of one desc gather about the surest of them, at most one of a view. An object's box is their mean, weighted by
     scores; its score is the sum of theirs over the number of views.
     """
-    boxes = [(score, view, one) for view, each in enumerate(answers) for one, score in _scored(each)]
+    boxes = [(score, view, one) for view, each in enumerate(answers) for one, score in _list_scored(each)]
     clusters: list[_Cluster] = []
     for score, view, one in sorted(boxes, key=lambda box: (-box[0], box[1], box[2].bins)):
         open_to = [each for each in clusters if each.desc == one.desc and view not in each.views]
@@ -103,12 +103,12 @@ class _Cluster:
         return Detection(self.desc, (x1, y1, x2, y2))
 
 
-def _scored(told: Detections) -> list[tuple[Detection, float]]:
+def _list_scored(told: Detections) -> list[tuple[Detection, float]]:
     """The objects that were told, and what was named noise, by the likeliest other name."""
     return [*zip(told.objects, told.scores, strict=True), *told.tail]
 
 
-def _restored(bins: Bins, view: View) -> Bins:
+def _restore_bins(bins: Bins, view: View) -> Bins:
     x1, y1, x2, y2 = (bins[1], bins[0], bins[3], bins[2]) if view.turned else bins
     if view.mirrored:
         x1, x2 = BINS - 1 - x2, BINS - 1 - x1

@@ -32,7 +32,7 @@ def find_pictures(folder: Path, skip_broken: bool) -> list[Picture]:
     """
     if not folder.is_dir():
         raise InputError(f"--images {folder}: no folder lies there; name the folder that the pictures lie in")
-    names = sorted(_names(folder))
+    names = sorted(_list_names(folder))
     if not names:
         raise InputError(f"--images {folder}: holds no pictures ({', '.join(each[1:] for each in SUFFIXES)})")
     found, bad = list[Picture](), list[BadLine]()
@@ -49,13 +49,13 @@ def find_pictures(folder: Path, skip_broken: bool) -> list[Picture]:
     return found
 
 
-def digest(pictures: Sequence[Picture]) -> str:
+def compute_digest(pictures: Sequence[Picture]) -> str:
     """A short name for ``pictures``: by their names and the sizes of their files."""
     sizes = (f"{each.name}\0{Path(each.sample.image).stat().st_size if each.sample else 0}\0" for each in pictures)
     return hashlib.blake2b("".join(sizes).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _names(folder: Path) -> list[str]:
+def _list_names(folder: Path) -> list[str]:
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if not each.startswith(".")]

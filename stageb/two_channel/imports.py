@@ -93,7 +93,7 @@ class ImportedData:
         return [{"desc": desc, "bbox_2d": [int(at) if at == int(at) else at for at in box]} for desc, box in kept]
 
 
-def voc(folder: Path, split: str | None) -> ImportedData:
+def read_voc(folder: Path, split: str | None) -> ImportedData:
     """What a folder of VOC holds: ``Annotations/*.xml``, of images in ``JPEGImages``.
 
     ``split`` names ``ImageSets/Main/{split}.txt``, which lists annotations; None: all of them, by name. Images are named
@@ -101,7 +101,7 @@ def voc(folder: Path, split: str | None) -> ImportedData:
     """
     listing = f"ImageSets/Main/{split}.txt" if split is not None else "Annotations"
     made, lines_of = ImportedData(str(folder / listing)), dict[str, int]()
-    for name, (listed, line) in _annotations(folder, split):
+    for name, (listed, line) in _list_annotations(folder, split):
         if (first := lines_of.setdefault(name, line)) != line:
             what = f"annotation {short(name)} stands on line {first} already"
             made.bad.append(BadLine(listed, line, what, "take one of the two out"))
@@ -139,7 +139,7 @@ def read_json(file: Path) -> Any:
         raise BadInputError("annotations", [BadLine(str(file), number, f"not JSON: {error}", remedy)]) from None
 
 
-def coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
+def read_coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
     """What a JSON file of COCO's form says of the images in ``folder``; an object that has no bbox is its polygons' where
     ``polygons``. Raises ``InputError``."""
     told = read_json(file)
@@ -149,21 +149,21 @@ def coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
         raise BadInputError("annotations", [BadLine(str(file), 0, "not of COCO's form", remedy)])
     images, annotations, categories = (part or [] for part in parts)
     made = ImportedData(str(file))
-    boxes, crowds = _coco_boxes(made, images, annotations, categories, polygons)
-    for image, place in zip(images, places("image", images), strict=True):
+    boxes, crowds = _parse_coco_boxes(made, images, annotations, categories, polygons)
+    for image, place in zip(images, name_places("image", images), strict=True):
         try:
             name = image.get("file_name")
-            size = size_of(name, folder, image.get("width"), image.get("height"))
-            key = _key(image.get("id")) or ""
+            size = find_size(name, folder, image.get("width"), image.get("height"))
+            key = _normalise_id(image.get("id")) or ""
             made.add(name, size, boxes.get(key, ()), crowds.get(key, ()), place=place)
         except FaultError as fault:
             made.fault(fault, place)
     return made.checked()
 
 
-def places(kind: str, told: Sequence[dict[str, Any]]) -> list[str]:
+def name_places(kind: str, told: Sequence[dict[str, Any]]) -> list[str]:
     """Where each of a list stands, for messages: by its id, or by its number where that is none of its own."""
-    keys = [_key(each.get("id")) for each in told]
+    keys = [_normalise_id(each.get("id")) for each in told]
     counts = Counter(keys)
     return [
         f"{kind} {short(each['id'])}" if key is not None and counts[key] == 1 else f"{kind} number {number}"
@@ -178,7 +178,7 @@ def clean_name(name: str) -> str:
     return name.strip()
 
 
-def _annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[str, int]]]:
+def _list_annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[str, int]]]:
     """The names of annotations, each with the file and the line that name it."""
     if split is None:
         names = sorted(path.stem for path in (folder / "Annotations").glob("*.xml"))
@@ -200,15 +200,15 @@ def _annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[str, 
 
 
 def _add_voc(made: ImportedData, path: str, folder: Path, place: str) -> None:
-    root = _xml(path)
+    root = _read_xml(path)
     name = f"JPEGImages/{root.findtext('filename', '').strip()}"
-    told = [_whole(root.findtext(f"size/{side}")) for side in ("width", "height")]
-    size = size_of(name, folder, *(value or None for value in told))  # 0 where a tool did not know
-    objects = [_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
+    told = [_parse_int(root.findtext(f"size/{side}")) for side in ("width", "height")]
+    size = find_size(name, folder, *(value or None for value in told))  # 0 where a tool did not know
+    objects = [_parse_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
     made.add(name, size, objects, place=place)
 
 
-def _xml(path: str) -> ElementTree.Element:
+def _read_xml(path: str) -> ElementTree.Element:
     if (size := Path(path).stat().st_size) > MAX_XML:
         raise FaultError(f"{size >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation of VOC's form")
     raw = b"".join(line for _, line in lines(path, "annotation", disk.open_file))
@@ -227,7 +227,7 @@ def _xml(path: str) -> ElementTree.Element:
     return root
 
 
-def _voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
+def _parse_voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
     desc = (node.findtext("name") or "").strip()
     if not desc:
         raise FaultError(f"object {number}: no name", "say what it is")
@@ -235,36 +235,36 @@ def _voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
         desc = clean_name(desc)
     except FaultError as fault:
         raise FaultError(f"object {number}: {fault.what}", fault.remedy) from None
-    corners = [number_of(node.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")]
+    corners = [parse_number(node.findtext(f"bndbox/{corner}")) for corner in ("xmin", "ymin", "xmax", "ymax")]
     if None in corners:
         raise FaultError(f"object {number}: no bndbox of four numbers", "give it xmin, ymin, xmax and ymax")
     x1, y1, x2, y2 = (each or 0.0 for each in corners)
     return desc, (x1, y1, x2, y2)
 
 
-def _coco_boxes(
+def _parse_coco_boxes(
     made: ImportedData, images: Sequence[Any], annotations: Sequence[Any], categories: Sequence[Any], polygons: bool
 ) -> tuple[dict[str, list[tuple[str, Box]]], dict[str, list[tuple[str, Box]]]]:
     """The objects and the crowds of each image, by the image's id."""
-    found: dict[str, list[tuple[str, Box]]] = {key: [] for key in _by_id(made, "image", images, "file_name")}
-    names = _coco_names(made, categories)
+    found: dict[str, list[tuple[str, Box]]] = {key: [] for key in _index_by_id(made, "image", images, "file_name")}
+    names = _parse_coco_names(made, categories)
     crowds: dict[str, list[tuple[str, Box]]] = {key: [] for key in found}
-    for annotation, place in zip(annotations, places("annotation", annotations), strict=True):
+    for annotation, place in zip(annotations, name_places("annotation", annotations), strict=True):
         try:
-            key = _reference(annotation, "image", found, "there is no image")
-            desc = names[_reference(annotation, "category", names, "no category of a name has the id")]
+            key = _find_reference(annotation, "image", found, "there is no image")
+            desc = names[_find_reference(annotation, "category", names, "no category of a name has the id")]
             kind = crowds if _is_crowd(annotation) else found
-            kind[key].append((desc, _coco_box(made, annotation, polygons)))
+            kind[key].append((desc, _parse_coco_box(made, annotation, polygons)))
         except FaultError as fault:
             made.fault(fault, place)
     return found, crowds
 
 
-def _by_id(made: ImportedData, kind: str, told: Sequence[Any], name: str) -> dict[str, Any]:
+def _index_by_id(made: ImportedData, kind: str, told: Sequence[Any], name: str) -> dict[str, Any]:
     """Images or categories by their ids. One without an id, and one with that of another, would take what is not its own."""
     found, first = dict[str, Any](), dict[str, int]()
     for number, each in enumerate(told, 1):
-        key = _key(each.get("id"))
+        key = _normalise_id(each.get("id"))
         if key is None or key in found:
             here = f"{kind} number {number}, {short(each.get(name))}"
             what = f"the id {short(each.get('id'))}" if each.get("id") is not None else "no id"
@@ -276,10 +276,10 @@ def _by_id(made: ImportedData, kind: str, told: Sequence[Any], name: str) -> dic
     return found
 
 
-def _coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str, str]:
+def _parse_coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str, str]:
     """The names of categories, by their ids; those without a name are no fault before something is called so."""
     names = {}
-    for key, category in _by_id(made, "category", categories, "name").items():
+    for key, category in _index_by_id(made, "category", categories, "name").items():
         name = category.get("name")
         if isinstance(name, str) and name.strip():
             names[key] = name.strip()
@@ -290,13 +290,13 @@ def _coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str, str]
     return names
 
 
-def _reference(annotation: dict[str, Any], kind: str, known: Container[str], missing: str) -> str:
+def _find_reference(annotation: dict[str, Any], kind: str, known: Container[str], missing: str) -> str:
     """The key of the image or of the category that an annotation names. Raises ``FaultError``."""
     field_name = f"{kind}_id"
     value = annotation.get(field_name)
     if value is None:
         raise FaultError(f"no {field_name}", f"give it the id of its {kind}")
-    key = _key(value)
+    key = _normalise_id(value)
     if key is None or key not in known:
         raise FaultError(f"{missing} {short(value)}", f"mend its {field_name}")
     return key
@@ -309,43 +309,43 @@ def _is_crowd(annotation: dict[str, Any]) -> bool:
     return bool(told)
 
 
-def _coco_box(made: ImportedData, annotation: dict[str, Any], polygons: bool) -> Box:
+def _parse_coco_box(made: ImportedData, annotation: dict[str, Any], polygons: bool) -> Box:
     """The box of an annotation, or that around its polygons where it has none. Raises ``FaultError``."""
     box = annotation.get("bbox")
-    around = None if box else _coco_polygon(annotation.get("segmentation"))
+    around = None if box else _bound_polygons(annotation.get("segmentation"))
     if around:
         if not polygons:
             raise FaultError("a segmentation and no bbox", POLYGONS_REMEDY)
         made.counts[POLYGON] += 1
         return around
-    numbers = [number_of(each) for each in box] if isinstance(box, list) else []
+    numbers = [parse_number(each) for each in box] if isinstance(box, list) else []
     if len(numbers) != 4 or None in numbers:
         raise FaultError(f"bbox {short(box)}", "write [x, y, width, height]")
     x, y, width, height = (each or 0.0 for each in numbers)
     return x, y, x + width, y + height
 
 
-def _coco_polygon(segmentation: Any) -> Box | None:
+def _bound_polygons(segmentation: Any) -> Box | None:
     """The box around polygons, each x1, y1, x2, y2, ...; None where these are none."""
     if not isinstance(segmentation, list) or not segmentation:
         return None
     points = list[tuple[float, float]]()
     for part in segmentation:
-        numbers = [number_of(each) for each in part] if isinstance(part, list) else []
+        numbers = [parse_number(each) for each in part] if isinstance(part, list) else []
         if len(numbers) < 6 or len(numbers) % 2 or None in numbers:
             return None
         sound = [number or 0.0 for number in numbers]
         points += zip(sound[::2], sound[1::2], strict=True)
-    return box_around(points)
+    return bound_points(points)
 
 
-def box_around(points: Sequence[tuple[float, float]]) -> Box:
+def bound_points(points: Sequence[tuple[float, float]]) -> Box:
     """The smallest box that holds ``points``."""
     across, down = ([round(point[axis], 3) for point in points] for axis in (0, 1))
     return min(across), min(down), max(across), max(down)
 
 
-def size_of(name: Any, folder: Path, width: int | None, height: int | None) -> tuple[int, int]:
+def find_size(name: Any, folder: Path, width: int | None, height: int | None) -> tuple[int, int]:
     """The size of the picture ``name`` as it is seen, which must be that told, where one is."""
     path, shown = upright_picture_named(name, folder)
     told = (width, height)
@@ -355,19 +355,19 @@ def size_of(name: Any, folder: Path, width: int | None, height: int | None) -> t
     return shown
 
 
-def _key(value: Any) -> str | None:
+def _normalise_id(value: Any) -> str | None:
     """A text for an id, a number or a text, by which equal ones are found: 1 and 1.0 are one; None where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
         return None
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
-def _whole(text: str | None) -> int:
-    number = number_of(text)
+def _parse_int(text: str | None) -> int:
+    number = parse_number(text)
     return int(number) if number is not None else 0
 
 
-def number_of(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """A finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None

@@ -30,11 +30,11 @@ class Inputs:
     @property
     def digest(self) -> str:
         """Of all that was read; the folders that images lie in do not count."""
-        rows = [[_plain(sample) for sample in part] for part in (self.train, self.val, self.test)]
+        rows = [[_to_plain(sample) for sample in part] for part in (self.train, self.val, self.test)]
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
 
 
-def _plain(sample: Sample) -> dict[str, Any]:
+def _to_plain(sample: Sample) -> dict[str, Any]:
     """A sample but for the folder that its image lies in."""
     return {name: value for name, value in asdict(sample).items() if name != "crowds" or value} | {"image": ""}
 

@@ -19,12 +19,12 @@ from stageb.two_channel.imports import (
     POLYGON,
     POLYGONS_REMEDY,
     ImportedData,
-    box_around,
+    bound_points,
     clean_name,
-    number_of,
-    places,
+    find_size,
+    name_places,
+    parse_number,
     read_json,
-    size_of,
 )
 from stageb.two_channel.types import Box
 from stageb.untrusted.json_lines import FaultError, file_named, short
@@ -35,29 +35,29 @@ SHAPES = ("rectanglelabels", "polygonlabels")
 EXPORT = "export tasks as JSON, not JSON-MIN"
 
 
-def label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
+def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
     """What the tasks exported to ``file`` say of the pictures in ``images``. Raises ``InputError``."""
     tasks = read_json(file)
     listed = isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
     if not listed or not all(isinstance(task.get("data"), dict) for task in tasks):
         raise BadInputError("annotations", [BadLine(str(file), 0, "not a list of Label Studio's tasks", EXPORT)])
     made = ImportedData(str(file))
-    for task, place in zip(tasks, places("task", tasks), strict=True):
+    for task, place in zip(tasks, name_places("task", tasks), strict=True):
         try:
-            results = _results(task)
+            results = _find_regions(task)
             if results is None:
                 made.counts[NOT_ANNOTATED] += 1
                 continue
-            name = _file_of(task["data"], images)
-            regions = list(zip(results, places("region", results), strict=True))
-            size = size_of(name, images, *_size_told(regions))
-            made.add(name, size, [_object(each, here, size, polygons, made) for each, here in regions], place=place)
+            name = _find_picture(task["data"], images)
+            regions = list(zip(results, name_places("region", results), strict=True))
+            size = find_size(name, images, *_parse_size(regions))
+            made.add(name, size, [_parse_region(each, here, size, polygons, made) for each, here in regions], place=place)
         except FaultError as fault:
             made.fault(fault, place)
     return made.checked()
 
 
-def _results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
+def _find_regions(task: dict[str, Any]) -> list[dict[str, Any]] | None:
     """The regions of a task's one annotation; None where it has none."""
     told = task.get("annotations", task.get("completions"))
     if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
@@ -75,22 +75,24 @@ def _results(task: dict[str, Any]) -> list[dict[str, Any]] | None:
     return [each for each in results if isinstance(each.get("type"), str) and each["type"].endswith("labels")]
 
 
-def _size_told(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
+def _parse_size(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
     """Width and height of the picture, as all its regions have them; None where they do not say. Raises ``FaultError``."""
-    sizes = {(_side(each, here, "original_width"), _side(each, here, "original_height")) for each, here in regions}
+    sizes = {
+        (_parse_side(each, here, "original_width"), _parse_side(each, here, "original_height")) for each, here in regions
+    }
     return next(iter(sizes)) if len(sizes) == 1 else (None, None)
 
 
-def _side(result: dict[str, Any], here: str, name: str) -> int | None:
+def _parse_side(result: dict[str, Any], here: str, name: str) -> int | None:
     if (value := result.get(name)) is None:
         return None
-    number = number_of(value)
+    number = parse_number(value)
     if number is None:
         raise FaultError(f"{here}: {name} {short(value)}", "write the picture's size in pixels, or leave it out")
     return int(number)
 
 
-def _file_of(data: dict[str, Any], images: Path) -> str:
+def _find_picture(data: dict[str, Any], images: Path) -> str:
     """The picture that a task's data names, relative to ``images``."""
     texts = [value for value in data.values() if isinstance(value, str)]
     named = data.get("image", texts[0] if len(texts) == 1 else None)
@@ -117,7 +119,9 @@ def _file_of(data: dict[str, Any], images: Path) -> str:
     raise fault
 
 
-def _object(result: dict[str, Any], here: str, size: tuple[int, int], polygons: bool, made: ImportedData) -> tuple[str, Box]:
+def _parse_region(
+    result: dict[str, Any], here: str, size: tuple[int, int], polygons: bool, made: ImportedData
+) -> tuple[str, Box]:
     """A region in pixels, which stands at ``here``. Raises ``FaultError``."""
     kind, value = result["type"], result.get("value")
     if kind not in SHAPES:
@@ -130,7 +134,7 @@ def _object(result: dict[str, Any], here: str, size: tuple[int, int], polygons: 
         desc = clean_name(names[0])
     except FaultError as fault:
         raise FaultError(f"{here}: {fault.what}", fault.remedy) from None
-    corners = _corners(value, size) if kind == "rectanglelabels" else _points(value, size)
+    corners = _parse_rectangle(value, size) if kind == "rectanglelabels" else _parse_polygon(value, size)
     if corners is None:
         raise FaultError(f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent")
     if kind == "polygonlabels" or value.get("rotation"):
@@ -138,13 +142,13 @@ def _object(result: dict[str, Any], here: str, size: tuple[int, int], polygons: 
             turned = "a polygon" if kind == "polygonlabels" else "turned"
             raise FaultError(f"{here}: {turned}", POLYGONS_REMEDY)
         made.counts[POLYGON] += 1
-    return desc, box_around(corners)
+    return desc, bound_points(corners)
 
 
-def _corners(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
+def _parse_rectangle(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
     """Of a rectangle, which turns about its upper left corner, in pixels; None where a number is missing."""
-    numbers = [number_of(value.get(name)) for name in ("x", "y", "width", "height")]
-    turn = number_of(value.get("rotation") or 0)
+    numbers = [parse_number(value.get(name)) for name in ("x", "y", "width", "height")]
+    turn = parse_number(value.get("rotation") or 0)
     if None in numbers or turn is None:
         return None
     x, y, width, height = ((number or 0.0) / 100 * side for number, side in zip(numbers, (*size, *size), strict=True))
@@ -153,13 +157,13 @@ def _corners(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, 
     return [(x + right * cosine - down * sine, y + right * sine + down * cosine) for right, down in ends]
 
 
-def _points(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
+def _parse_polygon(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
     points = value.get("points")
     if not isinstance(points, list) or len(points) < 3:
         return None
     found = []
     for each in points:
-        x, y = map(number_of, each) if isinstance(each, list) and len(each) == 2 else (None, None)
+        x, y = map(parse_number, each) if isinstance(each, list) and len(each) == 2 else (None, None)
         if x is None or y is None:
             return None
         found.append((x / 100 * size[0], y / 100 * size[1]))

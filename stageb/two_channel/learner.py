@@ -34,7 +34,7 @@ from stageb.training.nonfinite import SkippedSteps
 from stageb.two_channel import adapters, channel_a, packing, recorded
 from stageb.two_channel.config import Channel, ScheduleConfig, TwoChannelConfig
 from stageb.two_channel.geometry import Geometry
-from stageb.two_channel.losses import NAMES, losses
+from stageb.two_channel.losses import NAMES, compute_losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.packing import Line, Pack
 from stageb.two_channel.types import Sample, StepTotals, Target
@@ -228,7 +228,7 @@ class Learner:
                 else:
                     tally.set_aside += 1
 
-        for lines in packing.packs(fitting(), config.global_max_length):
+        for lines in packing.make_packs(fitting(), config.global_max_length):
             tally.lengths.append(sum(map(len, lines)))
             yield lines
 
@@ -237,8 +237,8 @@ class Learner:
         begun = time.perf_counter()
         iterations = self.config.channel_a.n_softctx_iter if channel == "A" else 1
         with self.world.fabric.autocast():
-            passes = channel_a.passes(self.detector.model, pack, self._head, iterations)
-        found = losses(passes, pack.taught, self._head, self.config.losses)
+            passes = channel_a.run_passes(self.detector.model, pack, self._head, iterations)
+        found = compute_losses(passes, pack.taught, self._head, self.config.losses)
         with deterministic(self._device):
             self.world.fabric.backward(found.total)
         tally.sums += torch.stack([getattr(found, name).detach() for name in NAMES])
@@ -338,7 +338,7 @@ def make_optimizers(model: nn.Module, config: ScheduleConfig) -> list[torch.opti
     """What takes the steps of the weights of ``model`` that are trained: matrices decay; vectors and embeddings do not, and
     are never Muon's, nor are the embeddings that are trained beside adapters."""
     embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
-    embeddings |= set(map(id, adapters.embeddings(model)))
+    embeddings |= set(map(id, adapters.find_token_embeddings(model)))
     trained = [each for each in model.parameters() if each.requires_grad]
     decaying = [each for each in trained if each.ndim > 1 and id(each) not in embeddings]
     others = [each for each in trained if each.ndim <= 1 or id(each) in embeddings]

@@ -83,7 +83,7 @@ class DetectionLosses:
 NAMES = tuple(field.name for field in fields(DetectionLosses))
 
 
-def losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: LossConfig) -> DetectionLosses:
+def compute_losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: LossConfig) -> DetectionLosses:
     """The losses of a pack whose ``passes`` came to hidden states (rows, width): cross-entropies are taken on the first
     pass's, expected coordinates on the last's."""
 
@@ -96,7 +96,7 @@ def losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: L
         among = logits[:, head.first : head.first + BINS]
         chances = among - logits.logsumexp(-1, keepdim=True)  # log-probabilities, of the whole vocabulary
         mass = chances.detach().exp().sum(-1)
-        return torch.stack([soft_cross_entropy(chances, bins, weights.soft_width), mass, expected(among)], -1)
+        return torch.stack([soft_cross_entropy(chances, bins, weights.soft_width), mass, expected_coordinates(among)], -1)
 
     def against(states: Tensor, tokens: Tensor) -> Tensor:
         """-log(1 - p): by what all other tokens hold, which stays finite where the model is sure."""
@@ -105,12 +105,12 @@ def losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: L
 
     states, last = passes
     places, bins = taught.slots.flatten(), taught.bins.flatten()
-    entropies, masses, numbers = _by_rows(coordinates, head.rows, states[places], bins).unbind(-1)
+    entropies, masses, numbers = _apply_in_chunks(coordinates, head.rows, states[places], bins).unbind(-1)
     if last is not states:
-        numbers = _by_rows(coordinates, head.rows, last[places], bins)[:, 2]
-    boxes, true = in_order(numbers.view(-1, 4)), taught.bins.float() / (BINS - 1)
+        numbers = _apply_in_chunks(coordinates, head.rows, last[places], bins)[:, 2]
+    boxes, true = sort_corners(numbers.view(-1, 4)), taught.bins.float() / (BINS - 1)
     words, blamed = (
-        _by_rows(function, head.rows, states[rows], taught.tokens[rows]).sum()
+        _apply_in_chunks(function, head.rows, states[rows], taught.tokens[rows]).sum()
         for function, rows in ((text, taught.words), (against, taught.against))
     )
     coordinate_share = taught.object_share / 4
@@ -122,7 +122,7 @@ def losses(passes: tuple[Tensor, Tensor], taught: Taught, head: Head, weights: L
         "against": blamed * coordinate_share,
     }
     total = torch.stack([getattr(weights, name) * term for name, term in terms.items() if getattr(weights, name)]).sum()
-    rewarded = _by_rows(text, head.rows, states[taught.weighed], taught.tokens[taught.weighed]) @ taught.weights
+    rewarded = _apply_in_chunks(text, head.rows, states[taught.weighed], taught.tokens[taught.weighed]) @ taught.weights
     rewarded = rewarded * taught.object_share
     if len(taught.weighed):
         total = total + weights.reward * rewarded
@@ -139,13 +139,13 @@ def soft_cross_entropy(chances: Tensor, bins: Tensor, soft_width: float) -> Tens
     return -(wanted * chances).sum(-1)
 
 
-def expected(logits: Tensor) -> Tensor:
+def expected_coordinates(logits: Tensor) -> Tensor:
     """Expected coordinates, from 0 to 1, under ``logits`` (..., bins)."""
     places = torch.linspace(0, 1, BINS, device=logits.device)
     return logits.softmax(-1) @ places
 
 
-def in_order(boxes: Tensor) -> Tensor:
+def sort_corners(boxes: Tensor) -> Tensor:
     """``boxes`` (..., 4) with the lesser x and y first: expectations may come in any order."""
     corners = boxes.reshape(*boxes.shape[:-1], 2, 2)
     return torch.cat([corners.amin(-2), corners.amax(-2)], -1)
@@ -165,7 +165,7 @@ def _area(sides: Tensor) -> Tensor:
     return sides[..., 0] * sides[..., 1]
 
 
-def _by_rows(function: Callable[[Tensor, Tensor], Tensor], most: int, states: Tensor, others: Tensor) -> Tensor:
+def _apply_in_chunks(function: Callable[[Tensor, Tensor], Tensor], most: int, states: Tensor, others: Tensor) -> Tensor:
     """What ``function`` makes of each row of ``states`` and ``others``, at most so many at a time; where they are more,
     what it holds on the way is made again on the way back."""
     if len(states) <= most:

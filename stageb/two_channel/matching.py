@@ -30,7 +30,7 @@ def match(predicted: Sequence[Detection], true: Sequence[Detection], gate: float
     n, m = len(predicted), len(true)
     cost = np.concatenate([_costs(predicted, true, gate), np.full((n, n), 1 - gate + _EDGE)], axis=1)
     rows, columns = linear_sum_assignment(cost)
-    return _matched([(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m], predicted, m)
+    return _make_match([(int(i), int(j)) for i, j in zip(rows, columns, strict=True) if j < m], predicted, m)
 
 
 def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate: float) -> Match:
@@ -49,16 +49,16 @@ def match_prefix(predicted: Sequence[Detection], true: Sequence[Detection], gate
     pairs: list[tuple[int, int]] = []
     while len(pairs) < len(predicted) and (longer := pairs_of(len(pairs) + 1)) is not None:
         pairs = longer
-    return _matched(pairs, predicted, len(true))
+    return _make_match(pairs, predicted, len(true))
 
 
-def first_counts(matched: Match, objects: Sequence[Detection]) -> Match:
+def prefer_first(matched: Match, objects: Sequence[Detection]) -> Match:
     """``matched``, but of ``objects`` that are one, told twice, the first is paired and a later one a duplicate.
 
     The later one may lie nearer to the truth by a hair. Were it taught, and the first let pass, telling twice would be.
     """
     pairs = dict(matched.pairs)
-    twice = near(objects)
+    twice = find_duplicates(objects)
     for first, later in twice:
         if later in pairs and first not in pairs:
             pairs[first] = pairs.pop(later)
@@ -72,13 +72,13 @@ def first_counts(matched: Match, objects: Sequence[Detection]) -> Match:
     )
 
 
-def near(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]:
+def find_duplicates(objects: Sequence[Detection]) -> tuple[tuple[int, int], ...]:
     """Pairs (earlier, later) of objects that are one, told twice: of one desc, with an IoU of ``DUPLICATE`` or more."""
-    return _near(tuple(objects))
+    return _find_duplicates(tuple(objects))
 
 
 @lru_cache(maxsize=1)  # pairing asks at every gate, and what counts or teaches the same objects asks again
-def _near(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
+def _find_duplicates(objects: tuple[Detection, ...]) -> tuple[tuple[int, int], ...]:
     close = np.triu((ious(objects, objects) >= DUPLICATE) & _same(objects, objects), k=1)
     return tuple((int(i), int(j)) for i, j in np.argwhere(close))
 
@@ -101,11 +101,11 @@ def _costs(predicted: Sequence[Detection], true: Sequence[Detection], gate: floa
     return costs
 
 
-def _matched(pairs: Sequence[tuple[int, int]], predicted: Sequence[Detection], true: int) -> Match:
+def _make_match(pairs: Sequence[tuple[int, int]], predicted: Sequence[Detection], true: int) -> Match:
     """``pairs`` of ``predicted`` and of as many ``true`` objects, and what they leave."""
     taken, found = {i for i, _ in pairs}, {j for _, j in pairs}
     false_positives = tuple(i for i in range(len(predicted)) if i not in taken)
-    twice = {later for _, later in near(predicted)}
+    twice = {later for _, later in find_duplicates(predicted)}
     return Match(
         tuple(pairs),
         false_positives,

@@ -1,9 +1,9 @@
 """How good predicted objects are: COCO's mAP, F1 at one IoU and over many, and objects told twice.
 
 - **mAP** is COCO's (IoU .50 to .95, at most 100 objects an image), by faster-coco-eval. A language model has no score for a
-  box, so an object's is the probability of its own tokens (``scores``). A desc that no true object has is left out, as COCO
-  does. Boxes that a model named noise count with the likeliest other name and its probability, as in Pix2Seq (Chen et al.
-  2022, section 2.3).
+  box, so the score of an object is the probability of its own tokens (``score_objects``). A desc that no true object has is
+  left out, as in COCO. Boxes that the model named noise count with the likeliest other name and its probability, as in
+  Pix2Seq (Chen et al. 2022, section 2.3).
 - **By size** and **AR** are COCO's, too (pycocotools, ``cocoeval.Params.setDetParams``): small objects have an area of up to
   32^2 pixels, medium ones up to 96^2, large ones more, where an area is the box's; AR is recall at 1, 10 or 100 objects an
   image, mean over the same IoUs and over descs.
@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stageb.two_channel.matching import match, near
-from stageb.two_channel.text import Spelling, bins_of, box_of, boxes_in, parse, truth
+from stageb.two_channel.matching import find_duplicates, match
+from stageb.two_channel.text import Spelling, bins_of, box_of, find_boxes, list_true_objects, parse
 from stageb.two_channel.types import Detection, Sample
 
 SIZES = ("small", "medium", "large")
@@ -48,39 +48,39 @@ class Count:
     duplicates: int  # pairs of objects of one desc, told twice
 
 
-def scores(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> tuple[float, ...]:
+def score_objects(ids: Sequence[int], chances: Sequence[float], spelling: Spelling) -> tuple[float, ...]:
     """How sure a model was of each object in the kept beginning ``ids`` of an answer.
 
     ``chances`` are the tokens' log-probabilities. The score is the probability of the object's words (that it is there, and
     what it is) times the geometric mean of those of its four coordinates.
     """
     found, begin = [], len(spelling.opening)
-    for places, end in zip(boxes_in(ids, spelling), parse(ids, spelling).ends, strict=True):
+    for places, end in zip(find_boxes(ids, spelling), parse(ids, spelling).ends, strict=True):
         words = sum(chances[place] for place in range(begin, end - len(spelling.tail)) if place not in places)
         found.append(math.exp(words + sum(chances[place] for place in places) / len(places)))
         begin = end
     return tuple(found)
 
 
-def figures(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
+def compute_figures(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
     """All figures for what was ``told`` of ``samples``, one for each."""
-    counts = [count(sample, each.objects) for sample, each in zip(samples, told, strict=True)]
-    return {**average_precision(samples, told), **f1(counts)}
+    counts = [count_matches(sample, each.objects) for sample, each in zip(samples, told, strict=True)]
+    return {**compute_average_precision(samples, told), **compute_f1(counts)}
 
 
-def count(sample: Sample, objects: Sequence[Detection]) -> Count:
+def count_matches(sample: Sample, objects: Sequence[Detection]) -> Count:
     """What F1 is made of, for one image."""
-    true = truth(sample)
+    true = list_true_objects(sample)
     matches = [match(objects, true, gate) for gate in IOUS]
-    within = _shares_in_crowds(sample, objects)
+    within = _compute_shares_in_crowds(sample, objects)
     ignored = [
         sum(within[number] >= gate for number in each.false_positives) for gate, each in zip(IOUS, matches, strict=True)
     ]
     pairs = tuple(len(each.pairs) for each in matches)
-    return Count(pairs, tuple(ignored), len(objects), len(true), len(near(objects)))
+    return Count(pairs, tuple(ignored), len(objects), len(true), len(find_duplicates(objects)))
 
 
-def f1(counts: Sequence[Count]) -> dict[str, float]:
+def compute_f1(counts: Sequence[Count]) -> dict[str, float]:
     """F1 and what belongs to it, over all images of ``counts``."""
     true = sum(each.true for each in counts)
     told = [sum(each.predicted - each.ignored[at] for each in counts) for at in range(len(IOUS))]
@@ -102,7 +102,7 @@ def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> f
     gains: list[tuple[float, int]] = []  # of each object's score: pairs that it adds to those of its image's surer ones
     for sample, each in zip(samples, told, strict=True):
         scored = sorted(zip(each.scores, each.objects, strict=True), key=lambda pair: -pair[0])
-        true, before = truth(sample), 0
+        true, before = list_true_objects(sample), 0
         for number, (score, _) in enumerate(scored, 1):
             pairs = len(match([one for _, one in scored[:number]], true, IOUS[0]).pairs)
             gains.append((score, pairs - before))
@@ -119,19 +119,19 @@ def choose_threshold(samples: Sequence[Sample], told: Sequence[Detections]) -> f
     return float(f"{threshold:.6g}")
 
 
-def average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
+def compute_average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> dict[str, float]:
     """COCO's mAP, mAP at IoU .50 and .75, and the AP at .50 of each desc; mAP by size, and AR. 0 where nothing is true or
     nothing was told; a size of which nothing is true has no figure."""
     from faster_coco_eval import COCO, COCOeval_faster
 
     descs = sorted({each.desc for sample in samples for each in sample.objects})
     numbers = {desc: number for number, desc in enumerate(descs, 1)}
-    answers = _answers(samples, told, numbers)
+    answers = _format_answers(samples, told, numbers)
     if not descs or not answers:
         names = ["mAP", "mAP50", "mAP75", *(f"AP50/{desc}" for desc in descs), *(f"AR{most}" for most in MOST)]
-        sizes = [f"{name}_{size}" for name in ("mAP", "AR") for size in _sizes(samples)]
+        sizes = [f"{name}_{size}" for name in ("mAP", "AR") for size in _list_sizes(samples)]
         return dict.fromkeys([*names, *sizes], 0.0)
-    true = COCO(_true(samples, numbers))
+    true = COCO(_format_truth(samples, numbers))
     run = COCOeval_faster(true, true.loadRes(answers), iouType="bbox", print_function=lambda *_: None)
     run.evaluate()
     run.accumulate()
@@ -141,7 +141,7 @@ def average_precision(samples: Sequence[Sample], told: Sequence[Detections]) -> 
     means = {"mAP": of_desc.mean(), "mAP50": of_desc[0].mean(), "mAP75": of_desc[5].mean()}
     means |= {f"AP50/{desc}": of_desc[0, number - 1] for desc, number in numbers.items()}
     means |= {f"AR{most}": recall[:, :, 0, at].mean() for at, most in enumerate(MOST)}
-    places = {size: 1 + SIZES.index(size) for size in _sizes(samples)}
+    places = {size: 1 + SIZES.index(size) for size in _list_sizes(samples)}
     means |= {f"mAP_{size}": _mean(precision[..., at]) for size, at in places.items()}
     means |= {f"AR_{size}": _mean(recall[:, :, at, -1]) for size, at in places.items()}
     return {name: float(value) for name, value in means.items()}
@@ -152,7 +152,7 @@ def _mean(values: Any) -> float:
     return float(values[values > -1].mean())
 
 
-def _sizes(samples: Sequence[Sample]) -> list[str]:
+def _list_sizes(samples: Sequence[Sample]) -> list[str]:
     """The sizes that true objects have, small ones first. One right at a border is of both."""
     areas = [(x2 - x1) * (y2 - y1) for sample in samples for x1, y1, x2, y2 in (each.box for each in sample.objects)]
     borders = (0, 32**2, 96**2, math.inf)
@@ -163,7 +163,7 @@ def _sizes(samples: Sequence[Sample]) -> list[str]:
     ]
 
 
-def _shares_in_crowds(sample: Sample, objects: Sequence[Detection]) -> list[float]:
+def _compute_shares_in_crowds(sample: Sample, objects: Sequence[Detection]) -> list[float]:
     """Of each of ``objects`` the share of its area in the crowd of its desc that holds most of it."""
     crowds = [(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.crowds]
 
@@ -176,10 +176,10 @@ def _shares_in_crowds(sample: Sample, objects: Sequence[Detection]) -> list[floa
     return [max((share(one, box) for desc, box in crowds if desc == one.desc), default=0.0) for one in objects]
 
 
-def _true(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[str, Any]:
+def _format_truth(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[str, Any]:
     images = [{"id": at, "width": sample.width, "height": sample.height} for at, sample in enumerate(samples, 1)]
     objects = [
-        {"image_id": at, "category_id": numbers[each.desc], "iscrowd": iscrowd, **_box(each.box)}
+        {"image_id": at, "category_id": numbers[each.desc], "iscrowd": iscrowd, **_format_box(each.box)}
         for at, sample in enumerate(samples, 1)
         for iscrowd, part in enumerate((sample.objects, sample.crowds))
         for each in part
@@ -192,16 +192,16 @@ def _true(samples: Sequence[Sample], numbers: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _answers(samples: Sequence[Sample], told: Sequence[Detections], numbers: dict[str, int]) -> list[dict[str, Any]]:
+def _format_answers(samples: Sequence[Sample], told: Sequence[Detections], numbers: dict[str, int]) -> list[dict[str, Any]]:
     return [
         {"image_id": at, "category_id": numbers[each.desc], "score": score}
-        | _box(box_of(each.bins, sample.width, sample.height))
+        | _format_box(box_of(each.bins, sample.width, sample.height))
         for at, (sample, said) in enumerate(zip(samples, told, strict=True), 1)
         for each, score in (*zip(said.objects, said.scores, strict=True), *said.tail)
         if each.desc in numbers
     ]
 
 
-def _box(box: tuple[float, float, float, float]) -> dict[str, Any]:
+def _format_box(box: tuple[float, float, float, float]) -> dict[str, Any]:
     x1, y1, x2, y2 = box
     return {"bbox": [x1, y1, x2 - x1, y2 - y1], "area": (x2 - x1) * (y2 - y1)}

@@ -44,7 +44,7 @@ from stageb.two_channel import adapters, sight
 from stageb.two_channel.losses import Head
 from stageb.two_channel.model_config import ModelConfig, SmallConfig, TunerConfig
 from stageb.two_channel.stem import Qwen3VLConvolutionConfig
-from stageb.two_channel.text import COORDINATES, pieces
+from stageb.two_channel.text import COORDINATES, list_pieces
 from stageb.two_channel.types import BINS
 from stageb.two_channel.views import Views
 
@@ -103,13 +103,13 @@ class Detector:
         return shared + self.eyes.ids((image,)) + own
 
 
-def answering(fabric: FabricConfig, device: str) -> torch.dtype:
+def find_answering_dtype(fabric: FabricConfig, device: str) -> torch.dtype:
     """What a detector that only answers is loaded in: as learning computes on a GPU, where that is bf16-mixed."""
     halved = fabric.precision == "bf16-mixed" and device.startswith("cuda")
     return torch.bfloat16 if halved else torch.float32
 
 
-def learning(fabric: FabricConfig, tuner: TunerConfig) -> torch.dtype:
+def find_learning_dtype(fabric: FabricConfig, tuner: TunerConfig) -> torch.dtype:
     """What a detector that learns is loaded in: where most weights are frozen, those as learning computes."""
     halved = fabric.precision == "bf16-mixed" and tuner.kind == "lora"
     return torch.bfloat16 if halved else torch.float32
@@ -143,7 +143,7 @@ def load(folder: str, config: ModelConfig, words: str, device: str, dtype: torch
 
 def save(detector: Detector, folder: Path) -> None:
     """Write ``detector`` as a checkpoint that transformers and vLLM load as it is, adapters merged."""
-    model, state = detector.model, dict(adapters.weights(detector.model))
+    model, state = detector.model, dict(adapters.merge_weights(detector.model))
     tables = {layer: name for name, layer in model.named_modules()}
     if model.config.get_text_config().tie_word_embeddings or model.config.tie_word_embeddings:
         into, out = (f"{tables[layer]}.weight" for layer in (model.get_input_embeddings(), model.get_output_embeddings()))
@@ -153,17 +153,17 @@ def save(detector: Detector, folder: Path) -> None:
     detector.eyes.process.save_pretrained(folder)
 
 
-def make(folder: Path, small: SmallConfig, descs: Iterable[str], box_first: bool = False) -> None:
+def make_small(folder: Path, small: SmallConfig, descs: Iterable[str], box_first: bool = False) -> None:
     """Write a small checkpoint of Qwen3-VL's shape into ``folder``: random weights, a tokenizer that knows the answer's form
     and ``descs``, an image processor."""
     disable_progress_bar()  # type: ignore[no-untyped-call]
-    tokenizer = _tokenizer({*pieces(box_first), "user\n", "assistant\n", *descs})
-    tokenizer.add_tokens([_added(token) for token in COORDINATES])
-    shape = _shape(small, tokenizer)
+    tokenizer = _make_tokenizer({*list_pieces(box_first), "user\n", "assistant\n", *descs})
+    tokenizer.add_tokens([_make_token(token) for token in COORDINATES])
+    shape = _make_config(small, tokenizer)
     kind = Qwen3VLConvolutionConfig if small.stem == "convolution" else Qwen3VLConfig
     model: Any = AutoModelForImageTextToText.from_config(kind(**shape))  # type: ignore[no-untyped-call]
-    _begin(model, small.seed)
-    _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, REACH)
+    _draw_weights(model, small.seed)
+    _set_coordinate_embeddings(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), small.seed, REACH)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -183,11 +183,11 @@ def add_coordinates(model: Any, tokenizer: Any) -> None:
     known = tokenizer.get_vocab()
     held = [token for token in COORDINATES if token in known]
     if not held:
-        tokenizer.add_tokens([_added(token) for token in COORDINATES])
+        tokenizer.add_tokens([_make_token(token) for token in COORDINATES])
         if len(tokenizer) > model.get_input_embeddings().weight.shape[0]:
             model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         spread = float(model.get_input_embeddings().weight.std())
-        _lay_along_axis(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), seed=0, spread=spread)
+        _set_coordinate_embeddings(model, int(tokenizer.convert_tokens_to_ids(COORDINATES[0])), seed=0, spread=spread)
         return
     ids = tokenizer.convert_tokens_to_ids(list(COORDINATES))
     if len(held) < BINS or ids != list(range(ids[0], ids[0] + BINS)):
@@ -197,7 +197,7 @@ def add_coordinates(model: Any, tokenizer: Any) -> None:
         raise ConfigError(_KEY, model.name_or_path, remedy)
 
 
-def waves(width: int, seed: int) -> Tensor:
+def make_waves(width: int, seed: int) -> Tensor:
     """Unit-variance embeddings of the bins, (BINS, width): sines and cosines along the axis, of wavelengths from four axes
     to eight bins, turned at random so that no dimension is special."""
     generator = torch.Generator().manual_seed(seeds.stream(seed, "two_channel", "coordinates") >> 1)
@@ -210,7 +210,7 @@ def waves(width: int, seed: int) -> Tensor:
 
 
 @torch.no_grad()
-def _begin(model: Any, seed: int) -> None:
+def _draw_weights(model: Any, seed: int) -> None:
     """Draw all weights of a small model.
 
     A matrix keeps the size of what goes through it: Qwen's spread of .02, the same for all, suits its width of thousands,
@@ -239,19 +239,19 @@ def _begin(model: Any, seed: int) -> None:
 
 
 @torch.no_grad()
-def _lay_along_axis(model: Any, first: int, seed: int, spread: float) -> None:
+def _set_coordinate_embeddings(model: Any, first: int, seed: int, spread: float) -> None:
     """Set the coordinate tokens' embeddings, and the output's rows where these are others: around the mean of the rest."""
     tables = {id(layer.weight): layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())}
     for weight in tables.values():
-        weight[first : first + BINS] = weight[:first].mean(0) + waves(weight.shape[1], seed).to(weight) * spread
+        weight[first : first + BINS] = weight[:first].mean(0) + make_waves(weight.shape[1], seed).to(weight) * spread
 
 
-def _added(token: str) -> AddedToken:
+def _make_token(token: str) -> AddedToken:
     """A token of its own that decoders do not leave out."""
     return AddedToken(token, special=False, normalized=False)
 
 
-def _tokenizer(known: Iterable[str]) -> Any:
+def _make_tokenizer(known: Iterable[str]) -> Any:
     """A byte-level tokenizer to which each of ``known`` is one token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -274,7 +274,7 @@ def _tokenizer(known: Iterable[str]) -> Any:
     return made
 
 
-def _shape(small: SmallConfig, tokenizer: Any) -> dict[str, Any]:
+def _make_config(small: SmallConfig, tokenizer: Any) -> dict[str, Any]:
     """What the config of a small model says."""
     half = small.hidden_size // small.num_attention_heads // 2  # frequencies, dealt out to time, height and width
     share = half // 3

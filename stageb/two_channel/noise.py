@@ -24,7 +24,7 @@ def draw_noise(true: Sequence[Detection], count: int, key: int) -> tuple[Detecti
     return tuple(Detection(NOISE, _draw_box(true, key, _DRAWS * number)) for number in range(count))
 
 
-def real(objects: Sequence[Detection]) -> tuple[Detection, ...]:
+def drop_noise(objects: Sequence[Detection]) -> tuple[Detection, ...]:
     """Those of ``objects`` that are not named noise."""
     return tuple(each for each in objects if each.desc != NOISE)
 
@@ -35,13 +35,13 @@ def _draw_box(true: Sequence[Detection], key: int, position: int) -> Bins:
     if kind == 2:
         least, most = SIDES
         width, height = (BINS * least * (most / least) ** each for each in draw[2:])
-        return _placed(BINS * draw[0], BINS * draw[1], width, height)
+        return _place_box(BINS * draw[0], BINS * draw[1], width, height)
     x1, y1, x2, y2 = true[chosen % len(true)].bins
     width, height = x2 - x1, y2 - y1
     if kind == 1:
-        return _placed(BINS * draw[0], BINS * draw[1], width, height)
+        return _place_box(BINS * draw[0], BINS * draw[1], width, height)
     shifts = [JITTER * (2 * each - 1) for each in draw]
-    return _placed(
+    return _place_box(
         (x1 + x2) / 2 + shifts[0] * width,
         (y1 + y2) / 2 + shifts[1] * height,
         width * (1 + shifts[2]),
@@ -49,12 +49,12 @@ def _draw_box(true: Sequence[Detection], key: int, position: int) -> Bins:
     )
 
 
-def _placed(x: float, y: float, width: float, height: float) -> Bins:
+def _place_box(x: float, y: float, width: float, height: float) -> Bins:
     """The bins of a box around (``x``, ``y``), cut at the image's edges, with area."""
-    (x1, x2), (y1, y2) = (_between(centre, side) for centre, side in ((x, width), (y, height)))
+    (x1, x2), (y1, y2) = (_place_interval(centre, side) for centre, side in ((x, width), (y, height)))
     return x1, y1, x2, y2
 
 
-def _between(centre: float, side: float) -> tuple[int, int]:
+def _place_interval(centre: float, side: float) -> tuple[int, int]:
     low = min(BINS - 2, max(0, round(centre - side / 2)))
     return low, min(BINS - 1, max(low + 1, round(centre + side / 2)))

@@ -68,7 +68,7 @@ def fits(line: Line, longest: int, set_aside: bool) -> bool:
     return len(line) <= longest
 
 
-def packs(lines: Iterable[Line], room: int) -> Iterator[list[Line]]:
+def make_packs(lines: Iterable[Line], room: int) -> Iterator[list[Line]]:
     """``lines`` in packs of at most ``room`` tokens, handed over while lines are still coming in.
 
     As soon as more lines wait than ``AHEAD`` packs hold, the fullest pack that can be made of them goes. Which lines share a
@@ -79,14 +79,14 @@ def packs(lines: Iterable[Line], room: int) -> Iterator[list[Line]]:
         waiting.append(line)
         if sum(map(len, waiting)) > AHEAD * room:
             lengths = list(map(len, waiting))
-            fullest = max(fitted(lengths, room), key=lambda places: sum(lengths[place] for place in places))
+            fullest = max(fit_decreasing(lengths, room), key=lambda places: sum(lengths[place] for place in places))
             yield [waiting[place] for place in fullest]
             waiting = [line for place, line in enumerate(waiting) if place not in fullest]
-    for places in fitted(list(map(len, waiting)), room):
+    for places in fit_decreasing(list(map(len, waiting)), room):
         yield [waiting[place] for place in places]
 
 
-def fitted(lengths: Sequence[int], room: int) -> list[list[int]]:
+def fit_decreasing(lengths: Sequence[int], room: int) -> list[list[int]]:
     """Places in ``lengths`` in few packs of at most ``room`` together: best fit decreasing."""
     found: list[list[int]] = []
     left: list[int] = []
@@ -112,9 +112,9 @@ def pack(detector: Detector, lines: Sequence[Line], totals: StepTotals) -> Pack:
     names = [name for line in lines for name in eyes.names_in(line.prompt)]
     named = torch.tensor(list(chain.from_iterable(texts)))  # tokens of images have the image's name
     ids = torch.where(named >= PICTURE, detector.model.config.image_token_id, named)
-    keep, taught = _taught(lines, edges, totals)
+    keep, taught = _gather_taught(lines, edges, totals)
     inputs = {
-        "position_ids": send(_positions(detector, lines), device),
+        "position_ids": send(_find_positions(detector, lines), device),
         "attention_mask": torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),  # of four dimensions: taken as it is
         "packed": Envelope(Apart.between(edges, device)),
         "use_cache": False,
@@ -160,7 +160,7 @@ class Apart:
         return found[0]
 
 
-def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
+def _find_positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
     """(3, 1, tokens): those of each prompt by the model's own rule, then counted on."""
     parts: list[Tensor] = []
     for line in lines:
@@ -169,7 +169,7 @@ def _positions(detector: Detector, lines: Sequence[Line]) -> Tensor:
     return torch.cat(parts, 1)[:, None]
 
 
-def _taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, Taught]:
+def _gather_taught(lines: Sequence[Line], edges: Sequence[int], totals: StepTotals) -> tuple[Tensor, Taught]:
     """What is looked at, and what is taught there. A word has the same share of its term, and an object of its terms,
     whatever else its image shows, and on either channel; a false object weighs as a true one."""
     keep: list[int] = []

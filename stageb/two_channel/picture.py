@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stageb.two_channel.text import seen
+from stageb.two_channel.text import to_pixels
 from stageb.two_channel.types import Detection, Match, Object, Sample
 from stageb.untrusted.pictures import opened, pillow, read
 
@@ -16,7 +16,7 @@ GROUND, WORDS = (24, 26, 27), (235, 235, 235)
 GREEN, RED = (74, 201, 126), (232, 73, 66)  # what was found, and what was missed or is not there
 
 
-def beside(sample: Sample, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match) -> Any:
+def draw_pair(sample: Sample, predicted: Sequence[Detection], true: Sequence[Detection], matched: Match) -> Any:
     """The image twice, as a ``PIL.Image``: on the left with the ``true`` boxes, missed ones red; on the right with the
     ``predicted``, those that are paired with none red.
 
@@ -27,11 +27,11 @@ def beside(sample: Sample, predicted: Sequence[Detection], true: Sequence[Detect
     image = image.resize(size, pillow().Resampling.BICUBIC)
     picture = pillow().new("RGB", (2 * WIDTH + GAP, size[1]), GROUND)
     for left, objects, wrong in ((0, true, matched.missed), (WIDTH + GAP, predicted, matched.false_positives)):
-        picture.paste(_marked(image.copy(), seen(objects, *size), wrong), (left, 0))
+        picture.paste(_draw_boxes(image.copy(), to_pixels(objects, *size), wrong), (left, 0))
     return picture
 
 
-def sheet(pictures: Sequence[Any], columns: int) -> Any:
+def arrange(pictures: Sequence[Any], columns: int) -> Any:
     """Pictures of one width in rows of ``columns``."""
     rows = [pictures[start : start + columns] for start in range(0, len(pictures), columns)]
     width = max(sum(each.width for each in row) + 3 * GAP * (len(row) - 1) for row in rows)
@@ -52,7 +52,7 @@ def save(picture: Any, path: Path) -> None:
     picture.save(path, "PNG", optimize=True)
 
 
-def _marked(image: Any, objects: Sequence[Object], wrong: Sequence[int]) -> Any:
+def _draw_boxes(image: Any, objects: Sequence[Object], wrong: Sequence[int]) -> Any:
     """``image`` with the boxes of ``objects``, in its pixels, drawn on it, and what each is."""
     from PIL import ImageDraw
 

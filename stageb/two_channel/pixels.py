@@ -46,7 +46,7 @@ class Pixels:
         size = grid[1] * self._side, grid[0] * self._side
         if image.size != size:
             image = image.resize(size, pictures.pillow().Resampling.BICUBIC)
-        return self.patches(bytes_of(image)[None], grid)[0]
+        return self.patches(to_bytes(image)[None], grid)[0]
 
     def patches(self, images: Tensor, grid: tuple[int, int]) -> Tensor:
         """``images``, bytes (n, 3, height, width) of the ``grid``'s very size, as bytes (n, patches, 3, side * side)."""
@@ -72,6 +72,6 @@ class Pixels:
         return patches[:, 0, :, 0].T.contiguous()
 
 
-def bytes_of(image: Any) -> Tensor:
+def to_bytes(image: Any) -> Tensor:
     """``image``, a ``PIL.Image`` in RGB, as uint8 (3, height, width)."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1)

@@ -26,11 +26,11 @@ from stageb.two_channel import exports, fusion, model
 from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.evaluate import answer_images
 from stageb.two_channel.exports import FORMATS, ExportFolder, Selection
-from stageb.two_channel.images import LEAVE_OUT, Picture, digest, find_pictures
+from stageb.two_channel.images import LEAVE_OUT, Picture, compute_digest, find_pictures
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stored import Learnt, find_learnt, find_model
-from stageb.two_channel.text import fill_prompt, find_spelling, seen
+from stageb.two_channel.text import fill_prompt, find_spelling, to_pixels
 from stageb.two_channel.types import Box, Sample
 from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.pictures import PictureError, examined
@@ -42,16 +42,16 @@ TOLD = 5  # broken pictures that the last lines name
 
 def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> int:
     """The command. Raises ``InputError`` before any picture is answered where something cannot be used."""
-    given = parser().parse_args(arguments)
+    given = make_parser().parse_args(arguments)
     require(given.devices >= 1, "--devices", given.devices, "at least 1")
     require(given.batch >= 1, "--batch", given.batch, "at least 1")
     require(given.threshold is None or 0 <= given.threshold <= 1, "--threshold", given.threshold, "from 0 to 1")
     for each in given.formats:
         require(each in FORMATS, "--formats", each, f"some of {','.join(FORMATS)}")
     place, steps = find_model(folder, given.last)
-    config, learnt = fusion.with_views(config, find_learnt(folder), given.views)
+    config, learnt = fusion.replace_views(config, find_learnt(folder), given.views)
     selection = Selection(
-        _categories(folder, learnt, given.categories),
+        _find_categories(folder, learnt, given.categories),
         learnt.threshold or 0.0 if given.threshold is None else given.threshold,
         given.image_url,
         f"{folder.name}, after {steps} steps",
@@ -63,9 +63,9 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     fabric = FabricConfig(accelerator=given.accelerator, devices=given.devices, precision=config.fabric.precision)
 
     def on_ranks(world: World) -> int:
-        world.agree("the pictures", digest(pictures))
-        answering = Answering(config, place, learnt, world.device)
-        with Rows(given, pictures) as rows:
+        world.agree("the pictures", compute_digest(pictures))
+        answering = Answerer(config, place, learnt, world.device)
+        with RowWriter(given, pictures) as rows:
             done = world.lead(rows.begin, lambda: {**answering.fingerprint, "batch": given.batch})
             while done < len(pictures):
                 part = pictures[done : done + given.batch * world.world_size]
@@ -77,7 +77,7 @@ def main(folder: Path, config: TwoChannelConfig, arguments: Sequence[str]) -> in
     return worlds.run(fabric, on_ranks)
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The words of the command."""
     made = WordParser(prog="stageb predict RUN", description="Boxes for the pictures of a folder, by a run's detector.")
     made.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="of the pictures, folders in it included")
@@ -88,10 +88,10 @@ def parser() -> argparse.ArgumentParser:
         "--threshold", type=float, help="least score of a box (default: as chosen on the run's val with as many views, or 0)"
     )
     made.add_argument(
-        "--formats", type=_words, default=tuple(FORMATS), help=f"to write beside {ROWS} (default {','.join(FORMATS)})"
+        "--formats", type=_split_names, default=tuple(FORMATS), help=f"to write beside {ROWS} (default {','.join(FORMATS)})"
     )
     made.add_argument(
-        "--categories", type=_words, metavar="A,B", help="in the order of their ids (default: all that the run learnt)"
+        "--categories", type=_split_names, metavar="A,B", help="in the order of their ids (default: all that the run learnt)"
     )
     made.add_argument(
         "--image-url", default=LOCAL_FILES, metavar="URL", help=f"of pictures, for Label Studio (default {LOCAL_FILES})"
@@ -106,14 +106,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-class Answering:
+class Answerer:
     """What a rank holds to answer its share."""
 
     def __init__(self, config: TwoChannelConfig, place: Path, learnt: Learnt, device: str) -> None:
         """``place`` is the folder of the checkpoint."""
         self._config, self._place = config, place
         self._words = fill_prompt(config.data.prompt, learnt.categories)
-        self._dtype = model.answering(config.fabric, device)
+        self._dtype = model.find_answering_dtype(config.fabric, device)
         detector = model.load(str(place), config.model, self._words, device, self._dtype)
         self._spelling = find_spelling(detector.tokenizer, config.answer.box_first)
         self._writer = Writer(detector, self._spelling)
@@ -148,7 +148,7 @@ class Answering:
             errors |= broken
             samples = [sample for sample in samples if sample.key not in broken]
             told = self._answer(samples)
-        rows = {sample.key: row_of(sample, each) for sample, each in zip(samples, told, strict=True)}
+        rows = {sample.key: make_row(sample, each) for sample, each in zip(samples, told, strict=True)}
         rows |= {name: {"images": [name], "error": what} for name, what in errors.items()}
         return [rows[each.name] for each in group]
 
@@ -156,7 +156,7 @@ class Answering:
         return answer_images(self._writer, samples, self._spelling, self._config, ()) if samples else []
 
 
-class Rows:
+class RowWriter:
     """The rows of all pictures, on rank 0 while they are written."""
 
     def __init__(self, given: argparse.Namespace, pictures: Sequence[Picture]) -> None:
@@ -177,9 +177,9 @@ class Rows:
         """Go on where the last commit is; how many pictures are done. Raises ``InputError`` where they were others."""
         if self._fresh:
             set_aside(self._path)
-        self._output = Output(self._path, fingerprint(), {"pictures": digest([])})
+        self._output = Output(self._path, fingerprint(), {"pictures": compute_digest([])})
         done = self._output.done
-        if self._output.state["pictures"] != digest(self._pictures[:done]):
+        if self._output.state["pictures"] != compute_digest(self._pictures[:done]):
             what = f"{self._path}: the pictures that it is of, the first {done} by name, are others now"
             raise InputError(f"{what}; give --fresh to set it aside and begin anew, or another --to")
         if done < len(self._pictures):
@@ -195,7 +195,7 @@ class Rows:
         if bad and not self._skips:
             raise BadInputError("pictures", bad)
         done = self._output.done + len(rows)
-        state = {"pictures": digest(self._pictures[:done])}
+        state = {"pictures": compute_digest(self._pictures[:done])}
         self._output.add(rows, len(rows), state, finished=done == len(self._pictures))
         lifetime.set_resume("")
         if self._progress:
@@ -203,10 +203,10 @@ class Rows:
         return done
 
 
-def row_of(sample: Sample, told: Detections) -> dict[str, Any]:
+def make_row(sample: Sample, told: Detections) -> dict[str, Any]:
     """What was ``told`` of a picture, in its pixels; a box without area is none, and one told twice is the surer."""
     boxes: dict[tuple[str, Box], float] = {}
-    for each, score in zip(seen(told.objects, sample.width, sample.height), told.scores, strict=True):
+    for each, score in zip(to_pixels(told.objects, sample.width, sample.height), told.scores, strict=True):
         x1, y1, x2, y2 = (round(at, 2) for at in each.box)
         if x1 < x2 and y1 < y2:
             key = each.desc, (x1, y1, x2, y2)
@@ -253,7 +253,7 @@ def write_exports(given: argparse.Namespace, selection: Selection, learnt: Learn
         print(shown(f"left out: {len(broken)} broken pictures: {', '.join(broken[:TOLD])}{more}; the rows say why"))
 
 
-def _categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tuple[str, ...]:
+def _find_categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tuple[str, ...]:
     """The names in the order of their ids: those ``given``, or those learnt."""
     names = learnt.categories if given is None else tuple(given)
     require(given is None or bool(names), "--categories", "", "names, with commas between, or leave it out")
@@ -264,5 +264,5 @@ def _categories(folder: Path, learnt: Learnt, given: Sequence[str] | None) -> tu
     return names
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())

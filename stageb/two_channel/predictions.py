@@ -21,7 +21,7 @@ KIND = "prediction"
 SHAPE = '{"image": "photo.jpg", "objects": [["cat", x1, y1, x2, y2, score]]}'
 
 
-def put(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> None:
+def write(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> None:
     """Write what was ``told`` of ``samples``, a line for each. Raises ``JournalError``."""
     rows = [
         {
@@ -38,14 +38,14 @@ def put(samples: Sequence[Sample], told: Sequence[Detections], path: Path) -> No
 
 
 def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
-    """What a file of ``put``'s says of each of ``samples``. Raises ``BadInputError`` with all that is wrong with it."""
+    """What a file of ``write``'s says of each of ``samples``. Raises ``BadInputError`` with all that is wrong with it."""
     found: dict[str, Detections] = {}
     bad: list[BadLine] = []
     try:
         for number, raw in filled_lines(path, KIND):
             try:
                 row = object_on(raw, SHAPE)
-                told, tail = _told(row.get("objects")), _told(row.get("tail", []))
+                told, tail = _parse_objects(row.get("objects")), _parse_objects(row.get("tail", []))
                 scored = tuple(zip(tail.objects, tail.scores, strict=True))
                 found[str(row.get("image"))] = replace(told, tail=scored)
             except FaultError as fault:
@@ -59,7 +59,7 @@ def read(path: str, samples: Sequence[Sample]) -> list[Detections]:
     return [found[sample.key] for sample in samples]
 
 
-def _told(objects: Any) -> Detections:
+def _parse_objects(objects: Any) -> Detections:
     if not isinstance(objects, list):
         raise FaultError(f"objects {short(objects)}", f"write {SHAPE}")
     for each in objects:

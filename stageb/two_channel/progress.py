@@ -10,7 +10,7 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.schedule import Schedule
 
 
-def opening(config: TwoChannelConfig, schedule: Schedule, done: int) -> str:
+def describe_start(config: TwoChannelConfig, schedule: Schedule, done: int) -> str:
     """The first line: ``done`` steps lie behind."""
     place = f"{config.output.root}/{config.output.run_name}"
     if done:
@@ -19,20 +19,20 @@ def opening(config: TwoChannelConfig, schedule: Schedule, done: int) -> str:
     return f"{place}: {schedule.steps:,} steps over {images}"
 
 
-def figures(row: Mapping[str, Any], f1: float | None) -> str:
+def describe_losses(row: Mapping[str, Any], f1: float | None) -> str:
     """The loss, such as it is: text and coordinates. ``f1`` is that of the last rollouts."""
     losses = (row["loss/text"], row["loss/coordinates"])
     said = " + ".join("none" if value is None else f"{value:.3f}" for value in losses)
     return f"loss {said}" if f1 is None else f"loss {said}, rollouts F1 {f1:.2f}"
 
 
-def tested(row: Mapping[str, Any], part: str = "eval") -> str:
+def describe_evaluation(row: Mapping[str, Any], part: str = "eval") -> str:
     """How good answers to the test images are, or to val."""
     return f"mAP {row[f'{part}/mAP']:.3f}, mAP50 {row[f'{part}/mAP50']:.3f}, F1 {row[f'{part}/f1_50']:.3f}"
 
 
-def result(row: Mapping[str, Any], config: TwoChannelConfig) -> str:
+def describe_result(row: Mapping[str, Any], config: TwoChannelConfig) -> str:
     """What came of the run whose last row is ``row``."""
     place = f"{config.output.root}/{config.output.run_name}/{stored.BEST if config.data.val else stored.MODEL}"
-    found = f"; on the test images {tested(row)}" if "eval/mAP" in row else ""
+    found = f"; on the test images {describe_evaluation(row)}" if "eval/mAP" in row else ""
     return f"{row['step']} steps, {row['epoch']:.1f} times through the data{found}; the checkpoint: {place}"

@@ -27,7 +27,7 @@ from stageb.training import allocator
 from stageb.two_channel import adapters, evaluate, model, text
 from stageb.two_channel.augmentation import make_view
 from stageb.two_channel.config import TwoChannelConfig
-from stageb.two_channel.correct import Correction, corrected, rewarded
+from stageb.two_channel.correct import Correction, correct_rollout, reward_rollouts
 from stageb.two_channel.exchange import SharedRanks, SplitRanks
 from stageb.two_channel.inputs import Inputs, list_keys
 from stageb.two_channel.learner import Learner, PlannedStep, StepFigures
@@ -35,7 +35,7 @@ from stageb.two_channel.metrics import Detections
 from stageb.two_channel.noise import NOISE, draw_noise
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.schedule import Schedule
-from stageb.two_channel.targets import count_totals, of_truth
+from stageb.two_channel.targets import count_totals, make_true_target
 from stageb.two_channel.types import Rollout, Sample, StepTotals, Target
 
 Example = tuple[Sample, Target]
@@ -84,11 +84,11 @@ class Ranks:
         self.config, self.inputs, self.world = config, inputs, world
         allocator.keep_freed(world.device)
         torch.backends.cudnn.deterministic = True  # a run that goes on leaves the bytes of one that was not disturbed
-        dtype = model.answering(config.fabric, world.device)
+        dtype = model.find_answering_dtype(config.fabric, world.device)
         self._words = text.fill_prompt(config.data.prompt, inputs.descs)
         self.reader = model.load(folder, config.model, self._words, world.device, dtype)
         self.spelling = text.find_spelling(self.reader.tokenizer, config.answer.box_first)
-        text.check(inputs.train, self.spelling)
+        text.check_descs(inputs.train, self.spelling)
         if config.answer.object_budget and NOISE in inputs.descs:
             raise InputError(f"data.train names objects {NOISE!r}: call them otherwise, or set answer.object_budget to 0")
         self.train, self.aside = self._fitting(inputs.train)
@@ -123,7 +123,7 @@ class Ranks:
 
         if world.rank >= ranks:
             return None
-        dtype = model.learning(self.config.fabric, self.config.tuner)
+        dtype = model.find_learning_dtype(self.config.fabric, self.config.tuner)
         detector = model.load(folder, self.config.model, self._words, world.device, dtype)
         detector.eyes.share(self.reader.eyes)
         if self.config.tuner.kind == "lora":
@@ -134,7 +134,7 @@ class Ranks:
         """Those that learn, or their ``average``, as a plain model would hold them."""
         assert self.learner
         with self.learner.averaged() if average else nullcontext():
-            yield from adapters.weights(self.learner.detector.model)
+            yield from adapters.merge_weights(self.learner.detector.model)
 
     def take_up(self, path: str | None) -> None:
         """Go on from a checkpoint's file; None: from the beginning."""
@@ -172,9 +172,9 @@ class Ranks:
 
     def _true(self, sample: Sample, key: int) -> Target:
         """The true answer to ``sample``, its order and its noise drawn from the stream ``key``."""
-        answer, true = self.config.answer, text.truth(sample)
+        answer, true = self.config.answer, text.list_true_objects(sample)
         noise = draw_noise(true, answer.object_budget - len(true), key)
-        return of_truth(shuffled(true, key) if answer.order == "random" else true, self.spelling, noise)
+        return make_true_target(shuffled(true, key) if answer.order == "random" else true, self.spelling, noise)
 
     def rollouts(self, step: int) -> Iterator[tuple[Sample, Rollout]]:
         """Channel B: the images of a step, and what the model answers; on ranks that learn, as answers come in."""
@@ -187,7 +187,7 @@ class Ranks:
             began = time.perf_counter()
             left = room - len(self.reader.prompt_ids(sample.image))
             key = stream(self.config.seed, "two_channel", "noise", rollout.version, sample.key)
-            target, outcome = corrected(sample, rollout, self.spelling, self.config, left, key)
+            target, outcome = correct_rollout(sample, rollout, self.spelling, self.config, left, key)
             self._outcomes.append(outcome)
             self._parse_s += time.perf_counter() - began
             yield sample, target
@@ -200,7 +200,7 @@ class Ranks:
         examples = list[Example]()
         for place in range(0, len(ordered), size):
             group = ordered[place : place + size]
-            found = rewarded(group[0][0], [rollout for _, rollout in group], self.spelling, self.config.channel_c)
+            found = reward_rollouts(group[0][0], [rollout for _, rollout in group], self.spelling, self.config.channel_c)
             self._outcomes += [outcome for _, outcome in found]
             examples += [(sample, target) for (sample, _), (target, _) in zip(group, found, strict=True)]
         self._parse_s += time.perf_counter() - began

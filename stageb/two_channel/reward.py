@@ -16,19 +16,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stageb.two_channel import metrics
-from stageb.two_channel.matching import near
-from stageb.two_channel.text import Spelling, feedable
+from stageb.two_channel.matching import find_duplicates
+from stageb.two_channel.text import Spelling, cut_before_special
 from stageb.two_channel.types import Detection, ParsedAnswer, Rollout, Sample, Target
 
 
-def reward(sample: Sample, objects: Sequence[Detection], duplicate_price: float) -> float:
-    """What an answer that tells ``objects`` of an image is worth: at most 1; 1 where there is nothing and nothing is told.
+def compute_reward(sample: Sample, objects: Sequence[Detection], duplicate_price: float) -> float:
+    """The reward of an answer that lists ``objects``: F1 less the price of repeats, at most 1; 1 if the image has no
+    objects and none are listed.
 
-    An object told again (``matching.near``) takes away ``duplicate_price`` of what a right pair adds to twice the pairs that
-    F1 counts.
+    At each IoU it is (2 x pairs - ``duplicate_price`` x repeated) / (predicted + true), where an object is repeated if
+    ``matching.find_duplicates`` pairs it with an earlier one.
     """
-    counted = metrics.count(sample, objects)
-    repeated = len({later for _, later in near(objects)})
+    counted = metrics.count_matches(sample, objects)
+    repeated = len({later for _, later in find_duplicates(objects)})
     scores = []
     for pairs, ignored in zip(counted.pairs, counted.ignored, strict=True):
         whole = counted.predicted - ignored + counted.true
@@ -36,28 +37,28 @@ def reward(sample: Sample, objects: Sequence[Detection], duplicate_price: float)
     return sum(scores) / len(scores)
 
 
-def advantages(rewards: Sequence[float]) -> list[float]:
+def compute_advantages(rewards: Sequence[float]) -> list[float]:
     """Of each of an image's answers its reward less the mean of the others'."""
     total, others = sum(rewards), len(rewards) - 1
     return [each - (total - each) / others for each in rewards]
 
 
-def credits_of(sample: Sample, objects: Sequence[Detection], duplicate_price: float) -> list[float]:
+def compute_credits(sample: Sample, objects: Sequence[Detection], duplicate_price: float) -> list[float]:
     """What the answer would lose without each of its ``objects``, less the mean of these."""
-    whole = reward(sample, objects, duplicate_price)
+    whole = compute_reward(sample, objects, duplicate_price)
     rests = [(*objects[:at], *objects[at + 1 :]) for at in range(len(objects))]
-    losses = [whole - reward(sample, rest, duplicate_price) for rest in rests]
+    losses = [whole - compute_reward(sample, rest, duplicate_price) for rest in rests]
     return [each - sum(losses) / len(losses) for each in losses]
 
 
-def of_rewarded(
+def make_rewarded_target(
     rollout: Rollout, parsed: ParsedAnswer, advantage: float, object_credits: Sequence[float], spelling: Spelling
 ) -> Target:
     """An answer as it was written, each token weighed by the ``advantage``, those of an object also by its credit.
 
-    It goes as far as a model can be fed it again (``text.feedable``).
+    It goes as far as a model can be fed it again (``text.cut_before_special``).
     """
-    ids = feedable(rollout.ids, spelling)
+    ids = cut_before_special(rollout.ids, spelling)
     weights = [advantage] * len(ids)
     begin = len(spelling.opening)
     for credit, end in zip(object_credits, parsed.ends, strict=True):

@@ -69,12 +69,12 @@ class Writer:
 
         def tell(place: int, answer: Answer) -> None:
             if told:
-                told(place, _rollout(answer, version))
+                told(place, _make_rollout(answer, version))
 
         requests = [
             Request(self._detector.prompt(sample.image), decode, (key,)) for sample, key in zip(samples, keys, strict=True)
         ]
-        return [_rollout(answer, version) for (answer,) in self._engine.answers(requests, tell, self._draft)]
+        return [_make_rollout(answer, version) for (answer,) in self._engine.answers(requests, tell, self._draft)]
 
     def chances(self, samples: Sequence[Sample], answers: Sequence[Ids]) -> list[tuple[float, ...]]:
         """The log-probability of every token of an answer for each of ``samples``, at temperature 1."""
@@ -97,5 +97,5 @@ class Writer:
         return dict(reversed(first.values()))
 
 
-def _rollout(answer: Answer, version: int) -> Rollout:
+def _make_rollout(answer: Answer, version: int) -> Rollout:
     return Rollout(answer.ids, answer.finish == "stop", version)

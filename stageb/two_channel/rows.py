@@ -9,7 +9,7 @@ from stageb.runs.curves import Curves
 from stageb.runs.figures import rounded
 from stageb.runs.logs import RowView
 from stageb.two_channel import metrics
-from stageb.two_channel.correct import summary
+from stageb.two_channel.correct import summarise
 from stageb.two_channel.ranks import Evaluation, StepResult
 from stageb.two_channel.schedule import Schedule
 
@@ -30,7 +30,7 @@ CURVES = Curves(
 VIEW = RowView(CURVES)
 
 
-def row_of(
+def make_row(
     schedule: Schedule,
     step: int,
     result: StepResult,
@@ -62,23 +62,25 @@ def row_of(
         "packing/packs": figures.packs,
         "packing/tokens": figures.tokens,
         "packing/fill": figures.fill,
-        **(summary(result.outcomes) if result.outcomes else {}),
+        **(summarise(result.outcomes) if result.outcomes else {}),
     }
     for part, each in (("val", val), ("eval", test)):
         if each:
-            row |= {f"{part}/{name}": value for name, value in metrics.figures(each.samples, each.detections).items()}
+            row |= {
+                f"{part}/{name}": value for name, value in metrics.compute_figures(each.samples, each.detections).items()
+            }
     return {name: value if isinstance(value, int) else rounded(value) for name, value in row.items()}
 
 
-def times_of(result: StepResult, seconds: float) -> dict[str, float]:
+def summarise_times(result: StepResult, seconds: float) -> dict[str, float]:
     """What of the times of a step is shown: of each the slowest rank's, by the names that records use."""
     names = sorted({name for each in result.times for name in each if name != "rank"})
-    times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _slowest(result.times, name) for name in names}}
+    times = {"time/step_s": round(seconds, 3), **{f"time/{name}": _find_slowest(result.times, name) for name in names}}
     if result.outcomes and times.get("time/rollout_generate_s"):
         made = sum(each.tokens for each in result.outcomes)
         times["rollout/gen_tokens_per_s"] = round(made / times["time/rollout_generate_s"], 1)
     return times
 
 
-def _slowest(times: Sequence[Mapping[str, float]], name: str) -> float:
+def _find_slowest(times: Sequence[Mapping[str, float]], name: str) -> float:
     return round(max(each.get(name, 0.0) for each in times), 3)

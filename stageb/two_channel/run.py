@@ -14,7 +14,7 @@ from stageb.two_channel.config import TwoChannelConfig
 from stageb.two_channel.inputs import Inputs
 from stageb.two_channel.noise import NOISE
 from stageb.two_channel.ranks import BestWeights, Checkpoint, Evaluation, Ranks, StepResult
-from stageb.two_channel.rows import VIEW, row_of, times_of
+from stageb.two_channel.rows import VIEW, make_row, summarise_times
 from stageb.two_channel.schedule import Schedule
 
 PICTURE, CARD = "boxes.png", "README.md"
@@ -63,7 +63,7 @@ class Run(LearningRun):
 
     def result(self, row: Mapping[str, Any]) -> str:
         """See ``LearningRun``."""
-        return progress.result(row, self.config)
+        return progress.describe_result(row, self.config)
 
     def begin(self, fresh: bool) -> Start | None:
         """Open the folder, and make the small model where none is named; None where nothing is left to do."""
@@ -79,7 +79,7 @@ class Run(LearningRun):
             with disk.reporting(base):
                 answer = self.config.answer
                 descs = [*self.inputs.descs, *([NOISE] if answer.object_budget else [])]
-                model.make(base, self.config.model.small, descs, answer.box_first)
+                model.make_small(base, self.config.model.small, descs, answer.box_first)
             named = str(base)
         return Start(done, named, str(path) if path else None, self._ends(done))
 
@@ -95,13 +95,13 @@ class Run(LearningRun):
         also = (
             [f"{len(aside)} samples are longer than packing.max_length and set aside: {', '.join(aside)}"] if aside else []
         )
-        self._show(self.schedule.steps, done, progress.opening(self.config, self.schedule, done), also)
+        self._show(self.schedule.steps, done, progress.describe_start(self.config, self.schedule, done), also)
 
     def choose(self, step: int, val: Evaluation | None) -> Choice:
         """Whether the weights after ``step`` are the best on ``val`` so far, and whether the run ends here."""
         if val:
             pairs = zip(val.samples, val.detections, strict=True)
-            f1 = metrics.f1([metrics.count(sample, told.objects) for sample, told in pairs])["f1_50"]
+            f1 = metrics.compute_f1([metrics.count_matches(sample, told.objects) for sample, told in pairs])["f1_50"]
             if self._best is None or f1 > self._best["f1_50"]:
                 threshold = metrics.choose_threshold(val.samples, val.detections)
                 self._best = {"step": step + 1, "f1_50": f1, "since": 0, "threshold": threshold}
@@ -115,12 +115,12 @@ class Run(LearningRun):
     def record(self, step: int, result: StepResult, val: Evaluation | None, test: Evaluation | None) -> None:
         """Write down what a step came to; on rank 0 ``result`` holds all ranks' rollouts and times."""
         self._skipped += int(result.figures is not None and result.figures.skipped)
-        row, times = row_of(self.schedule, step, result, self._skipped, val, test), times_of(result, self._lap())
+        row, times = make_row(self.schedule, step, result, self._skipped, val, test), summarise_times(result, self._lap())
         self._add(row, times, {**times, "ranks": result.times})
         self._f1 = row.get("rollout/f1", self._f1)
-        loss = progress.figures(row, self._f1)
-        said = [f"val {progress.tested(row, 'val')}"] if val else []
-        said += [f"evaluated: {progress.tested(row)}"] if test else []
+        loss = progress.describe_losses(row, self._f1)
+        said = [f"val {progress.describe_evaluation(row, 'val')}"] if val else []
+        said += [f"evaluated: {progress.describe_evaluation(row)}"] if test else []
         line = f"{'; '.join(said) or loss}, {times['time/step_s']:.2f} s"
         self.progress.recorded(step + 1, loss, worth_a_line=bool(said), line=line)
         if test and self.config.evaluation.pictures:
@@ -134,7 +134,7 @@ class Run(LearningRun):
         """Make this the point to go on from."""
         is_best = self._best is not None and self._best["step"] == step + 1
         for name in (stored.MODEL, stored.BEST) if is_best else (stored.MODEL,):
-            self.journal.put(stored.weights_in(name), lambda path: stored.put(checkpoint.weights, path))
+            self.journal.put(stored.weights_in(name), lambda path: stored.write_weights(checkpoint.weights, path))
         state = {"skipped": self._skipped, "best": self._best, "categories": self.inputs.descs}
         self._commit(step + 1, checkpoint.state, **state)
         self._index()

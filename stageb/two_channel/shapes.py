@@ -49,7 +49,7 @@ def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) 
     """
     (folder / split).mkdir(parents=True, exist_ok=True)
     path = folder / f"{split}.jsonl"
-    for each, data in _files(folder, split, count, seed, kind):
+    for each, data in _make_files(folder, split, count, seed, kind):
         if each == path:
             disk.replace(path, data)
         elif not disk.holds(each, data):
@@ -66,7 +66,7 @@ def check_free(folder: Path, split: str, count: int, seed: int, kind: Shape = MI
     there = {each for each in (folder / split).glob("*") if not each.name.startswith(".")}
     if not there and not os.path.lexists(folder / f"{split}.jsonl"):
         return
-    for each, data in _files(folder, split, count, seed, kind):
+    for each, data in _make_files(folder, split, count, seed, kind):
         if os.path.lexists(each) and not disk.holds(each, data):
             raise InputError(f"--to {each}: holds something else; {remedy}")
         there.discard(each)
@@ -74,11 +74,11 @@ def check_free(folder: Path, split: str, count: int, seed: int, kind: Shape = MI
         raise InputError(f"--to {min(there)}: lies where images are to be drawn; {remedy}")
 
 
-def _files(folder: Path, split: str, count: int, seed: int, kind: Shape) -> Iterator[tuple[Path, bytes]]:
+def _make_files(folder: Path, split: str, count: int, seed: int, kind: Shape) -> Iterator[tuple[Path, bytes]]:
     """What ``write`` writes: each image and, last, the JSON Lines that name them."""
     rows = []
     for number in range(count):
-        image, objects = drawn(seed, split, number, kind)
+        image, objects = draw_image(seed, split, number, kind)
         name = f"{split}/{number:05d}.png"
         yield folder / name, as_png(image)
         told = [{"desc": desc, "bbox_2d": list(box)} for desc, box in objects]
@@ -86,29 +86,29 @@ def _files(folder: Path, split: str, count: int, seed: int, kind: Shape) -> Iter
     yield folder / f"{split}.jsonl", disk.json_lines(rows)
 
 
-def drawn(seed: int, split: str, number: int, kind: Shape = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
+def draw_image(seed: int, split: str, number: int, kind: Shape = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
     """One image, as a ``PIL.Image``, and its objects: what they are, and their edges in pixels."""
-    draw = _draws(stream(seed, "shapes", split, number))
+    draw = _make_draw(stream(seed, "shapes", split, number))
     low, high = (side // STEP for side in (SIDES if kind.side is None else (kind.side, kind.side)))
-    width, height = (STEP * _between(draw, low, high) for _ in range(2))
-    image = _ground(draw, width, height)
+    width, height = (STEP * _draw_integer(draw, low, high) for _ in range(2))
+    image = _draw_ground(draw, width, height)
     objects: list[tuple[str, Edges]] = []
-    for _ in range(_between(draw, 1, kind.most)):
-        form, colour = (names[_between(draw, 0, len(names) - 1)] for names in (FORMS, list(COLOURS)))
-        place = _free(draw, (width, height), [box for _, box in objects])
+    for _ in range(_draw_integer(draw, 1, kind.most)):
+        form, colour = (names[_draw_integer(draw, 0, len(names) - 1)] for names in (FORMS, list(COLOURS)))
+        place = _find_place(draw, (width, height), [box for _, box in objects])
         if place is not None:
-            _paint(image, form, _varied(draw, COLOURS[colour]), place)
+            _paint(image, form, _vary_colour(draw, COLOURS[colour]), place)
             objects.append((f"{colour} {form}", place))
     return image, objects
 
 
-def _free(draw: Draw, size: tuple[int, int], taken: list[Edges]) -> Edges | None:
+def _find_place(draw: Draw, size: tuple[int, int], taken: list[Edges]) -> Edges | None:
     """Where another object fits, if a place is found."""
     for _ in range(TRIES):
-        side = _between(draw, SMALLEST, LARGEST)
-        x, y = _between(draw, 0, size[0] - side), _between(draw, 0, size[1] - side)
+        side = _draw_integer(draw, SMALLEST, LARGEST)
+        x, y = _draw_integer(draw, 0, size[0] - side), _draw_integer(draw, 0, size[1] - side)
         box = (x, y, x + side, y + side)
-        if all(_iou(box, other) <= OVERLAP for other in taken):
+        if all(_compute_iou(box, other) <= OVERLAP for other in taken):
             return box
     return None
 
@@ -127,32 +127,32 @@ def _paint(image: Any, form: str, colour: tuple[int, int, int], box: Edges) -> N
         pen.polygon([(left, bottom), (right, bottom), ((left + right) // 2, top)], fill=colour)
 
 
-def _ground(draw: Draw, width: int, height: int) -> Any:
+def _draw_ground(draw: Draw, width: int, height: int) -> Any:
     """A grey ground of coarse noise."""
-    grey = _between(draw, 96, 200)
+    grey = _draw_integer(draw, 96, 200)
     cells = (width // 8, height // 8)
-    levels = bytes(max(0, min(255, grey + _between(draw, -NOISE, NOISE))) for _ in range(cells[0] * cells[1]))
+    levels = bytes(max(0, min(255, grey + _draw_integer(draw, -NOISE, NOISE))) for _ in range(cells[0] * cells[1]))
     image = pillow().frombytes("L", cells, levels)
     return image.resize((width, height), pillow().Resampling.NEAREST).convert("RGB")
 
 
-def _varied(draw: Draw, colour: tuple[int, int, int]) -> tuple[int, int, int]:
-    red, green, blue = (max(0, min(255, level + _between(draw, -NOISE, NOISE))) for level in colour)
+def _vary_colour(draw: Draw, colour: tuple[int, int, int]) -> tuple[int, int, int]:
+    red, green, blue = (max(0, min(255, level + _draw_integer(draw, -NOISE, NOISE))) for level in colour)
     return red, green, blue
 
 
-def _iou(one: Edges, other: Edges) -> float:
+def _compute_iou(one: Edges, other: Edges) -> float:
     wide = max(0, min(one[2], other[2]) - max(one[0], other[0]))
     high = max(0, min(one[3], other[3]) - max(one[1], other[1]))
     areas = ((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
     return wide * high / (sum(areas) - wide * high)
 
 
-def _draws(key: int) -> Draw:
+def _make_draw(key: int) -> Draw:
     position = iter(range(1 << 30))
     return lambda: uniform(key, next(position))
 
 
-def _between(draw: Draw, low: int, high: int) -> int:
+def _draw_integer(draw: Draw, low: int, high: int) -> int:
     """A whole number from ``low`` to ``high``, both included."""
     return low + int(draw() * (high - low + 1))

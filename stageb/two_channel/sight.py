@@ -20,7 +20,7 @@ NAME = "stageb_flash_sight"
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # the layers around it may be compiled
-def sight(
+def attend_within_images(
     _module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """Attend within each image: (1, heads, patches, dim) to (1, patches, heads, dim). ``options["cu_seq_lens_q"]`` holds
@@ -37,7 +37,7 @@ def sight(
     runs = [(length, len(list(run))) for length, run in groupby(edges.diff().tolist())]
     parts = [torch.split(each, [length * images for length, images in runs], 2) for each in (query, key, value)]
     outputs = [
-        scaled_dot_product_attention(_batched(q, images), _batched(k, images), _batched(v, images), scale=scaling)
+        scaled_dot_product_attention(_to_batch(q, images), _to_batch(k, images), _to_batch(v, images), scale=scaling)
         .transpose(1, 2)
         .flatten(0, 1)
         for (_, images), q, k, v in zip(runs, *parts, strict=True)
@@ -45,10 +45,10 @@ def sight(
     return torch.cat(outputs)[None], None
 
 
-def _batched(states: Tensor, images: int) -> Tensor:
+def _to_batch(states: Tensor, images: int) -> Tensor:
     """(1, heads, images * patches, dim) to (images, heads, patches, dim)."""
     heads, _, dim = states.shape[1:]
     return states[0].view(heads, images, -1, dim).transpose(0, 1)
 
 
-AttentionInterface.register(NAME, sight)
+AttentionInterface.register(NAME, attend_within_images)

@@ -57,7 +57,7 @@ def index_in(folder: str) -> str:
     return f"{folder}/model.safetensors.index.json"
 
 
-def put(weights: Mapping[str, Tensor], path: Path) -> None:
+def write_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write ``weights`` as transformers does."""
     save_file({name: each.contiguous() for name, each in weights.items()}, path, metadata={"format": "pt"})
 

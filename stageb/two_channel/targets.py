@@ -14,26 +14,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stageb.two_channel.config import FalsePositives
-from stageb.two_channel.matching import first_counts
+from stageb.two_channel.matching import prefer_first
 from stageb.two_channel.noise import NOISE
-from stageb.two_channel.text import Spelling, boxes_in, written
+from stageb.two_channel.text import Spelling, find_boxes, write_answer
 from stageb.two_channel.types import CoordinateSlot, Detection, Match, ParsedAnswer, StepTotals, Target
 
 
-def of_truth(true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection] = ()) -> Target:
+def make_true_target(true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection] = ()) -> Target:
     """Channel A: the answer that lists ``true``, all of it taught, and behind it ``noise``, but for its coordinates."""
-    made = written((*true, *noise), spelling)
+    made = write_answer((*true, *noise), spelling)
     slots = tuple(CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, true, strict=False))
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), slots)
 
 
 def count_totals(truths: Iterable[Target]) -> StepTotals:
-    """What ``truths``, made by ``of_truth`` of all images of a step, hold."""
+    """What ``truths``, made by ``make_true_target`` of all images of a step, hold."""
     counts = [(len(each.slots), sum(each.taught)) for each in truths]
     return StepTotals(sum(objects for objects, _ in counts), sum(text for _, text in counts))
 
 
-def of_rollout(
+def make_corrected_target(
     answer: Sequence[int],
     parsed: ParsedAnswer,
     matched: Match,
@@ -48,15 +48,15 @@ def of_rollout(
     positives end the kept part before the first of them (``cut``); otherwise they stay, and their coordinates are taught
     against: those of near-duplicates, of all of them, or of none.
     """
-    matched = first_counts(matched, parsed.objects)
+    matched = prefer_first(matched, parsed.objects)
     wrong = {"duplicates": matched.duplicates, "all": matched.false_positives}.get(false_positives, ())
     whole = len(parsed.objects)
     count = min(matched.false_positives, default=whole) if false_positives == "cut" else whole
     pairs = {predicted: number for predicted, number in matched.pairs if predicted < count}
     missed = [each for number, each in enumerate(true) if number not in pairs.values()]
     kept = tuple(answer[: (0, *parsed.ends)[count]])
-    made = written(missed, spelling, behind=kept)
-    told = boxes_in(kept, spelling)
+    made = write_answer(missed, spelling, behind=kept)
+    told = find_boxes(kept, spelling)
     slots = [CoordinateSlot(told[predicted], true[number].bins) for predicted, number in pairs.items()]
     slots += [CoordinateSlot(places, each.bins) for places, each in zip(made.boxes, missed, strict=True)]
     return Target(
@@ -67,7 +67,7 @@ def of_rollout(
     )
 
 
-def of_renamed(
+def make_renamed_target(
     parsed: ParsedAnswer, matched: Match, true: Sequence[Detection], spelling: Spelling, noise: Sequence[Detection]
 ) -> Target:
     """Channel B, where false positives are ``noise``: the boxes of an answer as they were told, then those of ``true`` that
@@ -80,7 +80,7 @@ def of_renamed(
     names = [true[pairs[number]].desc if number in pairs else NOISE for number in range(len(parsed.objects))]
     told = [replace(each, desc=name) for each, name in zip(parsed.objects, names, strict=True)]
     missed = [true[number] for number in matched.missed]
-    made = written((*told, *missed, *noise), spelling)
+    made = write_answer((*told, *missed, *noise), spelling)
     slots = [CoordinateSlot(made.boxes[predicted], true[number].bins) for predicted, number in pairs.items()]
     slots += [CoordinateSlot(made.boxes[len(told) + at], each.bins) for at, each in enumerate(missed)]
     return Target(made.ids, tuple(token not in spelling.bins for token in made.ids), tuple(slots))

@@ -61,7 +61,7 @@ class WrittenAnswer:
     boxes: tuple[tuple[int, int, int, int], ...]  # of each object that was written: where its four coordinates stand
 
 
-def pieces(box_first: bool) -> tuple[str, ...]:
+def list_pieces(box_first: bool) -> tuple[str, ...]:
     """What an answer is made of beside descs and coordinates."""
     head, middle, tail = BOX_FIRST if box_first else NAME_FIRST
     return OPENING, head, middle, COMMA, tail, CLOSING
@@ -76,7 +76,7 @@ def find_spelling(tokenizer: Any, box_first: bool = False) -> Spelling:
     if tokenizer.eos_token_id is None:
         raise InputError("the tokenizer names no eos_token, so no answer could end: name one in its tokenizer_config.json")
     coordinates = tuple(known[token] for token in COORDINATES)
-    opening, head, middle, comma, tail, closing = (_spelt(tokenizer, piece) for piece in pieces(box_first))
+    opening, head, middle, comma, tail, closing = (_encode_piece(tokenizer, piece) for piece in list_pieces(box_first))
     reserved = frozenset(tokenizer.added_tokens_decoder) | frozenset(tokenizer.all_special_ids) | frozenset(coordinates)
     bins = {token: number for number, token in enumerate(coordinates)}
     end = int(tokenizer.eos_token_id)
@@ -84,14 +84,14 @@ def find_spelling(tokenizer: Any, box_first: bool = False) -> Spelling:
     return Spelling(box_first, *parts, end, coordinates, bins, reserved, tokenizer)
 
 
-def check(samples: Iterable[Sample], spelling: Spelling) -> None:
+def check_descs(samples: Iterable[Sample], spelling: Spelling) -> None:
     """Raise ``InputError`` where a tokenizer cannot write and read back the desc of an object."""
     for desc in sorted({each.desc for sample in samples for each in sample.objects}):
-        ids = _desc_ids(desc, spelling)
+        ids = _encode_desc(desc, spelling)
         if spelling.reserved.intersection(ids):
             raise InputError(f"desc {desc!r} holds a special token of the model's tokenizer: take it out of the data")
         placed = Detection(desc, (0, 0, 1, 1))
-        if parse(written([placed], spelling).ids, spelling).objects != (placed,):
+        if parse(write_answer([placed], spelling).ids, spelling).objects != (placed,):
             raise InputError(f"desc {desc!r} is not read as it was written by the model's tokenizer: spell it plainly")
 
 
@@ -110,8 +110,8 @@ def bin_of(value: float, size: int) -> int:
 
 def bins_of(box: Box, width: int, height: int) -> Bins:
     """The bins of a box in pixels, which has area; so have they."""
-    x1, x2 = _apart(bin_of(box[0], width), bin_of(box[2], width))
-    y1, y2 = _apart(bin_of(box[1], height), bin_of(box[3], height))
+    x1, x2 = _widen(bin_of(box[0], width), bin_of(box[2], width))
+    y1, y2 = _widen(bin_of(box[1], height), bin_of(box[3], height))
     return x1, y1, x2, y2
 
 
@@ -121,23 +121,23 @@ def box_of(bins: Bins, width: int, height: int) -> Box:
     return x1 * width, y1 * height, x2 * width, y2 * height
 
 
-def _apart(low: int, high: int) -> tuple[int, int]:
+def _widen(low: int, high: int) -> tuple[int, int]:
     if low < high:
         return low, high
     return (low, low + 1) if low < BINS - 1 else (low - 1, low)
 
 
-def truth(sample: Sample) -> tuple[Detection, ...]:
+def list_true_objects(sample: Sample) -> tuple[Detection, ...]:
     """The objects of a sample as its answer lists them: top to bottom, left to right, by upper left corners."""
-    return in_order(Detection(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.objects)
+    return sort_objects(Detection(each.desc, bins_of(each.box, sample.width, sample.height)) for each in sample.objects)
 
 
-def in_order(objects: Iterable[Detection]) -> tuple[Detection, ...]:
+def sort_objects(objects: Iterable[Detection]) -> tuple[Detection, ...]:
     """Top to bottom, left to right, by upper left corners."""
     return tuple(sorted(objects, key=lambda each: (each.bins[1], each.bins[0], each.bins[3], each.bins[2], each.desc)))
 
 
-def seen(objects: Iterable[Detection], width: int, height: int) -> tuple[Object, ...]:
+def to_pixels(objects: Iterable[Detection], width: int, height: int) -> tuple[Object, ...]:
     """Objects in the pixels of an image."""
     return tuple(Object(each.desc, box_of(each.bins, width, height)) for each in objects)
 
@@ -145,9 +145,9 @@ def seen(objects: Iterable[Detection], width: int, height: int) -> tuple[Object,
 # Text and tokens
 
 
-def text_of(objects: Sequence[Detection], box_first: bool = False) -> str:
+def write_text(objects: Sequence[Detection], box_first: bool = False) -> str:
     """The answer as people read it, without the token that ends it."""
-    opening, head, middle, comma, tail, closing = pieces(box_first)
+    opening, head, middle, comma, tail, closing = list_pieces(box_first)
 
     def said(each: Detection) -> str:
         parts = json.dumps(each.desc, ensure_ascii=False)[1:-1], comma.join(COORDINATES[number] for number in each.bins)
@@ -157,7 +157,7 @@ def text_of(objects: Sequence[Detection], box_first: bool = False) -> str:
     return f"{opening}{comma.join(map(said, objects))}{closing}"
 
 
-def written(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[int] = ()) -> WrittenAnswer:
+def write_answer(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[int] = ()) -> WrittenAnswer:
     """The answer that lists ``objects``, to its end; or one that begins with ``behind`` and goes on with them.
 
     ``behind`` is the beginning of an answer, up to and with the end of an object (``ParsedAnswer.ends``), or empty.
@@ -166,7 +166,7 @@ def written(objects: Sequence[Detection], spelling: Spelling, behind: Sequence[i
     boxes = []
     for number, each in enumerate(objects):
         ids += spelling.comma if number or behind else ()
-        desc = _desc_ids(each.desc, spelling)
+        desc = _encode_desc(each.desc, spelling)
         numbers = [(*(spelling.comma if place else ()), spelling.coordinates[at]) for place, at in enumerate(each.bins)]
         parts = desc, tuple(chain(*numbers))
         first, second = reversed(parts) if spelling.box_first else parts
@@ -183,17 +183,17 @@ class _RefusedError(Exception):
 
 
 def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
-    """What of the tokens of an answer can be read: its longest beginning that is as ``written`` writes it, object by object.
+    """The longest prefix of an answer, in whole objects, that ``write_answer`` could have written.
 
-    The token that ends it may be there or not; behind it nothing may stand.
+    The end token is optional; nothing may follow it.
     """
     objects: list[Detection] = []
     ends: list[int] = []
     try:
-        at = _past(ids, 0, spelling.opening)
+        at = _skip(ids, 0, spelling.opening)
         while not _stands(ids, at, spelling.closing):
-            at = _past(ids, at, spelling.comma) if objects else at
-            placed, at = _object(ids, at, spelling)
+            at = _skip(ids, at, spelling.comma) if objects else at
+            placed, at = _parse_object(ids, at, spelling)
             objects.append(placed)
             ends.append(at)
         rest = ids[at + len(spelling.closing) :]
@@ -204,14 +204,14 @@ def parse(ids: Sequence[int], spelling: Spelling) -> ParsedAnswer:
     return ParsedAnswer(tuple(objects), tuple(ends), True)
 
 
-def feedable(ids: Ids, spelling: Spelling) -> Ids:
+def cut_before_special(ids: Ids, spelling: Spelling) -> Ids:
     """The beginning of an answer that its model can be fed again: up to the first special token that no answer holds, such
     as an image's, behind which a model would look for an image."""
     strange = spelling.reserved - {*spelling.coordinates, spelling.end}
     return ids[: next((at for at, token in enumerate(ids) if token in strange), None)]
 
 
-def boxes_in(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, int, int], ...]:
+def find_boxes(ids: Sequence[int], spelling: Spelling) -> tuple[tuple[int, int, int, int], ...]:
     """Where the coordinates of each object stand in the beginning of an answer that ``parse`` keeps."""
     places = [place for place, token in enumerate(ids) if token in spelling.bins]
     return tuple((places[i], places[i + 1], places[i + 2], places[i + 3]) for i in range(0, len(places), 4))
@@ -230,7 +230,7 @@ def expect(ids: Sequence[int], spelling: Spelling) -> Ids:
         count for count in range(1, 5) if count == 4 or not _stands_coordinate(ids, start - 1 - count * step, spelling)
     )
     if told < 4:
-        return _rest(behind, spelling.comma)
+        return _find_rest(behind, spelling.comma)
     if spelling.box_first:
         return _expect_behind(behind, spelling.middle, further, False)
     return _expect_behind(behind, further, spelling.middle, False)
@@ -239,7 +239,7 @@ def expect(ids: Sequence[int], spelling: Spelling) -> Ids:
 def _expect_behind(behind: Ids, fixed: Ids, following: Ids, ends: bool) -> Ids:
     """The rest of ``fixed``; behind it and the beginning of a desc the rest of ``following``, unless it ``ends`` there."""
     if len(behind) < len(fixed):
-        return _rest(behind, fixed)
+        return _find_rest(behind, fixed)
     desc = behind[len(fixed) :]
     if ends or not desc or behind[: len(fixed)] != fixed:
         return ()
@@ -247,7 +247,7 @@ def _expect_behind(behind: Ids, fixed: Ids, following: Ids, ends: bool) -> Ids:
     return following[begun:]
 
 
-def _rest(begun: Ids, piece: Ids) -> Ids:
+def _find_rest(begun: Ids, piece: Ids) -> Ids:
     """What of ``piece`` is missing where it was ``begun``; nothing where something else was."""
     return piece[len(begun) :] if piece[: len(begun)] == begun else ()
 
@@ -256,19 +256,19 @@ def _stands_coordinate(ids: Sequence[int], at: int, spelling: Spelling) -> bool:
     return at >= 0 and ids[at] in spelling.bins and _stands(ids, at + 1, spelling.comma)
 
 
-def _object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection, int]:
+def _parse_object(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Detection, int]:
     """The object that begins at ``at``, and where it ends. Raises ``_RefusedError``."""
-    at = _past(ids, at, spelling.head)
+    at = _skip(ids, at, spelling.head)
     if spelling.box_first:
-        bins, at = _box(ids, at, spelling)
-        desc, at = _name(ids, _past(ids, at, spelling.middle), spelling.tail, spelling)
+        bins, at = _parse_box(ids, at, spelling)
+        desc, at = _parse_name(ids, _skip(ids, at, spelling.middle), spelling.tail, spelling)
         return Detection(desc, bins), at
-    desc, at = _name(ids, at, spelling.middle, spelling)
-    bins, at = _box(ids, at, spelling)
-    return Detection(desc, bins), _past(ids, at, spelling.tail)
+    desc, at = _parse_name(ids, at, spelling.middle, spelling)
+    bins, at = _parse_box(ids, at, spelling)
+    return Detection(desc, bins), _skip(ids, at, spelling.tail)
 
 
-def _name(ids: Sequence[int], at: int, behind: Ids, spelling: Spelling) -> tuple[str, int]:
+def _parse_name(ids: Sequence[int], at: int, behind: Ids, spelling: Spelling) -> tuple[str, int]:
     """The desc that begins at ``at``, and where ``behind``, which follows it, ends. Raises ``_RefusedError``."""
     end = at
     while not _stands(ids, end, behind):
@@ -277,14 +277,14 @@ def _name(ids: Sequence[int], at: int, behind: Ids, spelling: Spelling) -> tuple
         if ids[end] in spelling.reserved:
             raise _RefusedError("a special token in a desc")
         end += 1
-    return _desc(ids[at:end], spelling), end + len(behind)
+    return _decode_desc(ids[at:end], spelling), end + len(behind)
 
 
-def _box(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Bins, int]:
+def _parse_box(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Bins, int]:
     """The four coordinates that begin at ``at``, and where they end. Raises ``_RefusedError``."""
     numbers = []
     for place in range(4):
-        at = _past(ids, at, spelling.comma) if place else at
+        at = _skip(ids, at, spelling.comma) if place else at
         if at >= len(ids):
             raise _RefusedError(CUT_SHORT)
         if ids[at] not in spelling.bins:
@@ -297,8 +297,8 @@ def _box(ids: Sequence[int], at: int, spelling: Spelling) -> tuple[Bins, int]:
     return (x1, y1, x2, y2), at
 
 
-def _desc(ids: Sequence[int], spelling: Spelling) -> str:
-    text = _text(spelling.tokenizer, ids)
+def _decode_desc(ids: Sequence[int], spelling: Spelling) -> str:
+    text = _decode(spelling.tokenizer, ids)
     known = len(spelling.tokenizer)
     try:
         desc = json.loads(f'"{text}"')
@@ -313,7 +313,7 @@ def _stands(ids: Sequence[int], at: int, piece: Ids) -> bool:
     return tuple(ids[at : at + len(piece)]) == piece
 
 
-def _past(ids: Sequence[int], at: int, piece: Ids) -> int:
+def _skip(ids: Sequence[int], at: int, piece: Ids) -> int:
     """Where ``piece``, which must stand at ``at``, ends. Raises ``_RefusedError``."""
     if not _stands(ids, at, piece):
         short = tuple(ids[at:]) == piece[: len(ids) - at]
@@ -321,27 +321,27 @@ def _past(ids: Sequence[int], at: int, piece: Ids) -> int:
     return at + len(piece)
 
 
-def _desc_ids(desc: str, spelling: Spelling) -> Ids:
-    return _ids(spelling.tokenizer, json.dumps(desc, ensure_ascii=False)[1:-1])
+def _encode_desc(desc: str, spelling: Spelling) -> Ids:
+    return _encode(spelling.tokenizer, json.dumps(desc, ensure_ascii=False)[1:-1])
 
 
-def first_token(desc: str, spelling: Spelling) -> int:
+def find_first_token(desc: str, spelling: Spelling) -> int:
     """The id that ``desc`` begins with in an answer."""
-    return _desc_ids(desc, spelling)[0]
+    return _encode_desc(desc, spelling)[0]
 
 
-def _spelt(tokenizer: Any, piece: str) -> Ids:
-    ids = _ids(tokenizer, piece)
-    if (said := _text(tokenizer, ids)) != piece:
+def _encode_piece(tokenizer: Any, piece: str) -> Ids:
+    ids = _encode(tokenizer, piece)
+    if (said := _decode(tokenizer, ids)) != piece:
         raise InputError(f"the tokenizer turns {piece!r} into {said!r}: take a checkpoint with a byte-level one")
     return ids
 
 
 @lru_cache(TEXTS)  # a thread that makes the next step ready must not ask a tokenizer that is at work
-def _ids(tokenizer: Any, text: str) -> Ids:
+def _encode(tokenizer: Any, text: str) -> Ids:
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _text(tokenizer: Any, ids: Sequence[int]) -> str:
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
     text: str = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return text

@@ -25,9 +25,9 @@ from torch.nn.functional import grid_sample
 
 from stageb.engines.transfer import send
 from stageb.engines.vision import DRAWN, THREADS, Grid, ImageInputs
-from stageb.two_channel.augmentation import Paste, View, note_view, parted
+from stageb.two_channel.augmentation import Paste, View, note_view, parse_name
 from stageb.two_channel.geometry import Geometry
-from stageb.two_channel.pixels import Pixels, bytes_of
+from stageb.two_channel.pixels import Pixels, to_bytes
 from stageb.untrusted import pictures
 
 KEPT = 2 << 30  # bytes of images that are kept
@@ -51,8 +51,8 @@ class Views(ImageInputs):
         self.sources: Sequence[str] = ()
         self._plain = Pixels.of(process)
         self._pool = ThreadPoolExecutor(THREADS, "stageb-images")
-        self._frames = Recent(lambda frame: frame.bytes)
-        self._cuts = Recent(lambda cut: cut.bytes)
+        self._frames = SizedCache(lambda frame: frame.bytes)
+        self._cuts = SizedCache(lambda cut: cut.bytes)
         self._files: dict[str, File] = {}  # by path
         self._viewed: deque[str] = deque()  # names of views, the oldest first
         self._geometry = Geometry(model.model.visual) if Geometry.known(model.model.visual) else None
@@ -65,7 +65,7 @@ class Views(ImageInputs):
     def prepare(self, names: Iterable[int]) -> None:
         """Have images decoded, or cut, that will be asked for soon; what is wrong with one is told when it is."""
         for name in names:
-            path, view = parted(self._pictures[name].path)
+            path, view = parse_name(self._pictures[name].path)
             if self._plain and view != View():
                 for place in (path, *(self.sources[each.source] for each in view.pasted)):
                     self._decoding(place)
@@ -83,7 +83,7 @@ class Views(ImageInputs):
         waiting: dict[int, Job] = {}
         for name in dict.fromkeys(names):
             picture = self._pictures[name]
-            path, view = parted(picture.path)
+            path, view = parse_name(picture.path)
             if self._plain and view != View():
                 alike.setdefault((self._look(path).size, picture.grid), []).append(name)
             else:
@@ -102,7 +102,7 @@ class Views(ImageInputs):
     def _viewed_patches(self, names: Sequence[int]) -> Tensor:
         """The patches of views of one size, whose images are of one size."""
         assert self._plain
-        parts = [parted(self._pictures[name].path) for name in names]
+        parts = [parse_name(self._pictures[name].path) for name in names]
         frames = [self._with_pasted(self._shown_frame(path), path, view) for path, view in parts]
         _, rows, columns = self._pictures[names[0]].grid
         side = self._model.config.vision_config.patch_size
@@ -144,7 +144,7 @@ class Views(ImageInputs):
         return found
 
     def _met(self, path: str) -> int:
-        place, view = parted(path)
+        place, view = parse_name(path)
         if view == View():
             return super()._met(path)
         file = self._look(place)
@@ -170,7 +170,7 @@ class Views(ImageInputs):
 
     def _patches(self, name: int) -> Tensor:
         picture = self._pictures[name]
-        path, view = parted(picture.path)
+        path, view = parse_name(picture.path)
         image = pictures.chequered() if path == DRAWN else self._open(path)
         if self._plain:
             return self._plain.cut(image, picture.grid[1:])
@@ -206,7 +206,7 @@ class Frame:
     def of(cls, image: Any) -> Frame:
         """``image`` is a ``PIL.Image`` in RGB."""
         grey = image.reduce(COARSE).convert("L").resize((1, 1), pictures.pillow().Resampling.BOX).getpixel((0, 0))
-        return cls(bytes_of(image).contiguous(), grey)
+        return cls(to_bytes(image).contiguous(), grey)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +222,8 @@ def show_views(frames: Sequence[Frame], views: Sequence[View], noted: Sequence[S
     frames' device. They may be smaller than the sizes in whose pixels views are ``noted``."""
     pixels = torch.stack([frame.pixels for frame in frames])
     device, (width, height) = pixels.device, size
-    places = send(torch.tensor([_affine(view, each) for view, each in zip(views, noted, strict=True)]), device)
-    lights = [_light(view, frame.grey) for view, frame in zip(views, frames, strict=True)]
+    places = send(torch.tensor([_compute_affine(view, each) for view, each in zip(views, noted, strict=True)]), device)
+    lights = [_compute_light(view, frame.grey) for view, frame in zip(views, frames, strict=True)]
     gain, offset = send(torch.tensor(lights), device).T[:, :, None, None, None]
     across = (torch.arange(width, device=device) + 0.5) / width
     down = (torch.arange(height, device=device)[:, None] + 0.5) / height
@@ -245,7 +245,7 @@ def paste_objects(pixels: Tensor, size: Size, pasted: Sequence[tuple[Tensor, Siz
 
     Where an object comes to stand is worked out on the CPU, for all of them, since a GPU would be told of every step of it.
     """
-    placed = [_placed(pixels.shape[:0:-1], size, source_size, paste) for _, source_size, paste in pasted]
+    placed = [_place_pasted(pixels.shape[:0:-1], size, source_size, paste) for _, source_size, paste in pasted]
     lines = [line for _, along in placed for line in along]
     sent_lines = iter(torch.split(send(torch.from_numpy(np.concatenate(lines)), pixels.device), list(map(len, lines))))
     for (source, _, _), (spans, _) in zip(pasted, placed, strict=True):
@@ -256,7 +256,7 @@ def paste_objects(pixels: Tensor, size: Size, pasted: Sequence[tuple[Tensor, Siz
         region.copy_(torch.lerp(region.float(), seen, down[:, None] * across).round())
 
 
-def _placed(lengths: Sequence[int], size: Size, source_size: Size, paste: Paste) -> tuple[list[slice], list[Any]]:
+def _place_pasted(lengths: Sequence[int], size: Size, source_size: Size, paste: Paste) -> tuple[list[slice], list[Any]]:
     """Across and down an image that is of ``lengths``: the pixels that an object comes to, and two lines of numbers, one for
     each: how much of it is the object's, and where in the object's image to look, from -1 to 1."""
     spans, lines = list[slice](), list[Any]()
@@ -272,7 +272,7 @@ def _placed(lengths: Sequence[int], size: Size, source_size: Size, paste: Paste)
     return spans, lines
 
 
-def _affine(view: View, noted: Size) -> list[list[float]]:
+def _compute_affine(view: View, noted: Size) -> list[list[float]]:
     """Where in its image the upper left corner of a view lies, and how far it is from there to its upper right and to its
     lower left corner: x and y of each, in shares of the image."""
 
@@ -291,13 +291,13 @@ def _affine(view: View, noted: Size) -> list[list[float]]:
     return [corner, *([one - other for one, other in zip(each, corner, strict=True)] for each in (right, lower))]
 
 
-def _light(view: View, grey: int) -> tuple[float, float]:
+def _compute_light(view: View, grey: int) -> tuple[float, float]:
     """What a view's bytes are multiplied by, and what is added to them: brightness, and contrast about ``grey``."""
     brightness, contrast = (1 + more / 100 for more in view.light)
     return brightness * contrast, brightness * (1 - contrast) * grey
 
 
-class Recent:
+class SizedCache:
     """What was made of late, by name, up to ``KEPT`` bytes in all; several threads may ask."""
 
     def __init__(self, size: Callable[[Any], int]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from stageb.errors import BadInputError, BadLine, InputError
 from stageb.store import disk
 from stageb.two_channel.images import Picture, find_pictures
-from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, box_around, number_of
+from stageb.two_channel.imports import POLYGON, POLYGONS_REMEDY, ImportedData, bound_points, parse_number
 from stageb.two_channel.types import Box
 from stageb.untrusted import strict_yaml
 from stageb.untrusted.clean_text import text_fault
@@ -31,7 +31,7 @@ _NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which 
 LINE = "class x_center y_center width height, in shares of the image"
 
 
-def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedData:
+def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedData:
     """What the text files in ``labels`` say of the pictures in ``images``, whose places and names they share.
 
     ``names`` lists the classes: a line each, or ``names`` of a YAML file. Polygons become the boxes around them where
@@ -42,8 +42,8 @@ def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedDat
     known = read_names(names)
     made = ImportedData(str(labels), "labels")
     pictures = find_pictures(images, skip_broken=False)
-    named = _by_stem(pictures)
-    left = {each.removesuffix(".txt") for each in _text_files(labels)} - ({"classes"} - set(named))
+    named = _group_by_stem(pictures)
+    left = {each.removesuffix(".txt") for each in _list_text_files(labels)} - ({"classes"} - set(named))
     for stem in sorted(left):
         if len(alike := named.get(stem, [])) > 1:
             what = f"{' and '.join(map(short, alike))} are both called so"
@@ -63,7 +63,7 @@ def yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedDat
             path = file_named(f"{stem}.txt", labels)
             for number, raw in lines(path, "label", disk.open_file):
                 try:
-                    objects += _object(raw, known, size, polygons, made)
+                    objects += _parse_line(raw, known, size, polygons, made)
                 except FaultError as fault:
                     made.bad.append(BadLine(str(labels / f"{stem}.txt"), number, fault.what, fault.remedy))
         except FaultError as fault:
@@ -82,7 +82,7 @@ def read_names(path: Path) -> list[str]:
         if sum(map(len, raw)) > MAX_NAMES:
             raise FaultError("too large for names", "name classes.txt or data.yaml")
         text = b"".join(raw).decode("utf-8")
-        found = _of_yaml(text) if path.suffix in (".yaml", ".yml") else [line.strip() for line in text.splitlines()]
+        found = _parse_yaml_names(text) if path.suffix in (".yaml", ".yml") else [line.strip() for line in text.splitlines()]
         while found and found[-1] == "":
             del found[-1]
         if not found:
@@ -98,7 +98,7 @@ def read_names(path: Path) -> list[str]:
         raise BadInputError("names", [BadLine(str(path), 0, "not UTF-8", "save it as UTF-8")]) from None
 
 
-def _of_yaml(text: str) -> list[Any]:
+def _parse_yaml_names(text: str) -> list[Any]:
     """``names`` of a data.yaml: a list, or a mapping from 0 on."""
     values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', text))
     names = values.get("names") if isinstance(values, dict) else None
@@ -116,7 +116,7 @@ def _stem(picture: Picture) -> str:
     return PurePosixPath(picture.name).with_suffix("").as_posix()
 
 
-def _by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
+def _group_by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
     """The names of pictures that would share a text file: whose boxes it holds, nobody can tell."""
     found: dict[str, list[str]] = {}
     for each in pictures:
@@ -124,7 +124,7 @@ def _by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
     return found
 
 
-def _text_files(folder: Path) -> list[str]:
+def _list_text_files(folder: Path) -> list[str]:
     """Those in ``folder`` and beneath, relative to it; hidden ones and linked folders left alone."""
     found = []
     for place, folders, files in os.walk(folder):
@@ -134,14 +134,14 @@ def _text_files(folder: Path) -> list[str]:
     return found
 
 
-def _object(
+def _parse_line(
     raw: bytes, names: Sequence[str], size: tuple[int, int], polygons: bool, made: ImportedData
 ) -> list[tuple[str, Box]]:
     """The object on a line, or none where it is blank. Raises ``FaultError``."""
     words = raw.decode("ascii", "replace").split()
     if not words:
         return []
-    numbers = [number_of(word) for word in words]
+    numbers = [parse_number(word) for word in words]
     if None in numbers:
         raise FaultError("a word that is no number", f"write {LINE}")
     kind, *shares = (number or 0.0 for number in numbers)
@@ -159,7 +159,7 @@ def _object(
     desc = names[int(kind)]
     if polygon:
         made.counts[POLYGON] += 1
-        return [(desc, box_around([(x * width, y * height) for x, y in zip(told[::2], told[1::2], strict=True)]))]
+        return [(desc, bound_points([(x * width, y * height) for x, y in zip(told[::2], told[1::2], strict=True)]))]
     x, y, across, down = told
     edges = (x - across / 2) * width, (y - down / 2) * height, (x + across / 2) * width, (y + down / 2) * height
     x1, y1, x2, y2 = (round(at, 3) for at in edges)

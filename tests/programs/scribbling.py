@@ -32,15 +32,15 @@ class ScribblingConfig(TwoChannelConfig):
 
 def scribbled(sample: Sample, key: int, spelling: Any) -> tuple[int, ...]:
     """An answer to ``sample``, by ``key``: now and then cut short."""
-    from stageb.two_channel.text import truth, written
+    from stageb.two_channel.text import list_true_objects, write_answer
 
     objects: list[Detection] = []
-    for number, each in enumerate(truth(sample)):
+    for number, each in enumerate(list_true_objects(sample)):
         chance, shift = seeds.uniform(key, 2 * number), int(seeds.uniform(key, 2 * number + 1) * 60)
         x1, y1, x2, y2 = each.bins
         moved = Detection(each.desc, (x1, y1, min(999, x2 + shift), min(999, y2 + shift)))
         objects += [] if chance < 0.3 else [moved, moved] if chance > 0.9 else [moved]
-    ids = written(objects, spelling).ids
+    ids = write_answer(objects, spelling).ids
     return ids[: len(ids) // 2] if seeds.uniform(key, 99) < 0.2 else ids
 
 

@@ -13,7 +13,7 @@ from stageb.two_channel.config import LossConfig, PackingConfig, TwoChannelConfi
 from stageb.two_channel.model import Detector
 from stageb.two_channel.model_config import ModelConfig, SmallConfig
 from stageb.two_channel.packing import Line
-from stageb.two_channel.targets import count_totals, of_rollout, of_truth
+from stageb.two_channel.targets import count_totals, make_corrected_target, make_true_target
 from stageb.two_channel.types import Match, Sample, StepTotals, Target
 
 SMALL = SmallConfig(
@@ -36,7 +36,7 @@ def folder_of(root: Path) -> Path:
     """A checkpoint and six drawn images beneath ``root``."""
     torch.set_num_threads(1)
     shapes.write(root, "train", 6, seed=3)
-    model.make(root / "model", SMALL, {each.desc for sample in samples(root) for each in sample.objects})
+    model.make_small(root / "model", SMALL, {each.desc for sample in samples(root) for each in sample.objects})
     return root
 
 
@@ -66,13 +66,15 @@ def taught(root: Path, found: Detector) -> list[tuple[Sample, Target]]:
     spelling = text.find_spelling(found.tokenizer)
     targets: list[tuple[Sample, Target]] = []
     for number, sample in enumerate(samples(root)):
-        true = text.truth(sample)
+        true = text.list_true_objects(sample)
         if number < 4:
-            targets.append((sample, of_truth(true, spelling)))
+            targets.append((sample, make_true_target(true, spelling)))
             continue
-        answer = text.written([true[0], true[0]], spelling).ids
+        answer = text.write_answer([true[0], true[0]], spelling).ids
         matched = Match(((0, 0),), (1,), tuple(range(1, len(true))), (1,))
-        targets.append((sample, of_rollout(answer, text.parse(answer, spelling), matched, true, spelling, "duplicates")))
+        targets.append(
+            (sample, make_corrected_target(answer, text.parse(answer, spelling), matched, true, spelling, "duplicates"))
+        )
     return targets
 
 

@@ -16,11 +16,11 @@ from two_channel import made
 
 from stageb.engines.vision import ImageInputs
 from stageb.two_channel import views
-from stageb.two_channel.augmentation import OVERLAP, View, make_view, parted, scale_range
+from stageb.two_channel.augmentation import OVERLAP, View, make_view, parse_name, scale_range
 from stageb.two_channel.config import AugmentationConfig
 from stageb.two_channel.pixels import Pixels
 from stageb.two_channel.types import Object, Sample
-from stageb.two_channel.views import Frame, Recent, Views, show_views
+from stageb.two_channel.views import Frame, SizedCache, Views, show_views
 from stageb.untrusted.pictures import PictureError
 
 ALL = AugmentationConfig(mirror=True, upend=True, turn=True, scale_jitter=[0.6, 2.0], light=0.3)
@@ -40,7 +40,7 @@ def test_a_box_moves_with_what_is_in_it(key: int, x: int, y: int) -> None:
     sample = Sample("a", "a#b.png", 64, 40, (Object("red", tuple(map(float, box))),))
     found = make_view(sample, key, ALL, 0.0)
     assert found == make_view(sample, key, ALL, 0.0)
-    path, view = parted(found.image)
+    path, view = parse_name(found.image)
     colours = seen(picture, replace(view, light=(0, 0)), picture.size, (found.width, found.height)).astype(int)
     assert path == "a#b.png"
     red = np.argwhere(colours[..., 0] - colours[..., 1] > 127)
@@ -79,7 +79,7 @@ def test_a_view_scaled_down_shows_every_object() -> None:
 def test_a_view_of_an_image_made_smaller_is_the_view_made_smaller(key: int, x: int, y: int) -> None:
     picture = Image.new("RGB", (640, 480), "black")
     picture.paste((255, 0, 0), (x, y, x + 150, y + 130))
-    view = parted(make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0), 0.0).image)[1]
+    view = parse_name(make_view(Sample("a", "a.png", 640, 480, ()), key, replace(ALL, light=0.0), 0.0).image)[1]
     size = (72, 96) if view.turned else (96, 72)
     small = seen(picture.resize((96, 72), Image.Resampling.BOX), view, picture.size, size)
     whole = seen(picture, view, picture.size, size)
@@ -91,7 +91,7 @@ def test_a_view_does_not_rest_on_what_is_made_beside_it() -> None:
     frames = [Frame.of(Image.effect_noise((100, 75), 90 + at).convert("RGB")) for at in range(9)]
     config = replace(ALL, turn=False)
     sizes = [(100, 75)] * 9
-    shown = [parted(make_view(Sample("a", "a.png", 100, 75, ()), key, config, 0.0).image)[1] for key in range(9)]
+    shown = [parse_name(make_view(Sample("a", "a.png", 100, 75, ()), key, config, 0.0).image)[1] for key in range(9)]
     whole = show_views(frames, shown, sizes, (96, 64))
     for at in range(9):
         assert torch.equal(show_views(frames[at : at + 1], shown[at : at + 1], sizes[:1], (96, 64))[0], whole[at])
@@ -150,7 +150,7 @@ def test_a_pasted_object_is_where_its_box_is(tmp_path: Path) -> None:
     pasted = 0
     for key in range(60):
         found = make_view(sources[0], key, replace(ALL, light=0.0, copy_paste=1), 0.0, sources)
-        path, view = parted(found.image)
+        path, view = parse_name(found.image)
         frame = eyes._with_pasted(Frame.of(Image.open(path)), path, view)
         (image,) = show_views([frame], [view], [(64, 40)], (found.width, found.height))
         red = np.argwhere(image[0].int().numpy() - image[1].int().numpy() > 127)
@@ -189,7 +189,7 @@ def test_pasted_objects_come_from_other_images_and_hide_nothing(key: int) -> Non
     own = len(sources[0].objects)
     assert found.objects[:own] == sources[0].objects
     pasted = found.objects[own:]
-    assert len(pasted) <= 5 and len(parted(found.image)[1].pasted) == len(pasted)
+    assert len(pasted) <= 5 and len(parse_name(found.image)[1].pasted) == len(pasted)
     assert all(each.desc in ("of 1", "of 2") and (each.box[2], each.box[3]) <= (640, 480) for each in pasted)
     for number, each in enumerate(pasted):
         for other in found.objects[: own + number]:
@@ -216,7 +216,7 @@ def test_images_are_pasted_into_alike_whatever_is_beside_them(tmp_path: Path) ->
 def test_no_augmentation_leaves_a_sample_as_it_is() -> None:
     sample = Sample("a", "a.png", 64, 40, ())
     assert make_view(sample, 3, AugmentationConfig(), 0.5) is sample
-    assert parted("a#1,2.png") == ("a#1,2.png", View())
+    assert parse_name("a#1,2.png") == ("a#1,2.png", View())
 
 
 def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_the_least_recent_goes_where_there_is_no_room(monkeypatch: pytest.Monkey
         found: str = held.get(name, lambda: asked.append(name) or name)  # type: ignore[func-returns-value]
         return found
 
-    held = Recent(lambda _thing: 4)
+    held = SizedCache(lambda _thing: 4)
     assert [thing(name) for name in "abacbc"] == list("abacbc")
     assert "".join(asked) == "abcb"  # a was asked for again before c came, so b went; then a
 
@@ -253,7 +253,7 @@ def test_learner_and_engine_see_a_view_alike(tmp_path: Path, noted: str) -> None
     patches = found.eyes.inputs([name])["pixel_values"]
     plain = ImageInputs(found.model, found.eyes.process, 1 << 20)
     by_hand = tmp_path / "view.png"
-    picture, view = Image.open(image).convert("RGB"), parted(image + noted)[1]
+    picture, view = Image.open(image).convert("RGB"), parse_name(image + noted)[1]
     size = picture.size[::-1] if view.turned else picture.size
     Image.fromarray(seen(picture, view, picture.size, size)).save(by_hand)
     (other,) = plain.names_in(plain.ids((str(by_hand),)))

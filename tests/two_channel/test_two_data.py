@@ -15,7 +15,7 @@ from stageb.errors import BadInputError
 from stageb.two_channel import shapes
 from stageb.two_channel.data import read
 from stageb.two_channel.matching import ious
-from stageb.two_channel.text import truth
+from stageb.two_channel.text import list_true_objects
 from stageb.two_channel.types import Object
 
 
@@ -99,9 +99,9 @@ def test_drawn_images_are_their_names_and_hold_what_is_said(tmp_path: Path) -> N
     kinds = {each.desc for sample in samples for each in sample.objects}
     assert kinds == {f"{colour} {form}" for colour in shapes.COLOURS for form in shapes.FORMS}
     for sample in samples:
-        assert 1 <= len(sample.objects) <= shapes.MOST and len(truth(sample)) == len(sample.objects)
+        assert 1 <= len(sample.objects) <= shapes.MOST and len(list_true_objects(sample)) == len(sample.objects)
         assert {sample.width, sample.height} <= {64, 96}
-        assert np.triu(ious(truth(sample), truth(sample)), k=1).max() < 0.12
+        assert np.triu(ious(list_true_objects(sample), list_true_objects(sample)), k=1).max() < 0.12
         image = Image.open(sample.image)
         for each in sample.objects:  # nothing covers the middle of the foot of what was drawn last
             x1, _, x2, y2 = map(int, each.box)

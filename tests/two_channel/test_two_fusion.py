@@ -15,7 +15,7 @@ from stageb.two_channel.augmentation import View
 from stageb.two_channel.config import AugmentationConfig, EvaluationConfig
 from stageb.two_channel.metrics import Detections
 from stageb.two_channel.stored import Learnt
-from stageb.two_channel.text import bins_of, truth
+from stageb.two_channel.text import bins_of, list_true_objects
 from stageb.two_channel.types import BINS, Bins, Detection, Object, Sample
 
 EVERY = AugmentationConfig(mirror=True, upend=True, turn=True)
@@ -28,21 +28,21 @@ def told(*objects: tuple[str, Bins, float]) -> Detections:
 
 
 def test_views_are_what_augmentation_makes() -> None:
-    assert fusion.views_of(EVERY, 1) == [View()]
-    assert fusion.views_of(EVERY, 3) == [View(), View(mirrored=True), View(upended=True)]
-    assert len(set(fusion.views_of(EVERY, 99))) == 8
-    assert fusion.views_of(AugmentationConfig(mirror=True), 99) == [View(), View(mirrored=True)]
-    assert fusion.views_of(AugmentationConfig(scale_jitter=[1.0, 2.0]), 99) == [View()]
+    assert fusion.list_views(EVERY, 1) == [View()]
+    assert fusion.list_views(EVERY, 3) == [View(), View(mirrored=True), View(upended=True)]
+    assert len(set(fusion.list_views(EVERY, 99))) == 8
+    assert fusion.list_views(AugmentationConfig(mirror=True), 99) == [View(), View(mirrored=True)]
+    assert fusion.list_views(AugmentationConfig(scale_jitter=[1.0, 2.0]), 99) == [View()]
 
 
-@given(st.lists(boxes, max_size=4), st.sampled_from(fusion.views_of(EVERY, 8)))
+@given(st.lists(boxes, max_size=4), st.sampled_from(fusion.list_views(EVERY, 8)))
 def test_what_a_view_shows_comes_back_to_where_the_image_has_it(found: list[Bins], view: View) -> None:
     size = (BINS - 1, BINS - 1)  # a pixel is a bin
     sample = Sample("x", "x.png", *size, tuple(Object("a", tuple(map(float, box))) for box in found))  # type: ignore[arg-type]
-    moved = tuple(each for one in sample.objects if (each := augmentation._moved(one, view, size)))
+    moved = tuple(each for one in sample.objects if (each := augmentation._move(one, view, size)))
     seen = [Detection("a", bins_of(each.box, *size)) for each in moved]
     back = fusion.restore(Detections(tuple(seen), (1.0,) * len(seen)), view)
-    assert sorted(each.bins for each in back.objects) == sorted(each.bins for each in truth(sample))
+    assert sorted(each.bins for each in back.objects) == sorted(each.bins for each in list_true_objects(sample))
 
 
 def test_fusion_by_hand() -> None:
@@ -80,12 +80,12 @@ def test_more_views_than_augmentation_makes_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 to 2"):
         replace(config, evaluation=EvaluationConfig(views=3))
     with pytest.raises(ConfigError, match=r"evaluation\.views.*1 or more"):
-        fusion.with_views(config, Learnt((), 0.2), 0)
+        fusion.replace_views(config, Learnt((), 0.2), 0)
 
 
 def test_a_threshold_is_of_the_views_that_it_was_chosen_with() -> None:
     config = made.config(augmentation=AugmentationConfig(mirror=True), evaluation=EvaluationConfig(views=2))
     learnt = Learnt(("a",), 0.2)
-    assert fusion.with_views(config, learnt, None) == fusion.with_views(config, learnt, 2) == (config, learnt)
-    changed, without = fusion.with_views(config, learnt, 1)
+    assert fusion.replace_views(config, learnt, None) == fusion.replace_views(config, learnt, 2) == (config, learnt)
+    changed, without = fusion.replace_views(config, learnt, 1)
     assert (changed.evaluation.views, without) == (1, Learnt(("a",), None))

@@ -20,11 +20,11 @@ from stageb.store.journal import COMMIT
 from stageb.two_channel import channel_a, model, packing, text
 from stageb.two_channel.config import PackingConfig
 from stageb.two_channel.learner import Learner
-from stageb.two_channel.losses import losses
+from stageb.two_channel.losses import compute_losses
 from stageb.two_channel.model import Detector
 from stageb.two_channel.model_config import ModelConfig
 from stageb.two_channel.rollout import Writer
-from stageb.two_channel.targets import count_totals, of_truth
+from stageb.two_channel.targets import count_totals, make_true_target
 from stageb.two_channel.types import Detection
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
@@ -47,8 +47,8 @@ def gradients(root: Path, device: str) -> tuple[float, dict[str, Tensor]]:
     head = found.head(lambda: torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"))
     with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
         pack = packing.pack(found, lines, made.totals(lines))
-        passes = channel_a.passes(found.model, pack, head, 1)
-    loss = losses(passes, pack.taught, head, made.EVERY_LOSS).total
+        passes = channel_a.run_passes(found.model, pack, head, 1)
+    loss = compute_losses(passes, pack.taught, head, made.EVERY_LOSS).total
     loss.backward()
     named = found.model.named_parameters()
     return loss.item(), {name: each.grad.float().cpu() for name, each in named if each.grad is not None}
@@ -73,7 +73,7 @@ def test_texts_of_several_blocks_learn_to_the_very_bytes(root: Path) -> None:
         found.model.to("cuda")
         spelling = text.find_spelling(found.tokenizer)
         crowd = [Detection("red circle", (at, 2 * at, at + 300, 2 * at + 300)) for at in range(60)]
-        targets = [(sample, of_truth(crowd, spelling)) for sample in made.samples(root)]
+        targets = [(sample, make_true_target(crowd, spelling)) for sample in made.samples(root)]
         config = made.config(packing=PackingConfig(8192, 2048))
         assert all(len(packing.make_line(found, *target)) >= 600 for target in targets)
         learner = Learner(World(Fabric(accelerator="cuda", devices=1, precision="bf16-mixed")), found, config)

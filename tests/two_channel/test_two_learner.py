@@ -22,16 +22,16 @@ from stageb.errors import ConfigError, InputError
 from stageb.job.world import World, pack, unpack
 from stageb.training.nonfinite import NonFiniteError
 from stageb.two_channel import channel_a, model, packing, text
-from stageb.two_channel.adapters import adapt, weights
+from stageb.two_channel.adapters import adapt, merge_weights
 from stageb.two_channel.config import LossConfig, PackingConfig, ScheduleConfig
 from stageb.two_channel.learner import Learner, StepFigures, make_optimizers
-from stageb.two_channel.losses import losses
+from stageb.two_channel.losses import compute_losses
 from stageb.two_channel.matching import match_prefix
 from stageb.two_channel.model import Detector
 from stageb.two_channel.model_config import ModelConfig, TunerConfig
 from stageb.two_channel.packing import Line
 from stageb.two_channel.rollout import Writer
-from stageb.two_channel.targets import count_totals, of_rollout, of_truth
+from stageb.two_channel.targets import count_totals, make_corrected_target, make_true_target
 
 Targets = list[Any]
 
@@ -58,8 +58,8 @@ def gradient_of(found: Detector, packs: list[list[Line]], iterations: int = 1) -
     total, totals = 0.0, made.totals(*packs)
     for lines in packs:
         pack = packing.pack(found, lines, totals)
-        passes = channel_a.passes(found.model, pack, found.head(), iterations)
-        loss = losses(passes, pack.taught, found.head(), made.EVERY_LOSS).total
+        passes = channel_a.run_passes(found.model, pack, found.head(), iterations)
+        loss = compute_losses(passes, pack.taught, found.head(), made.EVERY_LOSS).total
         loss.backward()
         total += loss.item()
     return total, gradients(found)
@@ -88,14 +88,14 @@ def test_objects_and_ends_weigh_the_same_in_every_image_and_on_both_channels(roo
     """Where a model said all there is, the end of its answer is the only text taught: no reason to weigh more."""
     found = made.detector(root)
     spelling = text.find_spelling(found.tokenizer)
-    truths = [(sample, text.truth(sample)) for sample in made.samples(root)]
+    truths = [(sample, text.list_true_objects(sample)) for sample in made.samples(root)]
     assert len({len(true) for _, true in truths}) > 1
     lines, corrected = [], []
     for sample, true in truths:
-        target = of_truth(true, spelling)
+        target = make_true_target(true, spelling)
         lines.append(packing.make_line(found, sample, target))
         parsed = text.parse(target.ids, spelling)
-        kept = of_rollout(target.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, spelling, "cut")
+        kept = make_corrected_target(target.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, spelling, "cut")
         assert kept.ids == target.ids and sum(kept.taught) < sum(target.taught)
         corrected.append(packing.make_line(found, sample, kept))
     totals = made.totals(lines)
@@ -112,7 +112,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
     target = made.taught(root, found)[0]
     line = packing.make_line(found, *target)
     pack = packing.pack(found, [line], made.totals([line]))
-    once, last = channel_a.passes(found.model, pack, found.head(), 1)
+    once, last = channel_a.run_passes(found.model, pack, found.head(), 1)
     assert last is once
     assert torch.equal(once, channel_a.forward(found.model, pack))
     logits = found.head().logits(once)
@@ -129,7 +129,7 @@ def test_a_pass_is_the_models_own(root: Path) -> None:
         plain[begin - 1 : -1][torch.tensor(line.target.taught)],
         torch.tensor(line.target.ids)[torch.tensor(line.target.taught)],
     )
-    told = losses((once, once), pack.taught, found.head(), LossConfig())
+    told = compute_losses((once, once), pack.taught, found.head(), LossConfig())
     assert float(told.text) == pytest.approx(float(by_hand), rel=1e-4)
 
 
@@ -145,7 +145,7 @@ def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: 
     found.model.model.language_model.register_forward_pre_hook(
         lambda _module, _args, given: seen.append(given["inputs_embeds"].detach()[0]), with_kwargs=True
     )
-    first, last = channel_a.passes(found.model, pack, found.head(), 2)
+    first, last = channel_a.run_passes(found.model, pack, found.head(), 2)
     places = pack.keep[pack.taught.slots] + 1
     changed = (seen[0] != seen[1]).any(-1).nonzero()[:, 0]
     assert changed.tolist() == sorted(places.flatten().tolist())
@@ -154,14 +154,14 @@ def test_a_soft_context_changes_what_coordinates_are_fed_and_nothing_else(root: 
     logits = found.head().logits(first.detach()[pack.taught.slots])
     chances = logits[..., found.first : found.first + 1000].softmax(-1)
     assert torch.allclose(seen[1][places], chances @ table.detach()[found.first : found.first + 1000], atol=1e-6)
-    told = losses((first, last), pack.taught, found.head(), made.EVERY_LOSS)
-    assert float(told.text) == float(losses((first, first), pack.taught, found.head(), made.EVERY_LOSS).text)
+    told = compute_losses((first, last), pack.taught, found.head(), made.EVERY_LOSS)
+    assert float(told.text) == float(compute_losses((first, first), pack.taught, found.head(), made.EVERY_LOSS).text)
 
     loss, got = gradient_of(found, [lines], iterations=2)
     context = seen[1][places]
-    with channel_a.fed(found.model, places, context):  # by hand: the context is given, and a constant
+    with channel_a.feed(found.model, places, context):  # by hand: the context is given, and a constant
         again = channel_a.forward(found.model, pack)
-    by_hand = losses((channel_a.forward(found.model, pack), again), pack.taught, found.head(), made.EVERY_LOSS).total
+    by_hand = compute_losses((channel_a.forward(found.model, pack), again), pack.taught, found.head(), made.EVERY_LOSS).total
     by_hand.backward()
     assert loss == pytest.approx(float(by_hand), rel=1e-6)
     alike(gradients(found), got, within=1e-6)
@@ -239,11 +239,11 @@ def test_the_average_follows_the_weights_and_they_do_not_follow_it(root: Path) -
             steps(plain, targets, 1, begin=step), steps(mean, targets, 1, begin=step)
             by_hand = [decay * one + (1 - decay) * each for one, each in zip(by_hand, mean._weights, strict=True)]
         with plain.averaged():
-            raw = dict(weights(plain.detector.model))
+            raw = dict(merge_weights(plain.detector.model))
         with mean.averaged():
             assert all(torch.allclose(*each, atol=1e-6) for each in zip(mean._weights, by_hand, strict=True))
-            found = dict(weights(mean.detector.model))
-        left = dict(weights(mean.detector.model))
+            found = dict(merge_weights(mean.detector.model))
+        left = dict(merge_weights(mean.detector.model))
         assert raw.keys() == left.keys() and all(torch.equal(each, left[name]) for name, each in raw.items())
         assert any(not torch.equal(each, found[name]) for name, each in raw.items())
 
@@ -276,8 +276,10 @@ def test_coordinate_tokens_trained_beside_adapters_are_embeddings_to_the_optimis
 def test_frozen_weights_are_halved_where_precision_is_and_what_learns_is_not(root: Path) -> None:
     folder, config, words = str(root / "model"), ModelConfig(), made.WORDS
     mixed, lora = FabricConfig(precision="bf16-mixed"), TunerConfig(kind="lora", use_dora=True)
-    assert model.learning(mixed, TunerConfig()) == model.learning(FabricConfig(), lora) == torch.float32
-    found = model.load(folder, config, words, "cpu", model.learning(mixed, lora))
+    assert (
+        model.find_learning_dtype(mixed, TunerConfig()) == model.find_learning_dtype(FabricConfig(), lora) == torch.float32
+    )
+    found = model.load(folder, config, words, "cpu", model.find_learning_dtype(mixed, lora))
     adapt(found.model, lora, found.first, seed=5)
     kinds = {(each.requires_grad, each.dtype) for each in found.model.parameters()}
     assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
@@ -285,7 +287,9 @@ def test_frozen_weights_are_halved_where_precision_is_and_what_learns_is_not(roo
     told = steps(learner, made.taught(root, found), 8)
     assert told[-1].losses["total"] < told[0].losses["total"]
     plain = model.load(folder, config, words, "cpu").model.state_dict()
-    assert {name: each.shape for name, each in weights(found.model)} == {name: each.shape for name, each in plain.items()}
+    assert {name: each.shape for name, each in merge_weights(found.model)} == {
+        name: each.shape for name, each in plain.items()
+    }
 
 
 def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_end_it(root: Path) -> None:
@@ -305,8 +309,8 @@ def test_steps_that_come_to_no_finite_gradient_are_left_out_and_three_in_a_row_e
 
 def test_what_only_answers_is_halved_on_a_gpu_alone() -> None:
     mixed, whole = FabricConfig(precision="bf16-mixed"), FabricConfig()
-    assert model.answering(mixed, "cuda:1") == torch.bfloat16
-    assert {model.answering(mixed, "cpu"), model.answering(whole, "cuda:0")} == {torch.float32}
+    assert model.find_answering_dtype(mixed, "cuda:1") == torch.bfloat16
+    assert {model.find_answering_dtype(mixed, "cpu"), model.find_answering_dtype(whole, "cuda:0")} == {torch.float32}
 
 
 def test_layers_are_not_compiled_without_a_compiler(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +341,7 @@ def test_adapters_merge_to_the_same_answers(root: Path, tmp_path: Path, kind: st
     learner = learner_of(root, world(), adapter(kind))
     targets = made.taught(root, learner.detector)
     steps(learner, targets)
-    merged = dict(weights(learner.detector.model))
+    merged = dict(merge_weights(learner.detector.model))
     assert merged.keys() == plain.keys()
     changed = {name for name, each in plain.items() if not torch.equal(each, merged[name])}
     assert any("visual" in name for name in changed) and not any("norm" in name or "bias" in name for name in changed)
@@ -392,7 +396,7 @@ def test_the_chances_of_other_tokens_are_those_that_the_engine_tells_of_its_own(
     spelling = text.find_spelling(found.tokenizer)
     writer = Writer(found, spelling)
     for sample in made.samples(root)[:3]:
-        ids = of_truth(text.truth(sample), spelling).ids
+        ids = make_true_target(text.list_true_objects(sample), spelling).ids
         (chances,) = writer.chances([sample], [ids])
         places = [3, len(ids) // 2, len(ids) - 1]
         others = writer.chances_of(sample, ids, places, [ids[place] for place in places])

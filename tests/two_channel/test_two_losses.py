@@ -17,8 +17,17 @@ from transformers.loss.loss_for_object_detection import generalized_box_iou
 
 from stageb.errors import InputError
 from stageb.two_channel.config import LossConfig
-from stageb.two_channel.losses import NAMES, Head, Taught, expected, giou, in_order, losses, soft_cross_entropy
-from stageb.two_channel.packing import AHEAD, Line, fits, packs
+from stageb.two_channel.losses import (
+    NAMES,
+    Head,
+    Taught,
+    compute_losses,
+    expected_coordinates,
+    giou,
+    soft_cross_entropy,
+    sort_corners,
+)
+from stageb.two_channel.packing import AHEAD, Line, fits, make_packs
 from stageb.two_channel.types import BINS, Target
 
 FIRST = 10  # id of the coordinate token of bin 0
@@ -50,7 +59,7 @@ def test_each_term_is_what_its_words_say() -> None:
     bins = (100, 200, 300, 400)
     rows = [3, 4, *(FIRST + each for each in bins)]
     made = logits(6).detach()
-    found = losses((made, made), taught(rows, [bins], [0, 1], [1] * 4), HEAD, LossConfig())
+    found = compute_losses((made, made), taught(rows, [bins], [0, 1], [1] * 4), HEAD, LossConfig())
     chances = made.detach().log_softmax(-1)
     assert float(found.text) == pytest.approx(-float(chances[0, 3] + chances[1, 4]) / 2, rel=1e-5)
     assert float(found.coordinates) == pytest.approx(-sum(float(chances[2 + i, FIRST + b]) for i, b in enumerate(bins)) / 4)
@@ -73,7 +82,7 @@ def test_text_that_leaks_into_boxes_costs_and_expectations_do_not_see_it() -> No
     leaking = plain.clone()
     leaking[:, 0] = 8.0
     one, other = (
-        losses((each, each), taught([FIRST] * 4, [bins]), HEAD, LossConfig(soft_width=3.0, l1=1.0))
+        compute_losses((each, each), taught([FIRST] * 4, [bins]), HEAD, LossConfig(soft_width=3.0, l1=1.0))
         for each in (plain, leaking)
     )
     assert float(other.coordinates) > float(one.coordinates) + 1 and float(other.mass) < 0.5 < float(one.mass)
@@ -84,7 +93,7 @@ def test_what_the_model_is_sure_of_can_still_be_taught_against() -> None:
     made = torch.zeros(1, VOCABULARY)
     made[0, 7] = 60.0
     made.requires_grad_()
-    found = losses((made, made), taught([7], [], against=[0] * 4), HEAD, LossConfig())
+    found = compute_losses((made, made), taught([7], [], against=[0] * 4), HEAD, LossConfig())
     found.total.backward()
     assert math.isfinite(float(found.against)) and float(found.against) > 40
     assert made.grad is not None and float(made.grad[0, 7]) == pytest.approx(1.0, rel=1e-3)
@@ -95,7 +104,7 @@ def test_few_rows_at_a_time_come_to_the_same_losses_and_gradients() -> None:
     found = []
     for rows in (1 << 20, 4, 3, 1):
         made = logits(11).requires_grad_()
-        each = losses((made, made), told, replace(HEAD, rows=rows), LossConfig(soft_width=2.0, l1=1.0, giou=1.0))
+        each = compute_losses((made, made), told, replace(HEAD, rows=rows), LossConfig(soft_width=2.0, l1=1.0, giou=1.0))
         each.total.backward()
         assert made.grad is not None
         found.append((torch.stack([getattr(each, name).detach() for name in NAMES]), made.grad))
@@ -115,10 +124,12 @@ def test_memory_does_not_grow_with_what_the_logits_would_take() -> None:
             return states @ weight.T
 
     whole = 4 * rows * words  # bytes of all logits in single precision
-    peak = peak_bytes(lambda: losses((states, states), told, Head(logits_of, FIRST, 16), LossConfig()).total.backward())
+    peak = peak_bytes(
+        lambda: compute_losses((states, states), told, Head(logits_of, FIRST, 16), LossConfig()).total.backward()
+    )
     assert peak < whole / 3
     everything = Head(logits_of, FIRST, rows)
-    assert peak_bytes(lambda: losses((states, states), told, everything, LossConfig()).total.backward()) > whole
+    assert peak_bytes(lambda: compute_losses((states, states), told, everything, LossConfig()).total.backward()) > whole
 
 
 def peak_bytes(work: Callable[[], object]) -> int:
@@ -142,7 +153,7 @@ def test_soft_targets_are_least_where_the_model_says_the_same(place: int, width:
 
 @given(st.lists(st.lists(st.floats(0, 1, width=32), min_size=4, max_size=4), min_size=2, max_size=6))
 def test_giou_is_transformers(numbers: list[list[float]]) -> None:
-    boxes = in_order(torch.tensor(numbers))
+    boxes = sort_corners(torch.tensor(numbers))
     sized = boxes[(boxes[:, 2:] - boxes[:, :2]).amin(-1) > 1e-3]
     others = sized.roll(1, 0)
     assert torch.allclose(giou(sized, others), generalized_box_iou(sized, others).diagonal(), atol=1e-5)
@@ -152,7 +163,7 @@ def test_giou_is_transformers(numbers: list[list[float]]) -> None:
 def test_expectations_reach_from_edge_to_edge() -> None:
     sure = torch.full((2, BINS), -1e4)
     sure[0, 0] = sure[1, -1] = 0.0
-    assert expected(sure).tolist() == [0.0, 1.0]
+    assert expected_coordinates(sure).tolist() == [0.0, 1.0]
 
 
 def test_a_line_as_long_as_the_room_fits() -> None:
@@ -171,7 +182,7 @@ def line(number: int, tokens: int) -> Line:
 @given(st.lists(st.integers(1, 100), max_size=60))
 def test_packs_hold_every_line_once_and_no_more_than_fits(lengths: list[int]) -> None:
     lines = [line(number, tokens) for number, tokens in enumerate(lengths)]
-    found = list(packs(iter(lines), 100))
+    found = list(make_packs(iter(lines), 100))
     assert sorted(int(each.key) for pack in found for each in pack) == list(range(len(lines)))
     assert all(sum(map(len, pack)) <= 100 for pack in found)
     assert all(sum(map(len, one)) + sum(map(len, other)) > 100 for one, other in pairwise(found))
@@ -182,7 +193,7 @@ def test_packs_are_full(seed: int) -> None:
     """Lines of many lengths, none above a sixth of a pack: at most one pack above the bound, and 97 of 100 places taken."""
     draw = torch.Generator().manual_seed(seed)
     lengths = torch.randint(150, 680, (200,), generator=draw).tolist()
-    found = list(packs((line(number, tokens) for number, tokens in enumerate(lengths)), 4096))
+    found = list(make_packs((line(number, tokens) for number, tokens in enumerate(lengths)), 4096))
     assert len(found) <= -(-sum(lengths) // 4096) + 1
     fill = sum(sum(map(len, pack)) for pack in found[:-1]) / (4096 * (len(found) - 1))
     assert fill >= 0.97
@@ -196,5 +207,5 @@ def test_packs_go_while_lines_still_come() -> None:
         for asked in range(1, 1000):
             yield line(asked, 10)
 
-    first = next(packs(coming(), 100))  # type: ignore[arg-type]
+    first = next(make_packs(coming(), 100))  # type: ignore[arg-type]
     assert len(first) == 10 and asked == AHEAD * 10 + 1

@@ -11,10 +11,18 @@ from PIL import Image
 from two_channel.spelt import spelling
 
 from stageb.two_channel import picture
-from stageb.two_channel.evaluate import rename_noise, table
+from stageb.two_channel.evaluate import format_table, rename_noise
 from stageb.two_channel.matching import match
-from stageb.two_channel.metrics import IOUS, Detections, average_precision, count, f1, figures, scores
-from stageb.two_channel.text import bins_of, parse, truth, written
+from stageb.two_channel.metrics import (
+    IOUS,
+    Detections,
+    compute_average_precision,
+    compute_f1,
+    compute_figures,
+    count_matches,
+    score_objects,
+)
+from stageb.two_channel.text import bins_of, list_true_objects, parse, write_answer
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 SIZE = 999  # a pixel is a bin
@@ -35,16 +43,16 @@ def told(*objects: Detection, scores: tuple[float, ...] = ()) -> Detections:
 
 def test_what_is_right_scores_one_and_what_is_not_told_scores_nothing() -> None:
     samples = [sample(("a", (0, 0, 50, 50)), ("b", (100, 100, 400, 300))), sample(("a", (5, 5, 600, 700))), sample()]
-    perfect = figures(samples, [told(*truth(each)) for each in samples])
+    perfect = compute_figures(samples, [told(*list_true_objects(each)) for each in samples])
     assert all(
         perfect[name] == pytest.approx(1) for name in ("mAP", "mAP50", "mAP75", "AP50/a", "AP50/b", "f1_50", "miou_f1")
     )
     assert (perfect["duplicates"], perfect["predicted_per_true"]) == (0, 1)
-    silent = figures(samples, [told()] * 3)
+    silent = compute_figures(samples, [told()] * 3)
     assert silent["mAP"] == silent["f1_50"] == silent["recall_50"] == silent["AP50/b"] == 0
-    strange = average_precision(samples, [told(placed("c", 0, 0, 50, 50)), told(), told()])
-    assert strange["mAP"] == 0 and set(strange) == set(perfect) - set(f1([]))
-    assert figures([sample()], [told()])["mAP"] == 0
+    strange = compute_average_precision(samples, [told(placed("c", 0, 0, 50, 50)), told(), told()])
+    assert strange["mAP"] == 0 and set(strange) == set(perfect) - set(compute_f1([]))
+    assert compute_figures([sample()], [told()])["mAP"] == 0
 
 
 def test_figures_by_hand() -> None:
@@ -56,9 +64,9 @@ def test_figures_by_hand() -> None:
         placed("b", 200, 200, 300, 300),
         placed("a", 500, 0, 600, 9),
     ]
-    counted = count(true, said)
+    counted = count_matches(true, said)
     assert counted.pairs == (1, 1, 1, *[0] * 7) and (counted.predicted, counted.true, counted.duplicates) == (4, 2, 1)
-    found = f1([counted, count(true, truth(true))])
+    found = compute_f1([counted, count_matches(true, list_true_objects(true))])
     assert found["f1_50"] == pytest.approx(2 * 3 / (6 + 4))
     assert found["miou_f1"] == pytest.approx(sum(2 * (2 + (iou <= 0.62)) / 10 for iou in IOUS) / 10)
     assert (found["precision_50"], found["recall_50"]) == (3 / 6, 3 / 4)
@@ -67,18 +75,20 @@ def test_figures_by_hand() -> None:
 
 def test_f1_of_what_a_threshold_keeps_stands_beside_f1() -> None:
     true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
-    said = [told(*truth(true), placed("a", 500, 0, 600, 9), placed("a", 0, 500, 9, 600), scores=(0.9, 0.5, 0.5, 0.4))]
-    plain = table([true], said, None)
+    said = [
+        told(*list_true_objects(true), placed("a", 500, 0, 600, 9), placed("a", 0, 500, 9, 600), scores=(0.9, 0.5, 0.5, 0.4))
+    ]
+    plain = format_table([true], said, None)
     place = next(number for number, line in enumerate(plain) if line.startswith("F1       0.667 at IoU .50"))
     beside = "         0.800 with scores of at least 0.5, chosen on val (precision 0.667, recall 1.000)"
-    assert table([true], said, 0.5) == [*plain[: place + 1], beside, *plain[place + 1 :]]
+    assert format_table([true], said, 0.5) == [*plain[: place + 1], beside, *plain[place + 1 :]]
 
 
 def test_average_precision_is_by_score() -> None:
     true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
     right, wrong = placed("a", 0, 0, 100, 100), placed("a", 500, 0, 600, 90)
-    first = average_precision([true], [told(right, wrong, scores=(0.9, 0.1))])["mAP50"]
-    last = average_precision([true], [told(right, wrong, scores=(0.1, 0.9))])["mAP50"]
+    first = compute_average_precision([true], [told(right, wrong, scores=(0.9, 0.1))])["mAP50"]
+    last = compute_average_precision([true], [told(right, wrong, scores=(0.1, 0.9))])["mAP50"]
     # recall reaches a half, at a precision of 1 or 1/2: 51 of the 101 recall points (0, .01, ..., .5)
     assert first == pytest.approx(51 / 101) and last == pytest.approx(51 / 101 / 2)
 
@@ -87,13 +97,13 @@ def test_sizes_and_recalls_by_hand() -> None:
     small, medium, large = ("a", (0, 0, 32, 32)), ("a", (100, 100, 190, 190)), ("a", (300, 300, 500, 500))
     true = sample(("b", (0, 0, 10, 10)), medium, large)
     said = told(placed("a", 100, 100, 190, 190), placed("a", 600, 0, 610, 9), scores=(0.5, 0.9))
-    found = average_precision([true], [said])
+    found = compute_average_precision([true], [said])
     # the surest, which is wrong, is small: it counts neither for medium nor for large objects
     assert found["mAP_small"] == 0 and found["mAP_medium"] == pytest.approx(1) and found["mAP_large"] == 0
     assert (found["AR_small"], found["AR_medium"], found["AR_large"]) == (0, pytest.approx(1), 0)
     assert (found["AR1"], found["AR10"]) == (0, pytest.approx(0.25))  # mean of a, one of two, and b, none
-    assert not any(name.endswith("small") for name in average_precision([sample(medium)], [said]))
-    silent = average_precision([sample(small)], [told()])
+    assert not any(name.endswith("small") for name in compute_average_precision([sample(medium)], [said]))
+    silent = compute_average_precision([sample(small)], [told()])
     assert silent["mAP_small"] == silent["mAP_medium"] == silent["AR100"] == 0 and "mAP_large" not in silent  # right at 32^2
 
 
@@ -102,22 +112,24 @@ def test_what_is_told_in_a_crowd_counts_neither_way() -> None:
     true = replace(sample(("a", (0, 0, 100, 100))), crowds=crowd)
     right, within, twice = placed("a", 0, 0, 100, 100), placed("a", 500, 500, 600, 600), placed("a", 510, 500, 600, 600)
     other, half = placed("b", 500, 500, 600, 600), placed("a", 300, 500, 500, 600)
-    found = figures([true], [told(right, within, twice, scores=(0.1, 0.9, 0.8))])
+    found = compute_figures([true], [told(right, within, twice, scores=(0.1, 0.9, 0.8))])
     assert found["mAP"] == pytest.approx(1) and found["f1_50"] == found["precision_50"] == found["predicted_per_true"] == 1
     assert found["miou_f1"] == 1
-    assert count(true, [right, other]).ignored == (0,) * 10
-    assert count(true, [half]).ignored == (1,) + (0,) * 9  # by the share of its own area: a half
-    assert figures([replace(true, crowds=())], [told(right, within, scores=(0.1, 0.9))])["f1_50"] == pytest.approx(2 / 3)
+    assert count_matches(true, [right, other]).ignored == (0,) * 10
+    assert count_matches(true, [half]).ignored == (1,) + (0,) * 9  # by the share of its own area: a half
+    assert compute_figures([replace(true, crowds=())], [told(right, within, scores=(0.1, 0.9))])["f1_50"] == pytest.approx(
+        2 / 3
+    )
 
 
 def test_noise_counts_for_average_precision_alone_by_its_likeliest_name() -> None:
     true = sample(("a", (0, 0, 100, 100)), ("b", (200, 200, 300, 300)))
-    one, other = truth(true)
+    one, other = list_true_objects(true)
     said = told(one, replace(other, desc="noise"), scores=(0.9, 0.8))
     found = rename_noise(said, [[math.log(0.1), math.log(0.25)]], ["a", "b"])
     assert (found.objects, found.scores) == ((one,), (0.9,))
     assert found.tail == ((other, pytest.approx(0.2)),)
-    measured = figures([true], [found])
+    measured = compute_figures([true], [found])
     assert measured["mAP50"] == pytest.approx(1) and measured["recall_50"] == 0.5 and measured["predicted_per_true"] == 0.5
     assert rename_noise(said, [], ["a", "b"]).tail == ()
 
@@ -126,28 +138,28 @@ def test_noise_counts_for_average_precision_alone_by_its_likeliest_name() -> Non
 def test_an_objects_score_is_that_of_its_own_tokens(box_first: bool) -> None:
     s = spelling(box_first)
     objects = [Detection("RBC", (1, 2, 3, 4)), Detection("Platelets", (5, 6, 7, 8))]
-    made = written(objects, s)
+    made = write_answer(objects, s)
     ids = made.ids
     kept = ids[: parse(ids, s).tokens]
     half = [math.log(0.5)] * len(kept)
     places = made.boxes[1]
     sure = [0.0 if place not in places else each for place, each in enumerate(half)]
-    assert scores(kept, sure, s) == pytest.approx((1, 0.5))  # of four coordinates the mean
+    assert score_objects(kept, sure, s) == pytest.approx((1, 0.5))  # of four coordinates the mean
     sure[places[0] - 1] = math.log(0.1)
-    assert scores(kept, sure, s) == pytest.approx((1, 0.05))
+    assert score_objects(kept, sure, s) == pytest.approx((1, 0.05))
     first = parse(ids[:-9], s).tokens
-    assert scores(kept[:first], sure, s) == pytest.approx((1,))
+    assert score_objects(kept[:first], sure, s) == pytest.approx((1,))
     unsure = [math.log(0.1) if place < first else 0.0 for place in range(len(kept))]
-    assert scores(kept, unsure, s)[1] == 1  # what stands before it does not count
+    assert score_objects(kept, unsure, s)[1] == 1  # what stands before it does not count
 
 
 def test_pictures_show_what_was_missed_and_what_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     Image.new("RGB", (96, 64), "white").save(path)
     shown = Sample("a", str(path), 96, 64, (Object("a", (0, 0, 48, 32)), Object("b", (48, 32, 96, 64))))
-    true = truth(shown)
+    true = list_true_objects(shown)
     predicted = [true[0], Detection("c", (500, 0, 999, 400))]
-    made = picture.beside(shown, predicted, true, match(predicted, true, 0.5))
+    made = picture.draw_pair(shown, predicted, true, match(predicted, true, 0.5))
     assert made.size == (2 * picture.WIDTH + picture.GAP, round(64 * picture.WIDTH / 96))
 
     def has(colour: tuple[int, int, int], left: int) -> bool:
@@ -156,9 +168,9 @@ def test_pictures_show_what_was_missed_and_what_is_not_there(tmp_path: Path) -> 
 
     right = picture.WIDTH + picture.GAP
     assert all(has(colour, left) for colour in (picture.GREEN, picture.RED) for left in (0, right))
-    clean = picture.beside(shown, true, true, match(true, true, 0.5))
+    clean = picture.draw_pair(shown, true, true, match(true, true, 0.5))
     assert picture.RED not in {each for _, each in clean.getcolors(1 << 20)}
-    whole = picture.sheet([made] * 3, 2)
+    whole = picture.arrange([made] * 3, 2)
     picture.save(whole, tmp_path / "sheet.png")
     with Image.open(tmp_path / "sheet.png") as again:
         assert again.size == whole.size == (2 * made.width + 3 * picture.GAP, 2 * made.height + 3 * picture.GAP)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from two_channel.spelt import placed, spelling
 
 from stageb.two_channel.matching import ious
-from stageb.two_channel.noise import NOISE, draw_noise, real
-from stageb.two_channel.targets import of_truth
+from stageb.two_channel.noise import NOISE, draw_noise, drop_noise
+from stageb.two_channel.targets import make_true_target
 from stageb.two_channel.text import parse
 from stageb.two_channel.types import BINS, Detection
 
@@ -35,8 +35,8 @@ def test_a_third_of_it_tells_objects_twice() -> None:
 def test_the_truth_is_taught_and_of_noise_the_name_alone(true: list[Detection], key: int) -> None:
     s = spelling(box_first=True)
     noise = draw_noise(true, 6 - len(true), key)
-    target = of_truth(true, s, noise)
+    target = make_true_target(true, s, noise)
     parsed = parse(target.ids, s)
-    assert parsed.complete and parsed.objects == (*true, *noise) and real(parsed.objects) == tuple(true)
+    assert parsed.complete and parsed.objects == (*true, *noise) and drop_noise(parsed.objects) == tuple(true)
     assert [slot.bins for slot in target.slots] == [each.bins for each in true]
     assert all(each != (token in s.bins) for each, token in zip(target.taught, target.ids, strict=True))

@@ -15,9 +15,9 @@ from stageb.__main__ import main
 from stageb.store.commits import read_commit
 from stageb.two_channel import exports
 from stageb.two_channel.exports import Selection
-from stageb.two_channel.metrics import Detections, choose_threshold, count, f1
-from stageb.two_channel.predict import row_of
-from stageb.two_channel.text import truth
+from stageb.two_channel.metrics import Detections, choose_threshold, compute_f1, count_matches
+from stageb.two_channel.predict import make_row
+from stageb.two_channel.text import list_true_objects
 from stageb.two_channel.types import Box, Detection, Object, Sample
 
 
@@ -196,7 +196,7 @@ def test_pictures_do_not_take_the_place_of_what_was_told(
 
 def test_the_threshold_is_that_of_the_largest_f1() -> None:
     true = sample(("a", (0, 0, 100, 100)), ("a", (200, 200, 300, 300)))
-    one, other = truth(true)
+    one, other = list_true_objects(true)
     wrong = Detection("a", (500, 500, 600, 600))
     said = Detections((one, wrong, other), (0.9, 0.2, 0.4))
     assert choose_threshold([true], [said]) == pytest.approx(0.3)
@@ -210,7 +210,7 @@ def test_the_threshold_is_that_of_the_largest_f1() -> None:
         chosen = [
             tuple(one for one, score in zip(each.objects, each.scores, strict=True) if score >= threshold) for each in found
         ]
-        return f1([count(*pair) for pair in zip(samples, chosen, strict=True)])["f1_50"]
+        return compute_f1([count_matches(*pair) for pair in zip(samples, chosen, strict=True)])["f1_50"]
 
     assert kept(best) == max(map(kept, (0, 0.2, 0.3, 0.4, 0.5, 0.9, 1)))
 
@@ -220,7 +220,7 @@ def test_a_row_holds_boxes_with_area_once() -> None:
     told = Detections(
         (Detection("a", (0, 0, 999, 500)), Detection("a", (5, 5, 5, 9)), Detection("a", (0, 0, 999, 500))), (0.25, 1, 0.5)
     )
-    assert row_of(shown, told) == {
+    assert make_row(shown, told) == {
         "images": ["a.png"],
         "width": 640,
         "height": 480,

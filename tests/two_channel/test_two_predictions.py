@@ -11,13 +11,13 @@ from lab.bench.__main__ import main
 from stageb.errors import BadInputError
 from stageb.two_channel import data, predictions, shapes
 from stageb.two_channel.metrics import Detections
-from stageb.two_channel.text import truth
+from stageb.two_channel.text import list_true_objects
 from stageb.two_channel.types import Detection, Sample
 
 
 def said(sample: Sample, misses: int) -> Detections:
     """The truth, but for its first ``misses`` objects."""
-    objects = truth(sample)[misses:]
+    objects = list_true_objects(sample)[misses:]
     return Detections(objects, tuple(0.9 - 0.01 * number for number in range(len(objects))))
 
 
@@ -25,7 +25,7 @@ def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
     samples = data.read([shapes.write(tmp_path, "test", 6, seed=5)])
     path = tmp_path / "told.jsonl"
     told = [said(sample, number % 2) for number, sample in enumerate(samples)]
-    predictions.put(samples, told, path)
+    predictions.write(samples, told, path)
     assert predictions.read(str(path), samples) == told
     assert predictions.read(str(path), samples[::-1]) == told[::-1]
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -49,7 +49,7 @@ def test_two_ways_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
             if side == "b" and seed == 0:
                 told[0] = Detections((*told[0].objects, Detection("red circle", (0, 0, 1, 1))), (*told[0].scores, 0.1))
             path = tmp_path / f"{side}{seed}.jsonl"
-            predictions.put(samples, told, path)
+            predictions.write(samples, told, path)
             sides[side].append(str(path))
     out = tmp_path / "out.json"
     words = ["boxes", "--data", str(file), "--a", *sides["a"], "--b", *sides["b"]]
@@ -71,7 +71,7 @@ def test_seeds_of_one_start_are_drawn_with_it(tmp_path: Path) -> None:
     for seed in range(6):
         for side in sides:
             path = tmp_path / f"{side}{seed}.jsonl"
-            predictions.put(samples, [said(sample, (side == "a") == (seed < 3)) for sample in samples], path)
+            predictions.write(samples, [said(sample, (side == "a") == (seed < 3)) for sample in samples], path)
             sides[side].append(str(path))
     words = ["boxes", "--data", str(file), "--a", *sides["a"], "--b", *sides["b"], "--replicates", "200"]
 

@@ -18,10 +18,10 @@ from two_channel.spelt import spelling
 from stageb.__main__ import main
 from stageb.two_channel import channel_a, packing, text
 from stageb.two_channel.config import ChannelCConfig, LossConfig
-from stageb.two_channel.correct import rewarded
-from stageb.two_channel.losses import losses
-from stageb.two_channel.reward import advantages, credits_of, of_rewarded, reward
-from stageb.two_channel.text import bins_of, parse, truth, written
+from stageb.two_channel.correct import reward_rollouts
+from stageb.two_channel.losses import compute_losses
+from stageb.two_channel.reward import compute_advantages, compute_credits, compute_reward, make_rewarded_target
+from stageb.two_channel.text import bins_of, list_true_objects, parse, write_answer
 from stageb.two_channel.types import Box, Detection, Object, Rollout, Sample, StepTotals, Target
 
 
@@ -35,43 +35,49 @@ def placed(desc: str, *box: float) -> Detection:
 
 
 TRUE = sample(("a", (0, 0, 100, 100)), ("b", (200, 200, 300, 300)))
-ONE, OTHER = truth(TRUE)
+ONE, OTHER = list_true_objects(TRUE)
 WRONG = placed("a", 500, 500, 600, 600)
 HALF = placed("a", 0, 0, 100, 62)  # right up to an IoU of .60
 
 
 def test_rewards_by_hand() -> None:
-    assert reward(TRUE, [ONE, OTHER], 1.0) == 1
-    assert reward(TRUE, [], 1.0) == 0 and reward(sample(), [], 1.0) == 1 and reward(sample(), [WRONG], 1.0) == 0
-    assert reward(TRUE, [ONE, WRONG], 1.0) == pytest.approx(2 / 4)
-    assert reward(TRUE, [HALF, OTHER], 1.0) == pytest.approx((3 * 4 + 7 * 2) / 4 / 10)
-    assert reward(TRUE, [ONE, ONE, OTHER], 0.0) == pytest.approx(4 / 5)
-    assert reward(TRUE, [ONE, ONE, OTHER], 1.5) == pytest.approx((4 - 1.5) / 5)
-    assert reward(TRUE, [ONE, ONE, ONE], 1.0) == pytest.approx((2 - 2) / 5)  # three are two that were told again
+    assert compute_reward(TRUE, [ONE, OTHER], 1.0) == 1
+    assert (
+        compute_reward(TRUE, [], 1.0) == 0
+        and compute_reward(sample(), [], 1.0) == 1
+        and compute_reward(sample(), [WRONG], 1.0) == 0
+    )
+    assert compute_reward(TRUE, [ONE, WRONG], 1.0) == pytest.approx(2 / 4)
+    assert compute_reward(TRUE, [HALF, OTHER], 1.0) == pytest.approx((3 * 4 + 7 * 2) / 4 / 10)
+    assert compute_reward(TRUE, [ONE, ONE, OTHER], 0.0) == pytest.approx(4 / 5)
+    assert compute_reward(TRUE, [ONE, ONE, OTHER], 1.5) == pytest.approx((4 - 1.5) / 5)
+    assert compute_reward(TRUE, [ONE, ONE, ONE], 1.0) == pytest.approx((2 - 2) / 5)  # three are two that were told again
 
 
 def test_an_advantage_is_over_the_other_answers() -> None:
     rewards = [0.5, 0.25, 1.0]
-    assert advantages(rewards) == pytest.approx([0.5 - 0.625, 0.25 - 0.75, 1.0 - 0.375])
-    assert advantages([0.3, 0.3]) == [0, 0]  # no deviation to divide by
+    assert compute_advantages(rewards) == pytest.approx([0.5 - 0.625, 0.25 - 0.75, 1.0 - 0.375])
+    assert compute_advantages([0.3, 0.3]) == [0, 0]  # no deviation to divide by
 
 
 def test_credits_are_what_an_answer_would_lose() -> None:
     told = [ONE, WRONG, OTHER, ONE]
-    whole = reward(TRUE, told, 1.0)
-    lost = [whole - reward(TRUE, [each for at, each in enumerate(told) if at != k], 1.0) for k in range(4)]
-    assert credits_of(TRUE, told, 1.0) == pytest.approx([each - sum(lost) / 4 for each in lost])
-    assert sum(credits_of(TRUE, told, 1.0)) == pytest.approx(0)
-    assert credits_of(TRUE, told, 1.0).index(max(credits_of(TRUE, told, 1.0))) == 2  # which nothing else stands in for
-    assert credits_of(TRUE, [ONE], 1.0) == [0] and credits_of(TRUE, [], 1.0) == []
+    whole = compute_reward(TRUE, told, 1.0)
+    lost = [whole - compute_reward(TRUE, [each for at, each in enumerate(told) if at != k], 1.0) for k in range(4)]
+    assert compute_credits(TRUE, told, 1.0) == pytest.approx([each - sum(lost) / 4 for each in lost])
+    assert sum(compute_credits(TRUE, told, 1.0)) == pytest.approx(0)
+    assert (
+        compute_credits(TRUE, told, 1.0).index(max(compute_credits(TRUE, told, 1.0))) == 2
+    )  # which nothing else stands in for
+    assert compute_credits(TRUE, [ONE], 1.0) == [0] and compute_credits(TRUE, [], 1.0) == []
 
 
 @pytest.mark.parametrize("box_first", [False, True])
 def test_a_token_weighs_what_its_answer_and_its_object_do(box_first: bool) -> None:
     s = spelling(box_first)
-    ids = written([ONE, OTHER], s).ids
+    ids = write_answer([ONE, OTHER], s).ids
     parsed = parse(ids, s)
-    target = of_rewarded(Rollout(ids, True, 3), parsed, 0.5, [0.25, -0.25], s)
+    target = make_rewarded_target(Rollout(ids, True, 3), parsed, 0.5, [0.25, -0.25], s)
     first, second = parsed.ends
     begin = first + len(s.comma)
     opening, comma = [0.5] * len(s.opening), [0.5] * len(s.comma)
@@ -82,25 +88,27 @@ def test_a_token_weighs_what_its_answer_and_its_object_do(box_first: bool) -> No
 
 def test_an_answer_that_holds_an_images_token_is_taught_up_to_there() -> None:
     s = spelling()
-    ids = written([ONE], s).ids
+    ids = write_answer([ONE], s).ids
     strange = replace(s, reserved=s.reserved | {9999})
-    target = of_rewarded(Rollout((*ids[:-3], 9999, *ids[-3:]), True, 3), parse(ids[:-3], s), 0.5, [0.25], strange)
+    target = make_rewarded_target(Rollout((*ids[:-3], 9999, *ids[-3:]), True, 3), parse(ids[:-3], s), 0.5, [0.25], strange)
     assert target.ids == ids[:-3] and len(target.weights) == len(target.taught) == len(ids) - 3
-    assert of_rewarded(Rollout(ids, True, 3), parse(ids, s), 0.5, [0.25], s).ids == ids  # the token that ends it is none
+    assert (
+        make_rewarded_target(Rollout(ids, True, 3), parse(ids, s), 0.5, [0.25], s).ids == ids
+    )  # the token that ends it is none
 
 
 def test_answers_to_an_image_are_weighed_against_each_other() -> None:
     s = spelling()
     told = [[ONE, OTHER], [ONE, WRONG], []]
-    rollouts = [Rollout(written(each, s).ids, True, 3) for each in told]
+    rollouts = [Rollout(write_answer(each, s).ids, True, 3) for each in told]
     rollouts.append(Rollout(rollouts[0].ids[:-9], False, 3))  # cut short in its second object
-    found = rewarded(TRUE, rollouts, s, ChannelCConfig(object_credit=0.0))
-    rewards = [reward(TRUE, each, 1.0) for each in (*told, [ONE])]
+    found = reward_rollouts(TRUE, rollouts, s, ChannelCConfig(object_credit=0.0))
+    rewards = [compute_reward(TRUE, each, 1.0) for each in (*told, [ONE])]
     assert [outcome.reward for _, outcome in found] == pytest.approx(rewards)
-    for (target, _), advantage in zip(found, advantages(rewards), strict=True):
+    for (target, _), advantage in zip(found, compute_advantages(rewards), strict=True):
         assert set(target.weights) == {advantage}
     assert [outcome.matched for _, outcome in found] == [2, 1, 0, 1] and found[3][1].truncated
-    credited = rewarded(TRUE, rollouts, s, ChannelCConfig(object_credit=1.0))
+    credited = reward_rollouts(TRUE, rollouts, s, ChannelCConfig(object_credit=1.0))
     ends = parse(rollouts[1].ids, s).ends
     right, wrong = (credited[1][0].weights[end - 1] for end in ends)
     assert right > found[1][0].weights[0] > wrong and right + wrong == pytest.approx(2 * found[1][0].weights[0])
@@ -111,7 +119,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)  # of each token, whatever stands before it
     answers = list(itertools.product(range(3), repeat=2))
-    worth = {answer: reward(TRUE, [(ONE, OTHER, WRONG)[token] for token in answer], 1.0) for answer in answers}
+    worth = {answer: compute_reward(TRUE, [(ONE, OTHER, WRONG)[token] for token in answer], 1.0) for answer in answers}
 
     def log_probability(answer: tuple[int, ...]) -> torch.Tensor:
         return torch.stack([logits[place].log_softmax(-1)[token] for place, token in enumerate(answer)]).sum()
@@ -120,7 +128,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward() -> None:
     (wanted,) = torch.autograd.grad(expected, logits)
     found = torch.zeros_like(logits)
     for draw in itertools.product(answers, repeat=3):
-        weights = advantages([worth[answer] for answer in draw])
+        weights = compute_advantages([worth[answer] for answer in draw])
         taught = torch.stack([weight * log_probability(answer) for weight, answer in zip(weights, draw, strict=True)]).mean()
         chance = torch.stack([log_probability(answer) for answer in draw]).sum().exp().detach()
         found += chance * torch.autograd.grad(taught, logits)[0]
@@ -140,15 +148,17 @@ def test_the_loss_is_the_sum_of_weighted_log_probabilities(root: Path) -> None:
     shown = made.samples(root)[:3]
     targets: list[Target] = []
     for number, each in enumerate(shown[:2]):
-        ids = written(truth(each), s).ids
+        ids = write_answer(list_true_objects(each), s).ids
         weights = tuple((0.5 - (at + number) % 3) / 4 for at in range(len(ids)))
         targets.append(Target(ids, (False,) * len(ids), (), weights=weights))
-    targets.append(made.of_truth(truth(shown[2]), s))
+    targets.append(made.make_true_target(list_true_objects(shown[2]), s))
     lines = [packing.make_line(detector, *pair) for pair in zip(shown, targets, strict=True)]
 
     def term(*chosen: packing.Line) -> Any:
         pack = packing.pack(detector, chosen, StepTotals(4, 10))
-        return losses(channel_a.passes(detector.model, pack, detector.head(), 1), pack.taught, detector.head(), LossConfig())
+        return compute_losses(
+            channel_a.run_passes(detector.model, pack, detector.head(), 1), pack.taught, detector.head(), LossConfig()
+        )
 
     by_hand = 0.0
     for each, target in zip(shown, targets[:2], strict=False):

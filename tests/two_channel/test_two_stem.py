@@ -20,7 +20,7 @@ from stageb.two_channel.model import Detector
 from stageb.two_channel.model_config import ModelConfig
 from stageb.two_channel.rollout import Writer
 from stageb.two_channel.stem import Stem
-from stageb.two_channel.targets import of_truth
+from stageb.two_channel.targets import make_true_target
 
 SMALL = replace(made.SMALL, stem="convolution")
 
@@ -30,7 +30,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint and six drawn images."""
     root = tmp_path_factory.mktemp("stem")
     shapes.write(root, "train", 6, seed=3)
-    model.make(root / "model", SMALL, {each.desc for sample in made.samples(root) for each in sample.objects})
+    model.make_small(root / "model", SMALL, {each.desc for sample in made.samples(root) for each in sample.objects})
     return root
 
 
@@ -88,7 +88,7 @@ def test_the_checkpoint_names_its_stem_and_loads_with_it(found: Detector, root: 
 def test_the_engine_and_the_learner_see_the_same(found: Detector) -> None:
     spelling = text.find_spelling(found.tokenizer)
     writer, samples = Writer(found, spelling), made.samples(Path(found.model.name_or_path).parent)
-    answers = [of_truth(text.truth(sample), spelling) for sample in samples]
+    answers = [make_true_target(text.list_true_objects(sample), spelling) for sample in samples]
     lines = [packing.make_line(found, *each) for each in zip(samples, answers, strict=True)]
     told = writer.chances(samples, [each.ids for each in answers])
     for line, chances in zip(lines, told, strict=True):

@@ -23,8 +23,8 @@ def test_an_images_token_in_an_answer_takes_nothing_but_what_follows_it(
 ) -> None:
     found, (sample, *_) = made.detector(tmp_path), made.samples(made.folder_of(tmp_path))
     spelling = text.find_spelling(found.tokenizer)
-    image, true = int(found.model.config.image_token_id), text.truth(sample)
-    whole = text.written(true, spelling).ids
+    image, true = int(found.model.config.image_token_id), text.list_true_objects(sample)
+    whole = text.write_answer(true, spelling).ids
     end = text.parse(whole, spelling).ends[0]
     answers = [whole, (*whole[:end], image, *whole[end:]), (image, *whole), (image,), ()]
     writer = Writer(found, spelling)

@@ -11,9 +11,9 @@ from two_channel.spelt import placed, spelling
 
 from stageb.seeds import bits, stream
 from stageb.two_channel.config import FalsePositives
-from stageb.two_channel.matching import first_counts, ious, match, match_prefix, near
-from stageb.two_channel.targets import of_rollout, of_truth
-from stageb.two_channel.text import Spelling, in_order, parse, written
+from stageb.two_channel.matching import find_duplicates, ious, match, match_prefix, prefer_first
+from stageb.two_channel.targets import make_corrected_target, make_true_target
+from stageb.two_channel.text import Spelling, parse, sort_objects, write_answer
 from stageb.two_channel.types import BINS, Bins, Detection, Target
 
 GATES = (0.1, 0.5, 0.75)
@@ -85,7 +85,7 @@ def test_overlaps_are_areas_and_duplicates_are_later_ones_of_one_desc() -> None:
     assert ious([a], [a, half, twice, apart, point])[0].tolist() == pytest.approx([1, 0.5, 100 / 110, 0, 0])
     assert ious([point], [point])[0, 0] == 0  # nothing is no answer
     other = Detection("b", a.bins)
-    assert near([a, half, twice, other, a]) == ((0, 2), (0, 4), (2, 4))
+    assert find_duplicates([a, half, twice, other, a]) == ((0, 2), (0, 4), (2, 4))
     found = match([a, twice, other, a, half], [a], 0.5)
     assert found.pairs in (((0, 0),), ((3, 0),)) and found.false_positives[-1] == 4
     assert found.duplicates == tuple(i for i in found.false_positives if i in (1, 3))
@@ -103,9 +103,9 @@ def boxes_of(target: Target) -> list[Bins]:
 @given(st.lists(placed(), max_size=4))
 @settings(max_examples=30)
 def test_the_truth_is_taught_whole(objects: list[Detection]) -> None:
-    true = in_order(objects)
-    target = of_truth(true, spelling())
-    assert target.ids == written(true, spelling()).ids
+    true = sort_objects(objects)
+    target = make_true_target(true, spelling())
+    assert target.ids == write_answer(true, spelling()).ids
     assert [slot.bins for slot in target.slots] == boxes_of(target) == [each.bins for each in true]
     coordinates = {place for slot in target.slots for place in slot.positions}
     assert [place for place, told in enumerate(target.taught) if not told] == sorted(coordinates)
@@ -125,7 +125,7 @@ def rolled_out(number: int, true: list[Detection], s: Spelling) -> tuple[int, ..
             x1, y1, x2, y2 = (min(BINS - 1, max(0, at + below(3) - 1)) for at in each.bins)
             told.append(Detection(each.desc, (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))))
     told += close_objects(key, 2)
-    ids = list(written(told, s).ids)
+    ids = list(write_answer(told, s).ids)
     for _ in range((0, 0, 1, 1, 4)[below(5)]):
         place = below(len(ids))
         ids[place : place + below(2)] = [below(len(s.tokenizer) + 8) for _ in range(below(3))]
@@ -135,14 +135,14 @@ def rolled_out(number: int, true: list[Detection], s: Spelling) -> tuple[int, ..
 def hold(number: int) -> None:
     """What holds for every rollout."""
     s = spelling(box_first=number % 8 >= 4)
-    true = in_order(close_objects(stream("true", number), 6))
+    true = sort_objects(close_objects(stream("true", number), 6))
     answer = rolled_out(number, list(true), s)
     parsed = parse(answer, s)
     modes: tuple[FalsePositives, ...] = ("cut", "neutral", "duplicates", "all")
     mode = modes[number % len(modes)]
     matched = (match_prefix if mode == "cut" else match)(parsed.objects, true, 0.5)
-    target = of_rollout(answer, parsed, matched, true, s, mode)
-    paired = first_counts(matched, parsed.objects)
+    target = make_corrected_target(answer, parsed, matched, true, s, mode)
+    paired = prefer_first(matched, parsed.objects)
     count = min(paired.false_positives, default=len(parsed.objects)) if mode == "cut" else len(parsed.objects)
     kept = (0, *parsed.ends)[count]
     assert target.ids[:kept] == answer[:kept]  # untouched
@@ -177,9 +177,9 @@ def test_a_hundred_thousand_rollouts_are_set_right() -> None:
 @given(st.lists(st.integers(0, 1400), max_size=60), st.lists(placed(), max_size=3))
 @settings(max_examples=100)
 def test_any_tokens_are_an_answer(answer: list[int], objects: list[Detection]) -> None:
-    s, true = spelling(), in_order(objects)
+    s, true = spelling(), sort_objects(objects)
     parsed = parse(answer, s)
-    target = of_rollout(answer, parsed, match(parsed.objects, true, 0.5), true, s, "all")
+    target = make_corrected_target(answer, parsed, match(parsed.objects, true, 0.5), true, s, "all")
     assert target.ids[: parsed.tokens] == tuple(answer[: parsed.tokens])
     assert parse(target.ids, s).complete and len(target.slots) == len(true)
 
@@ -188,27 +188,27 @@ def test_of_one_told_twice_the_first_is_taught_and_the_later_taught_against() ->
     """Though the later lies nearer to the truth."""
     s, true = spelling(), [Detection("a", (0, 0, 100, 100))]
     told = [Detection("a", (0, 0, 100, 92)), Detection("a", (0, 0, 100, 95)), Detection("a", (0, 0, 100, 99))]
-    answer = written(told, s)
+    answer = write_answer(told, s)
     parsed = parse(answer.ids, s)
     matched = match(parsed.objects, true, 0.5)
     assert (matched.pairs, matched.duplicates) == (((2, 0),), (1,))
-    target = of_rollout(answer.ids, parsed, matched, true, s, "duplicates")
+    target = make_corrected_target(answer.ids, parsed, matched, true, s, "duplicates")
     assert [slot.positions for slot in target.slots] == [answer.boxes[0]]
     assert target.against == (*answer.boxes[1], *answer.boxes[2])
-    apart = first_counts(match([told[0], true[0]], true, 0.995), [told[0], true[0]])
+    apart = prefer_first(match([told[0], true[0]], true, 0.995), [told[0], true[0]])
     assert (apart.pairs, apart.duplicates) == (((0, 0),), (1,))
 
 
 def test_what_is_taught_against() -> None:
     s = spelling()
-    true = in_order([Detection("a", (0, 0, 100, 100)), Detection("b", (300, 300, 400, 400))])
+    true = sort_objects([Detection("a", (0, 0, 100, 100)), Detection("b", (300, 300, 400, 400))])
     told = [true[0], Detection("a", (0, 1, 100, 100)), Detection("a", (700, 700, 800, 800))]
-    answer = written(told, s)
+    answer = write_answer(told, s)
     parsed = parse(answer.ids, s)
     matched = match(parsed.objects, true, 0.5)
     assert (matched.pairs, matched.duplicates, matched.false_positives) == (((0, 0),), (1,), (1, 2))
     for mode, wrong in (("neutral", ()), ("duplicates", (1,)), ("all", (1, 2))):
-        target = of_rollout(answer.ids, parsed, matched, true, s, mode)
+        target = make_corrected_target(answer.ids, parsed, matched, true, s, mode)
         assert target.against == tuple(place for each in wrong for place in answer.boxes[each])
         assert parse(target.ids, s).objects == (*told, true[1])
     assert [slot.bins for slot in target.slots] == [each.bins for each in true]
@@ -216,7 +216,7 @@ def test_what_is_taught_against() -> None:
 
 def test_what_is_kept_ends_before_the_first_false_positive() -> None:
     s = spelling()
-    true = in_order(
+    true = sort_objects(
         [Detection("a", (0, 0, 100, 100)), Detection("b", (300, 300, 400, 400)), Detection("a", (500, 500, 600, 600))]
     )
     wrong = Detection("a", (700, 700, 800, 800))
@@ -228,9 +228,9 @@ def test_what_is_kept_ends_before_the_first_false_positive() -> None:
         ([*true, wrong], 3),
         ([], 0),
     ):
-        answer = written(told, s)
+        answer = write_answer(told, s)
         parsed = parse(answer.ids, s)
-        target = of_rollout(answer.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, s, "cut")
+        target = make_corrected_target(answer.ids, parsed, match_prefix(parsed.objects, true, 0.5), true, s, "cut")
         kept = told[:count]
         assert parse(target.ids, s).objects == (*kept, *(each for each in true if each not in kept))
         assert target.taught.index(True) == (0, *parsed.ends)[count] and not target.against

@@ -17,16 +17,16 @@ from stageb.two_channel.text import (
     bin_of,
     bins_of,
     box_of,
-    boxes_in,
-    check,
+    check_descs,
     expect,
+    find_boxes,
     find_spelling,
-    in_order,
+    list_true_objects,
     parse,
-    seen,
-    text_of,
-    truth,
-    written,
+    sort_objects,
+    to_pixels,
+    write_answer,
+    write_text,
 )
 from stageb.two_channel.types import BINS, Detection, Object, Sample
 
@@ -37,16 +37,16 @@ OBJECTS = st.lists(placed(), max_size=5)
 @settings(max_examples=120)
 def test_what_is_written_is_read_back_and_is_json_to_people(objects: list[Detection], box_first: bool) -> None:
     s = spelling(box_first)
-    made = written(objects, s)
+    made = write_answer(objects, s)
     parsed = parse(made.ids, s)
     assert (parsed.objects, parsed.complete, parsed.refused) == (tuple(objects), True, "")
     assert parse(made.ids[:-1], s) == parsed  # an engine may keep the token that ends it to itself
     said = s.tokenizer.decode(made.ids[:-1])
-    assert said == text_of(objects, box_first)
+    assert said == write_text(objects, box_first)
     rows = json.loads(said.replace("<|coord_", "").replace("|>", ""))["objects"]
     assert [(row["desc"], tuple(row["bbox_2d"])) for row in rows] == [(each.desc, each.bins) for each in objects]
     assert [next(iter(row)) == "bbox_2d" for row in rows] == [box_first] * len(rows)
-    assert boxes_in(made.ids, s) == made.boxes
+    assert find_boxes(made.ids, s) == made.boxes
     for places, each in zip(made.boxes, objects, strict=True):
         assert tuple(s.bins[made.ids[place]] for place in places) == each.bins
 
@@ -57,19 +57,19 @@ def test_a_cut_answer_keeps_its_whole_objects_and_can_be_gone_on_with(
     objects: list[Detection], box_first: bool, data: st.DataObject
 ) -> None:
     s = spelling(box_first)
-    ids = written(objects, s).ids
+    ids = write_answer(objects, s).ids
     cut = data.draw(st.integers(0, len(ids) - len(s.closing) - 2))
     parsed = parse(ids[:cut], s)
     assert parsed.objects == tuple(objects[: len(parsed.objects)])
     assert parsed.tokens <= cut and not parsed.complete and parsed.refused == "cut short"
     rest = objects[len(parsed.objects) :]
-    assert written(rest, s, behind=ids[: parsed.tokens]).ids == ids
+    assert write_answer(rest, s, behind=ids[: parsed.tokens]).ids == ids
 
 
 def test_what_is_not_as_it_must_be_ends_what_is_read() -> None:
     s = spelling()
     one, other = Detection("RBC", (1, 2, 3, 4)), Detection("WBC", (5, 6, 7, 8))
-    ids, places = written([one, other], s).ids, written([one, other], s).boxes[1]
+    ids, places = write_answer([one, other], s).ids, write_answer([one, other], s).boxes[1]
     kept = parse(ids[: places[0]], s).tokens
     text = s.tokenizer("R", add_special_tokens=False)["input_ids"]
     start = places[0] - len(s.middle)
@@ -113,19 +113,19 @@ def test_rounding_order_and_thin_boxes() -> None:
     assert thin == (500, 0, 501, 999)
     assert bins_of((9999.0, 0.0, 10_000.0, 1.0), 10_000, 10_000) == (998, 0, 999, 1)
     sample = Sample("a", "a", 999, 999, (Object("b", (5, 9, 7, 11)), Object("a", (9, 1, 10, 2)), Object("c", (1, 9, 2, 10))))
-    assert [each.desc for each in truth(sample)] == ["a", "c", "b"]
-    assert in_order(reversed(truth(sample))) == truth(sample)
-    assert seen(truth(sample), 999, 999)[0] == sample.objects[1]
+    assert [each.desc for each in list_true_objects(sample)] == ["a", "c", "b"]
+    assert sort_objects(reversed(list_true_objects(sample))) == list_true_objects(sample)
+    assert to_pixels(list_true_objects(sample), 999, 999)[0] == sample.objects[1]
 
 
 def test_tokenizers_and_descs_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(InputError, match=r"lacks 1000 coordinate tokens, such as <\|coord_0\|>"):
         find_spelling(bpe())
     objects = tuple(Object(desc, (0, 0, 1, 1)) for desc in DESCS)
-    check([Sample("a", "a", 9, 9, objects)], spelling())
+    check_descs([Sample("a", "a", 9, 9, objects)], spelling())
     for desc in ("a <|im_end|>", "<|coord_7|>"):
         with pytest.raises(InputError, match="holds a special token"):
-            check([Sample("a", "a", 9, 9, (Object(desc, (0, 0, 1, 1)),))], spelling())
+            check_descs([Sample("a", "a", 9, 9, (Object(desc, (0, 0, 1, 1)),))], spelling())
 
 
 @pytest.mark.parametrize("box_first", [False, True])
@@ -137,7 +137,7 @@ def test_what_the_form_tells_of_an_answer_comes(box_first: bool) -> None:
         Detection("Platelets", (5, 6, 7, 8)),
         Detection('", "bbox_2d": [', (0, 0, 9, 9)),
     ]
-    ids = written(objects, s).ids
+    ids = write_answer(objects, s).ids
     last = max(place for place, token in enumerate(ids) if token in s.bins)
     for count in range(len(ids)):
         expected = expect(ids[:count], s)

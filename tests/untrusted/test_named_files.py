@@ -47,7 +47,7 @@ def of_boxes(folder: Path, name: Any) -> Path:
 def of_coco(folder: Path, name: Any) -> Path:
     path = folder.parent / "coco.json"
     path.write_text(json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": [], "categories": []}))
-    imports.coco(path, folder)
+    imports.read_coco(path, folder)
     return path
 
 
@@ -151,7 +151,7 @@ def voc(folder: Path) -> Path:
 def test_nothing_in_a_folder_of_voc_leads_out_of_it_or_is_waited_for(tmp_path: Path) -> None:
     folder, outside = voc(tmp_path / "given"), voc(tmp_path / "private")
     (tmp_path / "mine").symlink_to(folder)
-    assert len(imports.voc(tmp_path / "mine", None).rows) == 1
+    assert len(imports.read_voc(tmp_path / "mine", None).rows) == 1
     inside, lists = folder / "Annotations", folder / "ImageSets" / "Main"
     (inside / "b.xml").symlink_to(outside / "Annotations" / "a.xml")
     os.mkfifo(inside / "c.xml")
@@ -163,7 +163,7 @@ def test_nothing_in_a_folder_of_voc_leads_out_of_it_or_is_waited_for(tmp_path: P
     (inside / "g.xml").write_text("<annotation><filename>g.png</filename></annotation>")
     os.mkfifo(folder / "JPEGImages" / "g.png")
     with pytest.raises(BadInputError) as caught:
-        imports.voc(folder, None)
+        imports.read_voc(folder, None)
     said = [str(bad) for bad in caught.value.bad]
     wanted = [
         (inside, f'"Annotations/b.xml" leads out of {folder} by a link; put it in there'),
@@ -179,14 +179,14 @@ def test_nothing_in_a_folder_of_voc_leads_out_of_it_or_is_waited_for(tmp_path: P
 
     (lists / "train.txt").write_text("a 1\n\n../../private/Annotations/a\ngone\nb")
     with pytest.raises(BadInputError) as caught:
-        imports.voc(folder, "train")
+        imports.read_voc(folder, "train")
     assert [(bad.path, bad.line) for bad in caught.value.bad] == [(str(lists / "train.txt"), line) for line in (3, 4, 5)]
     assert "leads out of" in caught.value.bad[0].what and "no such file" in caught.value.bad[1].what
     os.mkfifo(lists / "pipe.txt")
     (lists / "link.txt").symlink_to(outside / "JPEGImages" / "a.png")
     for split, what in (("pipe", "not a file"), ("link", "leads out of"), ("../../../private", "leads out of")):
         with pytest.raises(InputError, match=what):
-            imports.voc(folder, split)
+            imports.read_voc(folder, split)
 
 
 def test_what_was_looked_at_is_what_is_opened(tmp_path: Path) -> None:
