@@ -287,7 +287,7 @@ def test_play_shows_an_episode_and_writes_it_as_a_picture(
         (["play", "young"], "young: its run has committed nothing yet"),
         (["play", "young", "--out", "a.gif"], "give a name that ends in .png"),
         (["evaluate", "young", "--against", "nobody"], "--against: 'nobody': of: probe-1, probe-2, selective, heuristic"),
-        (["evaluate", "young", "--against", "probe-2"], "--against: 'probe-2': its trials of 2 epochs want"),
+        (["evaluate", "young", "--against", "probe-2"], "--against: 'probe-2': its trials of 2 epochs need"),
         (["evaluate", "young", "--against", "oracle"], "--against: 'oracle': the right growth in the task digits"),
         (["evaluate", "young", "--environments", "0"], "--environments: 0: 1 to 1000000"),
         (["evaluate", "young", "--environments", "999999999999"], "--environments: 999999999999: 1 to 1000000"),

@@ -200,9 +200,9 @@ def test_a_run_with_rewards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(plain) == 0 and "reward" not in (tmp_path / "plain" / "run" / "metrics.jsonl").read_text()
     capsys.readouterr()
     for wrong, said in (
-        ({"topology__staleness": 1, "topology__learn": 1, "topology__rollout": 1}, "topology.staleness: 1: 0 where"),
+        ({"topology__staleness": 1, "topology__learn": 1, "topology__rollout": 1}, "topology.staleness: 1: 0 if"),
         ({"channel_c__answers_per_image": 1}, "channel_c.answers_per_image: 1: at least 2"),
-        ({"answer__object_budget": 9, "answer__box_first": True}, "answer.object_budget: 9: 0 where"),
+        ({"answer__object_budget": 9, "answer__box_first": True}, "answer.object_budget: 9: 0 if"),
     ):
         assert main(detectors.arguments(tmp_path / "wrong", **(keys | wrong))) == 2
         assert said in capsys.readouterr().err
