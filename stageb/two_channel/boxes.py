@@ -1,4 +1,4 @@
-"""``stageb boxes``: make data for detectors, from what others annotated, or drawn."""
+"""``stageb boxes``: make data for detectors, by converting other annotation formats or by drawing shapes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from stageb.two_channel.yolo import read_yolo
 from stageb.untrusted.json_lines import FaultError
 
 ELSEWHERE = "another --to"
-WRITES = "JSON Lines: images, width, height, objects of desc and bbox_2d"
+WRITES = "JSON Lines of images, width, height, objects (desc and bbox_2d)"
 
 
 def main(words: Sequence[str]) -> int:
-    """Do what the words after ``stageb boxes`` ask for; the exit code. Raises ``InputError``."""
+    """Run the command that the arguments after ``stageb boxes`` ask for. Returns the exit code. Raises ``InputError``."""
     asked = make_parser().parse_args(words)
     code: int = asked.run(asked)
     return code
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The words of the command."""
+    """The parser of the command's arguments."""
     made = WordParser(
-        prog="stageb boxes", description="Make data for detectors.", epilog="stageb boxes COMMAND --help says more."
+        prog="stageb boxes",
+        description="Make data for detectors.",
+        epilog="For the options of a command: stageb boxes COMMAND --help.",
     )
     commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -42,58 +44,64 @@ def make_parser() -> argparse.ArgumentParser:
         added.set_defaults(run=run)
         return added
 
-    voc = command("voc", "From a folder of VOC: Annotations/*.xml and JPEGImages.", convert_voc)
+    voc = command("voc", "Convert a Pascal VOC folder: Annotations/*.xml and JPEGImages.", convert_voc)
     voc.add_argument("folder", type=Path, metavar="FOLDER", help="the folder that holds both")
-    voc.add_argument("--split", metavar="NAME", help="those that ImageSets/Main/NAME.txt lists; all where it is not given")
-    coco = command("coco", "From a JSON file of COCO's form.", convert_coco)
+    voc.add_argument("--split", metavar="NAME", help="annotations that ImageSets/Main/NAME.txt lists (default: all)")
+    coco = command("coco", "Convert a COCO JSON file.", convert_coco)
     coco.add_argument("file", type=Path, metavar="FILE", help="such as annotations/instances_val2017.json")
-    coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
-    yolo = command("yolo", "From a folder of YOLO's text files.", convert_yolo)
+    coco.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
+    yolo = command("yolo", "Convert a folder of YOLO text files.", convert_yolo)
     yolo.add_argument("folder", type=Path, metavar="LABELS", help="the folder of the text files")
-    yolo.add_argument("--names", type=Path, required=True, metavar="FILE", help="classes.txt, a name a line, or data.yaml")
-    studio = command("label_studio", "From Label Studio's JSON export.", convert_label_studio)
-    studio.add_argument("file", type=Path, metavar="FILE", help="exported as JSON")
+    yolo.add_argument(
+        "--names", type=Path, required=True, metavar="FILE", help="classes.txt, one name per line, or data.yaml"
+    )
+    studio = command("label_studio", "Convert a JSON export of Label Studio.", convert_label_studio)
+    studio.add_argument("file", type=Path, metavar="FILE", help="the export, in the format JSON")
     for each in (yolo, studio):
-        each.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="where its images lie")
+        each.add_argument("--images", type=Path, required=True, metavar="FOLDER", help="the folder of its images")
     for each in (coco, yolo, studio):
-        each.add_argument("--polygons", action="store_true", help="take the boxes around polygons, and turned boxes")
+        each.add_argument(
+            "--polygons", action="store_true", help="replace polygons and rotated boxes by the boxes around them"
+        )
     for each in (voc, coco, yolo, studio):
-        each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"written: {WRITES}")
-    drawn = command("shapes", "Drawn: circles, squares and triangles in three colours.", draw_shapes)
-    drawn.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="gets NAME.jsonl and images for each split")
+        each.add_argument("--to", type=Path, required=True, metavar="FILE", help=f"the file to write: {WRITES}")
+    drawn = command("shapes", "Draw circles, squares and triangles in three colours.", draw_shapes)
+    drawn.add_argument(
+        "--to", type=Path, required=True, metavar="FOLDER", help="the folder to write SPLIT.jsonl and images to"
+    )
     for split, count in (("train", 2000), ("val", 200), ("test", 200)):
         drawn.add_argument(f"--{split}", type=int, default=count, metavar="N", help=f"images of {split} (default {count})")
     most = shapes.MOST
-    drawn.add_argument("--most", type=int, default=most, metavar="N", help=f"objects of an image, at most (default {most})")
+    drawn.add_argument("--most", type=int, default=most, metavar="N", help=f"most objects per image (default {most})")
     drawn.add_argument(
-        "--side", type=int, choices=shapes.SIDES, help="of every image, in pixels (default: of each side, any)"
+        "--side", type=int, choices=shapes.SIDES, help="width and height of every image, in pixels (default: drawn)"
     )
-    drawn.add_argument("--seed", type=int, default=17, help="names the images (default 17)")
+    drawn.add_argument("--seed", type=int, default=17, help="seed of the images (default 17)")
     return made
 
 
 def convert_voc(asked: Any) -> int:
-    """Write what a folder of VOC holds."""
+    """Convert a Pascal VOC folder."""
     return _convert(asked, lambda: imports.read_voc(asked.folder, asked.split), asked.folder)
 
 
 def convert_coco(asked: Any) -> int:
-    """Write what a file of COCO's form holds."""
+    """Convert a COCO JSON file."""
     return _convert(asked, lambda: imports.read_coco(asked.file, asked.images, asked.polygons), asked.images)
 
 
 def convert_yolo(asked: Any) -> int:
-    """Write what a folder of YOLO's text files holds."""
+    """Convert a folder of YOLO text files."""
     return _convert(asked, lambda: read_yolo(asked.folder, asked.images, asked.names, asked.polygons), asked.images)
 
 
 def convert_label_studio(asked: Any) -> int:
-    """Write what Label Studio has exported."""
+    """Convert a JSON export of Label Studio."""
     return _convert(asked, lambda: read_label_studio(asked.file, asked.images, asked.polygons), asked.images)
 
 
 def draw_shapes(asked: Any) -> int:
-    """Draw images."""
+    """Draw images of shapes, and write them with their annotations. Raises ``InputError``."""
     if not 1 <= asked.most <= shapes.MOST:
         raise InputError(f"stageb boxes shapes: --most {asked.most}: give 1 to {shapes.MOST}")
     kind = shapes.Shape(asked.most, asked.side)
@@ -112,7 +120,7 @@ def draw_shapes(asked: Any) -> int:
 
 
 def _check_to(asked: Any) -> None:
-    """Raise ``InputError`` where rows cannot be written to the file that ``asked`` names."""
+    """Raise ``InputError`` if rows cannot be written to ``asked.to``."""
     to = asked.to
     if to.is_dir() or to.suffix != ".jsonl":
         raise InputError(f"--to {to}: name a file that ends in .jsonl")
@@ -121,7 +129,7 @@ def _check_to(asked: Any) -> None:
 
 
 def _convert(asked: Any, convert: Callable[[], ImportedData], images: Path) -> int:
-    """Write rows to where ``asked`` says, read them back as a fit would, and say what came of it."""
+    """Write the converted rows to ``asked.to``, read them back as a fit would, and print a summary."""
     _check_to(asked)
     to, made = asked.to, convert()
     data = disk.json_lines(made.rows)
@@ -130,20 +138,20 @@ def _convert(asked: Any, convert: Callable[[], ImportedData], images: Path) -> i
         beside.write_bytes(data)
         try:
             read([beside], images)
-        except BadInputError as error:  # of lines that are nowhere once this is refused: the annotations are to be mended
+        except BadInputError as error:  # it names lines of a file that is not kept: report the annotations instead
             for bad in error.bad:
                 made.fault(FaultError(bad.what, bad.remedy), made.places[bad.line - 1] if bad.line else "")
             made.checked()
 
-    if not disk.holds(to, data):  # as it does where the command is given again
+    if not disk.holds(to, data):  # it does if the command is repeated
         if os.path.lexists(to):
-            raise InputError(f"--to {to}: holds something else; move it, or name another file")
+            raise InputError(f"--to {to}: has other content; move it, or name another file")
         with disk.reporting(to):
             disk.place(to, write)
     objects = sum(len(row["objects"]) for row in made.rows) - made.counts[imports.CROWD]
     aside = "".join(f"; {count} {why}" for why, count in sorted(made.counts.items()) if count)
     said = [shown(f"{to}: {len(made.rows)} images, {objects} objects{aside}")]
     if images.resolve() != to.parent.resolve():
-        said.append(shown(f"its images lie in {images}: give a run --data.images {images}"))
+        said.append(shown(f"its images are in {images}: use it with --data.images {images}"))
     print("\n".join(said))
     return 0

@@ -1,10 +1,10 @@
-"""Images and their objects: JSON Lines, read strictly, every fault reported at once.
+"""Images and their objects: JSON Lines, read strictly; all faults are reported at once.
 
 A line is ``{"images": ["a.jpg"], "width": 640, "height": 480, "objects": [{"desc": "RBC", "bbox_2d": [x1, y1, x2, y2]}]}``:
-one image, its size as it is seen (upright, where a camera was held otherwise), and what is in it, in pixels from the upper
-left corner, edges included (0 to width). Where an image shows nothing, ``objects`` is empty. An object with
-``"iscrowd": 1`` is a crowd; one with ``poly`` ([x1, y1, x2, y2, x3, y3, ...]) instead of ``bbox_2d`` is refused, or taken as
-the box around it. Other keys are not used.
+one image, its size as shown (upright, after its EXIF orientation), and its objects in pixels from the upper left corner,
+edges included (0 to width). An image without objects has an empty list. An object with ``"iscrowd": 1`` is a crowd; one with
+``poly`` ([x1, y1, x2, y2, x3, y3, ...]) instead of ``bbox_2d`` is refused, or read as the box around it. Other keys are
+ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHAPE = '{"images": ["photo.jpg"], "width": 640, "height": 480, "objects": [{"de
 
 
 def read(paths: Sequence[str | Path], images: str | Path | None = None, polygons: Polygons = "refuse") -> list[Sample]:
-    """The samples of all files, in order; ``images`` is the folder that image names are relative to, or each file's own.
+    """The samples of all files, in order; ``images`` is the folder that image names are relative to, by default each file's.
 
     Raises ``BadInputError`` with every unusable line of every file.
     """
@@ -59,7 +59,7 @@ def _parse_sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPa
     width, height = (_parse_side(row, name) for name in ("width", "height"))
     if shown != (width, height):
         what = f"{width} x {height}, but {key} shows {shown[0]} x {shown[1]}"
-        raise FaultError(what, "write the size of the image as it is seen, with boxes in it")
+        raise FaultError(what, "write the size of the image as it is shown, and boxes within it")
     if not isinstance(row["objects"], list):
         raise FaultError(f"objects {short(row['objects'])}", 'write a list: [{"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}]')
     objects: dict[Object, int] = {}
@@ -68,9 +68,9 @@ def _parse_sample(raw: bytes, folder: Path, place: str, places: dict[PurePosixPa
         kind = crowds if _is_crowd(value, number) else objects
         first = kind.setdefault(_parse_object(value, number, (width, height), polygons), number)
         if first != number:
-            raise FaultError(f"object {number} is object {first} again", "keep one of the two")
+            raise FaultError(f"object {number} repeats object {first}", "keep one of the two")
     if (first_place := places.setdefault(PurePosixPath(key), place)) is not place:
-        raise FaultError(f"image {short(key)} stands at {first_place} already", "put all objects of an image on one line")
+        raise FaultError(f"image {short(key)} is at {first_place} already", "put all objects of an image on one line")
     return Sample(key, path, width, height, tuple(objects), tuple(crowds))
 
 
@@ -105,11 +105,11 @@ def _parse_object(value: Any, number: int, size: tuple[int, int], polygons: Poly
             raise FaultError(f"{here}: no {name}", 'write {"desc": "cat", "bbox_2d": [x1, y1, x2, y2]}')
     desc = value["desc"]
     if not isinstance(desc, str) or not desc.strip():
-        raise FaultError(f"{here}: desc {short(desc)}", "say what it is, in a text that is not empty")
+        raise FaultError(f"{here}: desc {short(desc)}", "name the object, in a text that is not empty")
     if desc != desc.strip():
-        raise FaultError(f"{here}: desc {short(desc)} begins or ends with a space", "take it out")
+        raise FaultError(f"{here}: desc {short(desc)} begins or ends with a space", "remove it")
     if fault := text_fault(desc):
-        raise FaultError(f"{here}: its desc holds {fault}", "take it out")
+        raise FaultError(f"{here}: its desc has {fault}", "remove it")
     return Object(desc, _parse_box(value["bbox_2d"], here, size))
 
 
@@ -122,11 +122,11 @@ def _parse_box(value: Any, here: str, size: tuple[int, int]) -> Box:
     x1, y1, x2, y2 = map(float, numbers)
     if x1 >= x2 or y1 >= y2:
         raise FaultError(
-            f"{here}: bbox_2d {short(value)} has no area", "write [x1, y1, x2, y2], x1 < x2 and y1 < y2, or drop it"
+            f"{here}: bbox_2d {short(value)} has no area", "write [x1, y1, x2, y2] with x1 < x2 and y1 < y2, or remove it"
         )
     if x1 < 0 or y1 < 0 or x2 > size[0] or y2 > size[1]:
-        what = f"{here}: bbox_2d {short(value)} reaches out of the image of {size[0]} x {size[1]}"
-        raise FaultError(what, "give pixels, cut at the image's edges")
+        what = f"{here}: bbox_2d {short(value)} is not within the image of {size[0]} x {size[1]}"
+        raise FaultError(what, "give pixels, clipped to the image")
     return x1, y1, x2, y2
 
 

@@ -1,4 +1,4 @@
-"""Pictures in a folder, found and looked at before any work starts."""
+"""Find the pictures in a folder and check that they can be read, before any work starts."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LEAVE_OUT = "--skip-broken leaves such files out"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A file that is called as pictures are."""
+    """A file with a picture's suffix."""
 
     name: str  # relative to the folder, with ``/``
-    sample: Sample | None  # without objects; None where it cannot be used
-    fault: str = ""  # why
+    sample: Sample | None  # without objects; None if it cannot be used
+    fault: str = ""  # why it cannot be used
 
 
 def find_pictures(folder: Path, skip_broken: bool) -> list[Picture]:
-    """The pictures in ``folder`` and in the folders beneath it, by name; hidden files and linked folders are left alone.
+    """The pictures in ``folder`` and its subfolders, by name; hidden files and linked folders are ignored.
 
-    Raises ``InputError`` where there are none, and with all that cannot be used unless ``skip_broken``.
+    Raises ``InputError`` if there are none and, unless ``skip_broken``, ``BadInputError`` with all that cannot be used.
     """
     if not folder.is_dir():
-        raise InputError(f"--images {folder}: no folder lies there; name the folder that the pictures lie in")
+        raise InputError(f"--images {folder}: no such folder; name the folder of the pictures")
     names = sorted(_list_names(folder))
     if not names:
         raise InputError(f"--images {folder}: holds no pictures ({', '.join(each[1:] for each in SUFFIXES)})")
@@ -50,7 +50,7 @@ def find_pictures(folder: Path, skip_broken: bool) -> list[Picture]:
 
 
 def compute_digest(pictures: Sequence[Picture]) -> str:
-    """A short name for ``pictures``: by their names and the sizes of their files."""
+    """A digest of the names of ``pictures`` and the sizes of their files."""
     sizes = (f"{each.name}\0{Path(each.sample.image).stat().st_size if each.sample else 0}\0" for each in pictures)
     return hashlib.blake2b("".join(sizes).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 

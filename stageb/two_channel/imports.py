@@ -1,10 +1,10 @@
-"""Annotations of other formats as lines of this project's: VOC XML, and COCO JSON; YOLO's in ``yolo.py``, Label Studio's in
-``label_studio.py``.
+"""Convert annotations of other formats to this project's rows: Pascal VOC XML and COCO JSON here, YOLO in ``yolo.py``, Label
+Studio in ``label_studio.py``.
 
-All are read with suspicion, and every fault is reported at once. What can be set right without a guess is, and is counted:
-boxes without area and objects told twice are dropped, boxes are cut at the image's edges. Crowds (COCO's ``iscrowd``) are
-kept as such: nothing is taught of them. Where it is asked for, polygons become the boxes around them. Corners are taken as
-edges in pixels, as they stand: where a tool counted pixels from 1, two edges are off by one.
+The input is not trusted, and all faults are reported at once. What can be corrected without guessing is corrected and
+counted: boxes without area and duplicate objects are dropped, boxes are clipped to the image. Crowds (COCO's ``iscrowd``)
+are kept as crowds: they are not trained on. Polygons become the boxes around them if the user asks for it. Corners are read
+as edges in pixels, as they are: if a tool counts pixels from 1, two edges are off by one.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from stageb.untrusted.clean_text import text_fault
 from stageb.untrusted.json_lines import FaultError, file_named, lines, short, upright_picture_named
 
 MAX_XML = 4 << 20  # bytes of an annotation; usual ones have some thousand
-MAX_JSON = 1 << 30  # bytes of annotations; COCO's have half of that
-NO_AREA, TWICE, CROWD, CUT = "without area", "told twice", "crowds", "cut at the edges"
+MAX_JSON = 1 << 30  # bytes of a file of annotations; COCO's has half of that
+NO_AREA, TWICE, CROWD, CUT = "without area", "duplicates", "crowds", "clipped to the image"
 _ENCODING = re.compile(rb"""encoding\s*=\s*["']([^"']*)""")
-POLYGON = "polygons, as the boxes around them"
-POLYGONS_REMEDY = "give --polygons to take the box around it, or leave it out"
+POLYGON = "polygons replaced by boxes"
+POLYGONS_REMEDY = "give --polygons to take the box around it, or remove it"
 
 
 @dataclass
 class ImportedData:
-    """What came of it."""
+    """The rows that a source was converted to, and the faults that were found in it."""
 
-    source: str  # the file or the folder of annotations, for messages
+    source: str  # the file or folder of annotations, for messages
     kind: str = "annotations"
     rows: list[dict[str, Any]] = field(default_factory=list)  # as data.py reads them
-    places: list[str] = field(default_factory=list)  # of each row: where its image is annotated
-    counts: Counter[str] = field(default_factory=Counter)  # of objects that were dropped or changed, and why
+    places: list[str] = field(default_factory=list)  # for each row: where its image is annotated
+    counts: Counter[str] = field(default_factory=Counter)  # of objects that were dropped or changed, by reason
     bad: list[BadLine] = field(default_factory=list)
-    _first: dict[PurePosixPath, str] = field(default_factory=dict)  # of each image: the place that named it first
+    _first: dict[PurePosixPath, str] = field(default_factory=dict)  # for each image: the place that named it first
 
     def add(
         self,
@@ -54,11 +54,13 @@ class ImportedData:
         *,
         place: str,
     ) -> None:
-        """Take an image of a ``size`` (width, height), and the objects and the crowds in it; ``place`` is where it is
-        annotated. Raises ``FaultError`` where another place has named it, in this or in another spelling."""
+        """Add an image of ``size`` (width, height) with its objects and crowds; ``place`` is where it is annotated.
+
+        Raises ``FaultError`` if another place has named the image before, in this or in an equivalent spelling.
+        """
         if (first := self._first.setdefault(PurePosixPath(name), place)) is not place:
-            remedy = "put all objects of a picture in one place, and take the other out"
-            raise FaultError(f"{short(name)} stands at {first} already", remedy)
+            remedy = "put all objects of a picture in one place, and remove the other"
+            raise FaultError(f"{short(name)} is annotated at {first} already", remedy)
         written = self._boxes(size, objects)
         marked = [each | {"iscrowd": 1} for each in self._boxes(size, crowds)]
         self.counts[CROWD] += len(marked)
@@ -66,19 +68,19 @@ class ImportedData:
         self.places.append(place)
 
     def fault(self, fault: FaultError, place: str = "") -> None:
-        """Note what is wrong at a place of the source, or with all of it."""
+        """Note a fault at a place of the source, or of the source as a whole."""
         self.bad.append(BadLine(self.source, 0, f"{place}: {fault.what}" if place else fault.what, fault.remedy))
 
     def checked(self) -> Self:
-        """This, once all is found sound. Raises ``BadInputError`` with every fault."""
+        """Itself, if it has rows and no faults. Raises ``BadInputError`` with every fault."""
         if not self.rows and not self.bad:
-            self.fault(FaultError("holds no annotated image", "name one that does"))
+            self.fault(FaultError("has no annotated image", "name one that has"))
         if self.bad:
             raise BadInputError(self.kind, self.bad)
         return self
 
     def _boxes(self, size: tuple[int, int], objects: Iterable[tuple[str, Box]]) -> list[dict[str, Any]]:
-        """``objects`` as a row has them."""
+        """``objects`` in the form of a row, clipped to the image and without duplicates."""
         kept: dict[tuple[str, Box], None] = {}
         for desc, told in objects:
             x1, y1, x2, y2 = (min(max(0.0, at), size[axis % 2]) for axis, at in enumerate(told))
@@ -94,7 +96,7 @@ class ImportedData:
 
 
 def read_voc(folder: Path, split: str | None) -> ImportedData:
-    """What a folder of VOC holds: ``Annotations/*.xml``, of images in ``JPEGImages``.
+    """Read a Pascal VOC folder: ``Annotations/*.xml`` of images in ``JPEGImages``.
 
     ``split`` names ``ImageSets/Main/{split}.txt``, which lists annotations; None: all of them, by name. Images are named
     relative to ``folder``. Raises ``InputError``.
@@ -103,8 +105,8 @@ def read_voc(folder: Path, split: str | None) -> ImportedData:
     made, lines_of = ImportedData(str(folder / listing)), dict[str, int]()
     for name, (listed, line) in _list_annotations(folder, split):
         if (first := lines_of.setdefault(name, line)) != line:
-            what = f"annotation {short(name)} stands on line {first} already"
-            made.bad.append(BadLine(listed, line, what, "take one of the two out"))
+            what = f"annotation {short(name)} is on line {first} already"
+            made.bad.append(BadLine(listed, line, what, "remove one of the two"))
             continue
         try:
             path = file_named(f"Annotations/{name}.xml", folder)
@@ -120,13 +122,13 @@ def read_voc(folder: Path, split: str | None) -> ImportedData:
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds. Raises ``BadInputError``."""
+    """The content of a JSON file. Raises ``BadInputError``."""
     try:
         size, raw = 0, list[bytes]()
         for _, line in lines(str(file), "annotation"):
             size += len(line)
             if size > MAX_JSON:
-                raise FaultError(f"over {MAX_JSON >> 20} MiB", "cut it into several files")
+                raise FaultError(f"over {MAX_JSON >> 20} MiB", "split it into several files")
             raw.append(line)
         return strict_json.loads(b"".join(raw).decode("utf-8"))
     except FaultError as fault:
@@ -135,18 +137,18 @@ def read_json(file: Path) -> Any:
         raise BadInputError("annotations", [BadLine(str(file), 0, "not UTF-8", "save it as UTF-8")]) from None
     except ValueError as error:
         number = error.lineno if isinstance(error, json.JSONDecodeError) else 0
-        remedy = "mend it, or export it anew"
+        remedy = "fix it, or export it again"
         raise BadInputError("annotations", [BadLine(str(file), number, f"not JSON: {error}", remedy)]) from None
 
 
 def read_coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
-    """What a JSON file of COCO's form says of the images in ``folder``; an object that has no bbox is its polygons' where
-    ``polygons``. Raises ``InputError``."""
+    """Read a COCO JSON file about the images in ``folder``; with ``polygons``, an object without a bbox gets the box around
+    its polygons. Raises ``InputError``."""
     told = read_json(file)
     parts = [told.get(name) if isinstance(told, dict) else None for name in ("images", "annotations", "categories")]
     if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in parts):
         remedy = "name a COCO file: an object with lists of images, annotations and categories"
-        raise BadInputError("annotations", [BadLine(str(file), 0, "not of COCO's form", remedy)])
+        raise BadInputError("annotations", [BadLine(str(file), 0, "not in COCO format", remedy)])
     images, annotations, categories = (part or [] for part in parts)
     made = ImportedData(str(file))
     boxes, crowds = _parse_coco_boxes(made, images, annotations, categories, polygons)
@@ -162,7 +164,7 @@ def read_coco(file: Path, folder: Path, polygons: bool = False) -> ImportedData:
 
 
 def name_places(kind: str, told: Sequence[dict[str, Any]]) -> list[str]:
-    """Where each of a list stands, for messages: by its id, or by its number where that is none of its own."""
+    """A name for each item of a list, for messages: by its id if that is unique, else by its number."""
     keys = [_normalise_id(each.get("id")) for each in told]
     counts = Counter(keys)
     return [
@@ -172,9 +174,9 @@ def name_places(kind: str, told: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def clean_name(name: str) -> str:
-    """The name of a kind of objects, without space around it. Raises ``FaultError`` where data may not hold it."""
+    """The name of a category, stripped. Raises ``FaultError`` if it has characters that data may not contain."""
     if fault := text_fault(name.strip()):
-        raise FaultError(f"its name holds {fault}", "take it out")
+        raise FaultError(f"its name has {fault}", "remove it")
     return name.strip()
 
 
@@ -183,9 +185,7 @@ def _list_annotations(folder: Path, split: str | None) -> list[tuple[str, tuple[
     if split is None:
         names = sorted(path.stem for path in (folder / "Annotations").glob("*.xml"))
         if not names:
-            raise InputError(
-                f"{folder}: no Annotations/*.xml lie there; name the folder that holds Annotations and JPEGImages"
-            )
+            raise InputError(f"{folder}: has no Annotations/*.xml; name the folder that has Annotations and JPEGImages")
         return [(name, (str(folder / "Annotations"), 0)) for name in names]
     name = f"ImageSets/Main/{split}.txt"
     path = str(folder / name)
@@ -203,34 +203,34 @@ def _add_voc(made: ImportedData, path: str, folder: Path, place: str) -> None:
     root = _read_xml(path)
     name = f"JPEGImages/{root.findtext('filename', '').strip()}"
     told = [_parse_int(root.findtext(f"size/{side}")) for side in ("width", "height")]
-    size = find_size(name, folder, *(value or None for value in told))  # 0 where a tool did not know
+    size = find_size(name, folder, *(value or None for value in told))  # some tools write 0 for an unknown size
     objects = [_parse_voc_object(node, number) for number, node in enumerate(root.iter("object"), 1)]
     made.add(name, size, objects, place=place)
 
 
 def _read_xml(path: str) -> ElementTree.Element:
     if (size := Path(path).stat().st_size) > MAX_XML:
-        raise FaultError(f"{size >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation of VOC's form")
+        raise FaultError(f"{size >> 20} MiB, at most {MAX_XML >> 20}", "name an annotation in VOC format")
     raw = b"".join(line for _, line in lines(path, "annotation", disk.open_file))
     if b"<!" in raw.replace(b"<!--", b""):
-        raise FaultError("a document type or entities in it", "take them out: annotations need none")
+        raise FaultError("has a document type or entities", "remove them: annotations need none")
     try:
         root = ElementTree.fromstring(raw)
     except ElementTree.ParseError as error:
-        raise FaultError(f"not XML: {error}", "write it anew from its source", line=error.position[0]) from None
-    except (LookupError, ValueError):  # of Python's codecs, which are asked for encodings that the parser does not know
+        raise FaultError(f"not XML: {error}", "export it again from its source", line=error.position[0]) from None
+    except (LookupError, ValueError):  # raised by Python's codecs, which handle encodings that the parser does not know
         said = _ENCODING.search(raw)
         what = f"the encoding {short(said[1].decode('ascii', 'replace') if said else '')}, which the parser does not know"
-        raise FaultError(what, "save it as UTF-8, and say so", line=1) from None
+        raise FaultError(what, "save it as UTF-8, and declare that", line=1) from None
     if root.tag != "annotation":
-        raise FaultError(f"the element {short(root.tag)}", "name a file of VOC's form, <annotation>...</annotation>")
+        raise FaultError(f"the element {short(root.tag)}", "name a file in VOC format, <annotation>...</annotation>")
     return root
 
 
 def _parse_voc_object(node: ElementTree.Element, number: int) -> tuple[str, Box]:
     desc = (node.findtext("name") or "").strip()
     if not desc:
-        raise FaultError(f"object {number}: no name", "say what it is")
+        raise FaultError(f"object {number}: no name", "give it a name")
     try:
         desc = clean_name(desc)
     except FaultError as fault:
@@ -252,7 +252,7 @@ def _parse_coco_boxes(
     for annotation, place in zip(annotations, name_places("annotation", annotations), strict=True):
         try:
             key = _find_reference(annotation, "image", found, "there is no image")
-            desc = names[_find_reference(annotation, "category", names, "no category of a name has the id")]
+            desc = names[_find_reference(annotation, "category", names, "no category with a name has the id")]
             kind = crowds if _is_crowd(annotation) else found
             kind[key].append((desc, _parse_coco_box(made, annotation, polygons)))
         except FaultError as fault:
@@ -261,7 +261,7 @@ def _parse_coco_boxes(
 
 
 def _index_by_id(made: ImportedData, kind: str, told: Sequence[Any], name: str) -> dict[str, Any]:
-    """Images or categories by their ids. One without an id, and one with that of another, would take what is not its own."""
+    """Images or categories by their ids. Notes a fault for each without an id, or with the id of another."""
     found, first = dict[str, Any](), dict[str, int]()
     for number, each in enumerate(told, 1):
         key = _normalise_id(each.get("id"))
@@ -269,15 +269,15 @@ def _index_by_id(made: ImportedData, kind: str, told: Sequence[Any], name: str) 
             here = f"{kind} number {number}, {short(each.get(name))}"
             what = f"the id {short(each.get('id'))}" if each.get("id") is not None else "no id"
             if key is not None:
-                what = f"its id {short(each['id'])} is that of {kind} number {first[key]}, too"
-            made.fault(FaultError(what, f"give every {kind} an id of its own, a number or a text"), here)
+                what = f"its id {short(each['id'])} is also that of {kind} number {first[key]}"
+            made.fault(FaultError(what, f"give every {kind} its own id, a number or a text"), here)
         else:
             found[key], first[key] = each, number
     return found
 
 
 def _parse_coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str, str]:
-    """The names of categories, by their ids; those without a name are no fault before something is called so."""
+    """The names of categories, by their ids; one without a name is a fault only if an annotation uses it."""
     names = {}
     for key, category in _index_by_id(made, "category", categories, "name").items():
         name = category.get("name")
@@ -291,14 +291,14 @@ def _parse_coco_names(made: ImportedData, categories: Sequence[Any]) -> dict[str
 
 
 def _find_reference(annotation: dict[str, Any], kind: str, known: Container[str], missing: str) -> str:
-    """The key of the image or of the category that an annotation names. Raises ``FaultError``."""
+    """The key of the image or category that an annotation refers to. Raises ``FaultError``."""
     field_name = f"{kind}_id"
     value = annotation.get(field_name)
     if value is None:
         raise FaultError(f"no {field_name}", f"give it the id of its {kind}")
     key = _normalise_id(value)
     if key is None or key not in known:
-        raise FaultError(f"{missing} {short(value)}", f"mend its {field_name}")
+        raise FaultError(f"{missing} {short(value)}", f"fix its {field_name}")
     return key
 
 
@@ -310,7 +310,7 @@ def _is_crowd(annotation: dict[str, Any]) -> bool:
 
 
 def _parse_coco_box(made: ImportedData, annotation: dict[str, Any], polygons: bool) -> Box:
-    """The box of an annotation, or that around its polygons where it has none. Raises ``FaultError``."""
+    """The box of an annotation, or the box around its polygons if it has none. Raises ``FaultError``."""
     box = annotation.get("bbox")
     around = None if box else _bound_polygons(annotation.get("segmentation"))
     if around:
@@ -326,7 +326,7 @@ def _parse_coco_box(made: ImportedData, annotation: dict[str, Any], polygons: bo
 
 
 def _bound_polygons(segmentation: Any) -> Box | None:
-    """The box around polygons, each x1, y1, x2, y2, ...; None where these are none."""
+    """The box around polygons, each [x1, y1, x2, y2, ...]; None if they are not polygons."""
     if not isinstance(segmentation, list) or not segmentation:
         return None
     points = list[tuple[float, float]]()
@@ -340,23 +340,25 @@ def _bound_polygons(segmentation: Any) -> Box | None:
 
 
 def bound_points(points: Sequence[tuple[float, float]]) -> Box:
-    """The smallest box that holds ``points``."""
+    """The smallest box around ``points``, rounded to thousandths of a pixel."""
     across, down = ([round(point[axis], 3) for point in points] for axis in (0, 1))
     return min(across), min(down), max(across), max(down)
 
 
 def find_size(name: Any, folder: Path, width: int | None, height: int | None) -> tuple[int, int]:
-    """The size of the picture ``name`` as it is seen, which must be that told, where one is."""
+    """The size (width, height) of the picture ``name`` as it is shown, upright. Raises ``FaultError`` if a size is annotated
+    and differs."""
     path, shown = upright_picture_named(name, folder)
     told = (width, height)
     if told != (None, None) and told != shown:
         what = f"annotated as {width} x {height}, but {path} shows {shown[0]} x {shown[1]}"
-        raise FaultError(what, "put the picture there that was annotated, upright")
+        raise FaultError(what, "put the picture that was annotated there, upright")
     return shown
 
 
 def _normalise_id(value: Any) -> str | None:
-    """A text for an id, a number or a text, by which equal ones are found: 1 and 1.0 are one; None where it is none."""
+    """A text for an id that is a number or a text, such that equal ids give equal texts (1 and 1.0 are equal); None if it is
+    not an id."""
     if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
         return None
     return json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
@@ -368,7 +370,7 @@ def _parse_int(text: str | None) -> int:
 
 
 def parse_number(value: Any) -> float | None:
-    """A finite number, or None."""
+    """``value`` as a number below 1e9 in size; None if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a run reads before anything starts: the samples to learn from, to look at on the way, and to be judged by."""
+"""The samples that a run reads before it starts: train, val and test."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from stageb.two_channel.types import Sample
 
 @dataclass(frozen=True)
 class Inputs:
-    """The same on every rank."""
+    """The data of a run, the same on every rank."""
 
     train: tuple[Sample, ...]
-    val: tuple[Sample, ...]  # none where there is nothing to look at on the way
-    test: tuple[Sample, ...]  # none where there is nothing to be judged by
+    val: tuple[Sample, ...]  # empty without data.val
+    test: tuple[Sample, ...]  # empty without data.test
 
     @property
     def descs(self) -> list[str]:
-        """What objects to learn from are called, in order."""
+        """The names of the objects in train, sorted."""
         return sorted({each.desc for sample in self.train for each in sample.objects})
 
     @property
     def digest(self) -> str:
-        """Of all that was read; the folders that images lie in do not count."""
+        """A digest of all that was read, apart from the folders of the images."""
         rows = [[_to_plain(sample) for sample in part] for part in (self.train, self.val, self.test)]
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=16).hexdigest()
 
 
 def _to_plain(sample: Sample) -> dict[str, Any]:
-    """A sample but for the folder that its image lies in."""
+    """A sample as JSON, without the folder of its image."""
     return {name: value for name, value in asdict(sample).items() if name != "crowds" or value} | {"image": ""}
 
 
@@ -44,22 +44,22 @@ def read(config: TwoChannelConfig) -> Inputs:
     paths = (config.data.train, config.data.val, config.data.test)
     train, val, test = (data.read([path], config.data.images, config.data.polygons) if path else [] for path in paths)
     if not train:
-        named = "a file with samples to learn from; this one has none"
-        remedy = named if config.data.train else "name the JSON Lines to learn from"
+        named = "a file with samples to train on; this one has none"
+        remedy = named if config.data.train else "name the JSON Lines to train on"
         raise ConfigError("data.train", config.data.train, remedy)
     return Inputs(tuple(train), tuple(val), tuple(test))
 
 
 def check(config: TwoChannelConfig) -> int:
-    """``stageb validate``: read the samples as a fit does before it starts, and say what was read. Raises ``InputError``."""
+    """``stageb validate``: read the samples as a fit does, and print what was read. Raises ``InputError``."""
     found = read(config)
-    counts = f"{len(found.train)} samples to learn from (train), {len(found.val)} to look at on the way (val)"
-    print(f"The keys are sound, and so is every line of the data: {counts}, {len(found.test)} to be judged by (test).")
-    print("The model, the loggers and the devices were not looked at.")
+    counts = f"{len(found.train)} train, {len(found.val)} val and {len(found.test)} test samples"
+    print(f"The keys are valid, and so is every line of the data: {counts}.")
+    print("The model, the loggers and the devices were not checked.")
     return 0
 
 
 def list_keys(samples: Sequence[Sample], limit: int = 5) -> str:
-    """Some of their keys, for a message."""
+    """The first keys of ``samples``, for a message."""
     more = f" and {len(samples) - limit} more" if len(samples) > limit else ""
     return ", ".join(sample.key for sample in samples[:limit]) + more

@@ -1,8 +1,8 @@
-"""Label Studio's JSON export as lines of this project's: rectangles, and polygons where asked for.
+"""Convert Label Studio's JSON export to this project's rows: rectangles, and polygons if the user asks for them.
 
-Read with suspicion, as ``imports.py`` says. Numbers are per cent of the image. A task names its picture as Label Studio
-serves it (an upload, a local file, an address); the file is the longest end of that name that lies in the folder of images,
-an upload's without the eight digits that Label Studio puts before it.
+The input is not trusted: see ``imports.py``. Numbers are per cent of the image. A task names its picture as Label Studio
+serves it (an upload, a local file, a URL); its file is the longest suffix of that name that exists in the folder of images.
+For an upload, the eight digits that Label Studio puts before the name may be missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXPORT = "export tasks as JSON, not JSON-MIN"
 
 
 def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
-    """What the tasks exported to ``file`` say of the pictures in ``images``. Raises ``InputError``."""
+    """Read the tasks exported to ``file`` about the pictures in ``images``. Raises ``InputError``."""
     tasks = read_json(file)
     listed = isinstance(tasks, list) and all(isinstance(task, dict) for task in tasks)
     if not listed or not all(isinstance(task.get("data"), dict) for task in tasks):
@@ -58,7 +58,7 @@ def read_label_studio(file: Path, images: Path, polygons: bool) -> ImportedData:
 
 
 def _find_regions(task: dict[str, Any]) -> list[dict[str, Any]] | None:
-    """The regions of a task's one annotation; None where it has none."""
+    """The regions of a task's annotation; None if it is not annotated. Raises ``FaultError`` if it has several."""
     told = task.get("annotations", task.get("completions"))
     if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
         raise FaultError("no annotations", EXPORT)
@@ -76,7 +76,7 @@ def _find_regions(task: dict[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _parse_size(regions: Sequence[tuple[dict[str, Any], str]]) -> tuple[int | None, int | None]:
-    """Width and height of the picture, as all its regions have them; None where they do not say. Raises ``FaultError``."""
+    """Width and height of the picture on which all its regions agree, else (None, None). Raises ``FaultError``."""
     sizes = {
         (_parse_side(each, here, "original_width"), _parse_side(each, here, "original_height")) for each, here in regions
     }
@@ -88,7 +88,7 @@ def _parse_side(result: dict[str, Any], here: str, name: str) -> int | None:
         return None
     number = parse_number(value)
     if number is None:
-        raise FaultError(f"{here}: {name} {short(value)}", "write the picture's size in pixels, or leave it out")
+        raise FaultError(f"{here}: {name} {short(value)}", "write the picture's size in pixels, or remove it")
     return int(number)
 
 
@@ -97,15 +97,15 @@ def _find_picture(data: dict[str, Any], images: Path) -> str:
     texts = [value for value in data.values() if isinstance(value, str)]
     named = data.get("image", texts[0] if len(texts) == 1 else None)
     if not isinstance(named, str):
-        raise FaultError("its data names no image", 'call it "image"')
+        raise FaultError("its data names no image", 'name it under "image"')
     try:
         parts = urlsplit(named)
         local = parse_qs(parts.query).get("d", [])
     except ValueError:
-        raise FaultError(f"{short(named)}: no address", "write the name of a file, or a sound address") from None
+        raise FaultError(f"{short(named)}: not a URL", "write the name of a file, or a valid URL") from None
     path = PurePosixPath(local[0] if local else unquote(parts.path))
     ends = [each for each in path.parts if each not in ("/", "..")]
-    fault = FaultError(f"{short(named)}: no such picture in {images}", "put it there, under its own name")
+    fault = FaultError(f"{short(named)}: no such picture in {images}", "put it there, under that name")
     for start in range(len(ends)):
         for last in dict.fromkeys((ends[-1], _UPLOAD.sub("", ends[-1]))):
             name = "/".join([*ends[start:-1], last])
@@ -122,10 +122,10 @@ def _find_picture(data: dict[str, Any], images: Path) -> str:
 def _parse_region(
     result: dict[str, Any], here: str, size: tuple[int, int], polygons: bool, made: ImportedData
 ) -> tuple[str, Box]:
-    """A region in pixels, which stands at ``here``. Raises ``FaultError``."""
+    """The name and the box, in pixels, of a region; ``here`` names it in messages. Raises ``FaultError``."""
     kind, value = result["type"], result.get("value")
     if kind not in SHAPES:
-        raise FaultError(f"{here}: {short(kind)}", "keep rectangles and polygons alone")
+        raise FaultError(f"{here}: {short(kind)}", "keep only rectangles and polygons")
     names = value.get(kind) if isinstance(value, dict) else None
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str) or not names[0].strip():
         raise FaultError(f"{here}: {short(names)}", "give it one label")
@@ -139,14 +139,14 @@ def _parse_region(
         raise FaultError(f"{here}: {short(value)}", "give x, y, width and height, or points, in per cent")
     if kind == "polygonlabels" or value.get("rotation"):
         if not polygons:
-            turned = "a polygon" if kind == "polygonlabels" else "turned"
-            raise FaultError(f"{here}: {turned}", POLYGONS_REMEDY)
+            what = "a polygon" if kind == "polygonlabels" else "a rotated rectangle"
+            raise FaultError(f"{here}: {what}", POLYGONS_REMEDY)
         made.counts[POLYGON] += 1
     return desc, bound_points(corners)
 
 
 def _parse_rectangle(value: dict[str, Any], size: tuple[int, int]) -> list[tuple[float, float]] | None:
-    """Of a rectangle, which turns about its upper left corner, in pixels; None where a number is missing."""
+    """The corners of a rectangle, rotated about its upper left one, in pixels; None if a number is missing."""
     numbers = [parse_number(value.get(name)) for name in ("x", "y", "width", "height")]
     turn = parse_number(value.get("rotation") or 0)
     if None in numbers or turn is None:

@@ -1,7 +1,7 @@
-"""Drawn images for trying a detector out: some shapes in some colours on a noisy ground, and where they lie.
+"""Synthetic images for trying out a detector: coloured shapes on a noisy background, with their boxes.
 
-Every image is a function of its names (seed, split, number) alone. Two objects overlap little, and each says what it is by
-colour and shape: "red circle".
+Every image is a function of (seed, split, number) alone. Objects overlap little, and are named by colour and shape: "red
+circle".
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SIDES = (64, 96)  # of an image, in pixels, in multiples of ``STEP``
 STEP = 32
 MOST = 6  # objects of an image
 SMALLEST, LARGEST = 12, 32  # side of an object, in pixels
-OVERLAP = 0.1  # IoU of two objects, at most
-TRIES = 40  # at a place for an object
+OVERLAP = 0.1  # largest IoU of two objects
+TRIES = 40  # to find a place for an object
 FORMS = ("circle", "square", "triangle")
 COLOURS = {"red": (214, 48, 49), "green": (46, 160, 67), "blue": (52, 101, 214)}
 NOISE = 24  # levels by which colours vary
@@ -33,19 +33,19 @@ Draw = Callable[[], float]  # the next uniform number of a stream
 
 @dataclass(frozen=True)
 class Shape:
-    """What images are like."""
+    """How images are drawn."""
 
     most: int = MOST  # objects of an image
-    side: int | None = None  # of every image, in pixels, a multiple of ``STEP``; None: each side is one of ``SIDES``
+    side: int | None = None  # of every image, in pixels, a multiple of ``STEP``; None: drawn within ``SIDES``
 
 
 MIXED = Shape()
 
 
 def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) -> Path:
-    """Draw ``count`` images of ``split`` into ``folder``, and the JSON Lines that name them; the path of these.
+    """Draw ``count`` images of ``split`` into ``folder``, and write their annotations. Returns the path of the annotations.
 
-    An image is ``{split}/{number}.png``, beside ``{split}.jsonl``.
+    Images are ``{split}/{number:05d}.png``, annotations ``{split}.jsonl``. Raises ``OSError``.
     """
     (folder / split).mkdir(parents=True, exist_ok=True)
     path = folder / f"{split}.jsonl"
@@ -53,14 +53,14 @@ def write(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) 
         if each == path:
             disk.replace(path, data)
         elif not disk.holds(each, data):
-            disk.replace_unsynced(each, data)  # as a whole: half an image is never taken for one
+            disk.replace_unsynced(each, data)  # atomically: a reader never sees half an image
     return path
 
 
 def check_free(folder: Path, split: str, count: int, seed: int, kind: Shape = MIXED) -> None:
-    """Raise ``InputError`` where ``write`` would replace a file of other content, or leave its images among others.
+    """Raise ``InputError`` if ``write`` would replace a file of other content, or mix its images with others.
 
-    What an equal call has written, or a part of it, is in nobody's way. Hidden files are overlooked.
+    Files that an equal call has written are accepted. Hidden files are ignored.
     """
     remedy = "move it, or name another folder"
     there = {each for each in (folder / split).glob("*") if not each.name.startswith(".")}
@@ -68,14 +68,14 @@ def check_free(folder: Path, split: str, count: int, seed: int, kind: Shape = MI
         return
     for each, data in _make_files(folder, split, count, seed, kind):
         if os.path.lexists(each) and not disk.holds(each, data):
-            raise InputError(f"--to {each}: holds something else; {remedy}")
+            raise InputError(f"--to {each}: has other content; {remedy}")
         there.discard(each)
     if there:
-        raise InputError(f"--to {min(there)}: lies where images are to be drawn; {remedy}")
+        raise InputError(f"--to {min(there)}: is in the folder to draw images into; {remedy}")
 
 
 def _make_files(folder: Path, split: str, count: int, seed: int, kind: Shape) -> Iterator[tuple[Path, bytes]]:
-    """What ``write`` writes: each image and, last, the JSON Lines that name them."""
+    """The files that ``write`` writes: each image and, last, the annotations."""
     rows = []
     for number in range(count):
         image, objects = draw_image(seed, split, number, kind)
@@ -87,7 +87,7 @@ def _make_files(folder: Path, split: str, count: int, seed: int, kind: Shape) ->
 
 
 def draw_image(seed: int, split: str, number: int, kind: Shape = MIXED) -> tuple[Any, list[tuple[str, Edges]]]:
-    """One image, as a ``PIL.Image``, and its objects: what they are, and their edges in pixels."""
+    """One image, as a ``PIL.Image``, and its objects: name and box (x1, y1, x2, y2) in whole pixels."""
     draw = _make_draw(stream(seed, "shapes", split, number))
     low, high = (side // STEP for side in (SIDES if kind.side is None else (kind.side, kind.side)))
     width, height = (STEP * _draw_integer(draw, low, high) for _ in range(2))
@@ -103,7 +103,7 @@ def draw_image(seed: int, split: str, number: int, kind: Shape = MIXED) -> tuple
 
 
 def _find_place(draw: Draw, size: tuple[int, int], taken: list[Edges]) -> Edges | None:
-    """Where another object fits, if a place is found."""
+    """The box of another object that overlaps few of ``taken``; None if none is found in ``TRIES``."""
     for _ in range(TRIES):
         side = _draw_integer(draw, SMALLEST, LARGEST)
         x, y = _draw_integer(draw, 0, size[0] - side), _draw_integer(draw, 0, size[1] - side)
@@ -128,7 +128,7 @@ def _paint(image: Any, form: str, colour: tuple[int, int, int], box: Edges) -> N
 
 
 def _draw_ground(draw: Draw, width: int, height: int) -> Any:
-    """A grey ground of coarse noise."""
+    """A grey background of coarse noise."""
     grey = _draw_integer(draw, 96, 200)
     cells = (width // 8, height // 8)
     levels = bytes(max(0, min(255, grey + _draw_integer(draw, -NOISE, NOISE))) for _ in range(cells[0] * cells[1]))

@@ -1,8 +1,9 @@
-"""YOLO's annotations as lines of this project's: a text file an image, ``class x_center y_center width height`` a line, in
-shares of the image, or ``class x1 y1 x2 y2 x3 y3 ...``, a polygon (Ultralytics' detection and segmentation formats).
+"""Convert YOLO annotations to this project's rows: a text file per image, with lines of ``class x_center y_center width
+height`` in fractions of the image, or ``class x1 y1 x2 y2 x3 y3 ...`` for polygons (Ultralytics' detection and segmentation
+formats).
 
-Read with suspicion, as ``imports.py`` says. A picture without a text file shows nothing, as YOLO has it; a text file without
-a picture is a fault. A sixth number of a line, a detector's confidence, is overlooked.
+The input is not trusted: see ``imports.py``. A picture without a text file has no objects, as in YOLO; a text file without a
+picture is a fault. A sixth number of a line, a detector's confidence, is ignored.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from stageb.untrusted.strict_yaml import YamlError
 
 WITHOUT_FILE = "pictures without a text file"
 MAX_NAMES = 1 << 20  # bytes of a file of names
-MAX_DIGITS = 9  # of a class's number; far longer ones Python refuses to read
-SLACK = 0.01  # by which rounding may carry a share beyond 0 or 1
-_NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which strict YAML has no place for
-LINE = "class x_center y_center width height, in shares of the image"
+MAX_DIGITS = 9  # of a class number; Python refuses to parse far longer ones
+SLACK = 0.01  # how far rounding may carry a fraction beyond 0 or 1
+_NUMBER_KEY = re.compile(r"(^\s*|[{,]\s*)(\d+)(\s*:\s)", re.MULTILINE)  # which strict YAML does not allow
+LINE = "class x_center y_center width height, in fractions of the image"
 
 
 def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> ImportedData:
-    """What the text files in ``labels`` say of the pictures in ``images``, whose places and names they share.
+    """Read the text files in ``labels`` about the pictures in ``images``, which have the same relative paths.
 
-    ``names`` lists the classes: a line each, or ``names`` of a YAML file. Polygons become the boxes around them where
-    ``polygons``. Raises ``InputError``.
+    ``names`` lists the classes: one per line, or as ``names`` of a YAML file. With ``polygons``, polygons become the boxes
+    around them. Raises ``InputError``.
     """
     if not labels.is_dir():
-        raise InputError(f"{labels}: no folder lies there; name the folder of YOLO's text files")
+        raise InputError(f"{labels}: no such folder; name the folder of the YOLO text files")
     known = read_names(names)
     made = ImportedData(str(labels), "labels")
     pictures = find_pictures(images, skip_broken=False)
@@ -46,8 +47,8 @@ def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> Import
     left = {each.removesuffix(".txt") for each in _list_text_files(labels)} - ({"classes"} - set(named))
     for stem in sorted(left):
         if len(alike := named.get(stem, [])) > 1:
-            what = f"{' and '.join(map(short, alike))} are both called so"
-            remedy = "keep one of these pictures, or give each a name of its own"
+            what = f"{' and '.join(map(short, alike))} both have this name"
+            remedy = "keep one of these pictures, or give each its own name"
             made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, what, remedy))
             left.remove(stem)
     for picture in pictures:
@@ -69,9 +70,9 @@ def read_yolo(labels: Path, images: Path, names: Path, polygons: bool) -> Import
         except FaultError as fault:
             made.bad.append(BadLine(str(labels / f"{stem}.txt"), 0, fault.what, fault.remedy))
         made.add(picture.name, size, objects, place=picture.name)
-    remedy = f"put it into {images}, or name the folder of these pictures' labels alone"
+    remedy = f"put it into {images}, or name a folder that has labels of these pictures only"
     for each in sorted(left):
-        made.bad.append(BadLine(str(labels / f"{each}.txt"), 0, "there is no picture of that name", remedy))
+        made.bad.append(BadLine(str(labels / f"{each}.txt"), 0, "there is no picture with that name", remedy))
     return made.checked()
 
 
@@ -86,10 +87,10 @@ def read_names(path: Path) -> list[str]:
         while found and found[-1] == "":
             del found[-1]
         if not found:
-            raise FaultError("no names", "write a name a line, in the order of their numbers")
+            raise FaultError("no names", "write one name per line, in the order of the class numbers")
         for number, name in enumerate(found):
             if not isinstance(name, str) or name != name.strip() or (fault := text_fault(name)):
-                what = "no text" if not isinstance(name, str) else fault or "space around it"
+                what = "not a text" if not isinstance(name, str) else fault or "white space around it"
                 raise FaultError(f"class {number}: {what}", "give every class a name, on one line")
         return found
     except (FaultError, YamlError) as fault:
@@ -99,7 +100,7 @@ def read_names(path: Path) -> list[str]:
 
 
 def _parse_yaml_names(text: str) -> list[Any]:
-    """``names`` of a data.yaml: a list, or a mapping from 0 on."""
+    """``names`` of a data.yaml: a list, or a mapping from the numbers 0, 1, ..."""
     values, _ = strict_yaml.read(_NUMBER_KEY.sub(r'\1"\2"\3', text))
     names = values.get("names") if isinstance(values, dict) else None
     if isinstance(names, dict):
@@ -107,17 +108,17 @@ def _parse_yaml_names(text: str) -> list[Any]:
         if len(numbered) == len(names) and set(numbered) == set(range(len(names))):
             return [numbered[number] for number in range(len(names))]
     if not isinstance(names, list):
-        raise FaultError("no names", "name a file with names: [cat, dog], or one name a line in a .txt")
+        raise FaultError("no names", "name a file with names: [cat, dog], or a .txt with one name per line")
     return names
 
 
 def _stem(picture: Picture) -> str:
-    """What a picture's text file is called, without its suffix."""
+    """The path of a picture's text file, without its suffix."""
     return PurePosixPath(picture.name).with_suffix("").as_posix()
 
 
 def _group_by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
-    """The names of pictures that would share a text file: whose boxes it holds, nobody can tell."""
+    """The names of pictures by their text file. If several share one, nobody can tell whose boxes it has."""
     found: dict[str, list[str]] = {}
     for each in pictures:
         found.setdefault(_stem(each), []).append(each.name)
@@ -125,7 +126,7 @@ def _group_by_stem(pictures: Sequence[Picture]) -> dict[str, list[str]]:
 
 
 def _list_text_files(folder: Path) -> list[str]:
-    """Those in ``folder`` and beneath, relative to it; hidden ones and linked folders left alone."""
+    """The text files in ``folder`` and its subfolders, relative to it, without hidden ones and linked folders."""
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if not each.startswith(".")]
@@ -137,16 +138,16 @@ def _list_text_files(folder: Path) -> list[str]:
 def _parse_line(
     raw: bytes, names: Sequence[str], size: tuple[int, int], polygons: bool, made: ImportedData
 ) -> list[tuple[str, Box]]:
-    """The object on a line, or none where it is blank. Raises ``FaultError``."""
+    """The object on a line, in pixels; none if it is blank. Raises ``FaultError``."""
     words = raw.decode("ascii", "replace").split()
     if not words:
         return []
     numbers = [parse_number(word) for word in words]
     if None in numbers:
-        raise FaultError("a word that is no number", f"write {LINE}")
+        raise FaultError("a word that is not a number", f"write {LINE}")
     kind, *shares = (number or 0.0 for number in numbers)
     if kind != int(kind) or not 0 <= kind < len(names):
-        raise FaultError(f"class {words[0][:20]}, but {len(names)} have names", "name the file that lists all classes")
+        raise FaultError(f"class {words[0][:20]}, but only {len(names)} have names", "name the file that lists all classes")
     polygon = len(shares) >= 6 and len(shares) % 2 == 0
     if not polygon and len(shares) not in (4, 5):
         raise FaultError(f"{len(words)} numbers", f"write {LINE}")
@@ -154,7 +155,7 @@ def _parse_line(
         raise FaultError("a polygon", POLYGONS_REMEDY)
     told = shares if polygon else shares[:4]
     if not all(-SLACK <= each <= 1 + SLACK for each in told):
-        raise FaultError("a number beyond 0 to 1", f"write {LINE}")
+        raise FaultError("a number outside 0 to 1", f"write {LINE}")
     width, height = size
     desc = names[int(kind)]
     if polygon:

@@ -69,15 +69,15 @@ def test_every_fault_is_told_with_its_line_and_remedy(tmp_path: Path) -> None:
         (objects({"desc": "cat", "poly": [1], "bbox_2d": box}), "object 1: both bbox_2d and poly"),
         (objects({"bbox_2d": box}), "object 1: no desc"),
         (objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat"}), "object 2: no bbox_2d"),
-        (objects({"desc": " ", "bbox_2d": box}), 'object 1: desc " "; say what it is'),
-        (objects({"desc": "a\nb", "bbox_2d": box}), "its desc holds the character U+000A"),
-        (objects({"desc": "cat ", "bbox_2d": box}), 'desc "cat " begins or ends with a space; take it out'),
+        (objects({"desc": " ", "bbox_2d": box}), 'object 1: desc " "; name the object'),
+        (objects({"desc": "a\nb", "bbox_2d": box}), "its desc has the character U+000A"),
+        (objects({"desc": "cat ", "bbox_2d": box}), 'desc "cat " begins or ends with a space; remove it'),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 1]}), "write four numbers"),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 1, "1"]}), "write four numbers"),
         (objects({"desc": "cat", "bbox_2d": [0, 0, 0, 1]}), "has no area"),
-        (objects({"desc": "cat", "bbox_2d": [0, 0, 41, 1]}), "reaches out of the image of 40 x 30; give pixels"),
-        (objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat", "bbox_2d": box}), "object 2 is object 1 again; keep one"),
-        (line(), f'image "a.png" stands at {tmp_path}/data.jsonl:1 already; put all objects'),
+        (objects({"desc": "cat", "bbox_2d": [0, 0, 41, 1]}), "is not within the image of 40 x 30; give pixels"),
+        (objects({"desc": "cat", "bbox_2d": box}, {"desc": "cat", "bbox_2d": box}), "object 2 repeats object 1; keep one"),
+        (line(), f'image "a.png" is at {tmp_path}/data.jsonl:1 already; put all objects'),
     ]
     path = written(tmp_path, line(), *(bad for bad, _ in faults))
     with pytest.raises(BadInputError) as caught:
@@ -117,7 +117,7 @@ def test_faults_are_told_before_anything_starts(tmp_path: Path, capsys: pytest.C
     for named, said in (
         ([f"--data.train={tmp_path / 'none.jsonl'}"], "none.jsonl: cannot be read"),
         ([f"--data.train={bad}"], "41 x 30, but a.png shows 40 x 30"),
-        ([], "name the JSON Lines to learn from"),
+        ([], "name the JSON Lines to train on"),
     ):
         assert main([command, *wanted, *named]) == 2
         assert said in capsys.readouterr().err
@@ -128,6 +128,6 @@ def test_validate_says_what_was_read_and_what_was_not(tmp_path: Path, capsys: py
     train = written(tmp_path, line(), line(images=["b.png"], objects=[]))
     assert main(["validate", "--loop=two_channel", f"--data.train={train}", f"--data.val={train}"]) == 0
     told = capsys.readouterr().out
-    assert "The keys are sound, and so is every line of the data: 2 samples to learn from" in told
-    assert "2 to look at on the way (val), 0 to be judged by (test)" in told
-    assert "The model, the loggers and the devices were not looked at" in told
+    assert "The keys are valid, and so is every line of the data: 2 train" in told
+    assert "2 val and 0 test samples" in told
+    assert "The model, the loggers and the devices were not checked" in told

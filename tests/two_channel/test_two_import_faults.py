@@ -80,7 +80,7 @@ def yolo(root: Path, **labels: str) -> list[str]:
     return ["yolo", str(root / "labels"), "--images", str(root / "im"), "--names", str(root / "names.txt")]
 
 
-ONE_PLACE = "put all objects of a picture in one place, and take the other out"
+ONE_PLACE = "put all objects of a picture in one place, and remove the other"
 
 
 def test_a_picture_given_twice_is_told_with_both_places(root: Path, refused: Callable[..., None]) -> None:
@@ -89,36 +89,36 @@ def test_a_picture_given_twice_is_told_with_both_places(root: Path, refused: Cal
     file = root / "c.json"
     refused(
         words,
-        (file, f'image 2: "./a.png" stands at image 1 already; {ONE_PLACE}'),
-        (file, f'image 3: "a.png/" stands at image 1 already; {ONE_PLACE}'),
-        (file, f'image 6: "sub/./c.png" stands at image 5 already; {ONE_PLACE}'),
+        (file, f'image 2: "./a.png" is annotated at image 1 already; {ONE_PLACE}'),
+        (file, f'image 3: "a.png/" is annotated at image 1 already; {ONE_PLACE}'),
+        (file, f'image 6: "sub/./c.png" is annotated at image 5 already; {ONE_PLACE}'),
     )
     refused(
         studio(root, task("a.png", id=7), task("/data/upload/1/00112233-a.png", id=9), task("gone.png")),
-        (root / "export.json", f'task 9: "a.png" stands at task 7 already; {ONE_PLACE}'),
+        (root / "export.json", f'task 9: "a.png" is annotated at task 7 already; {ONE_PLACE}'),
         (
             root / "export.json",
-            f'task number 3: "gone.png": no such picture in {root}/im; put it there, under its own name',
+            f'task number 3: "gone.png": no such picture in {root}/im; put it there, under that name',
         ),
     )
     xml = root / "Annotations"
     words = voc(root, a="<filename>a.png</filename>", b="<filename>./a.png</filename>", c="<filename>b.png</filename>")
-    said = f'"JPEGImages/./a.png" stands at {xml}/a.xml already; {ONE_PLACE}'
+    said = f'"JPEGImages/./a.png" is annotated at {xml}/a.xml already; {ONE_PLACE}'
     refused(words, (xml / "b.xml", said))
     lists = root / "ImageSets" / "Main" / "train.txt"
     lists.write_text("a 1\nc\n\na -1\n")
-    refused([*words, "--split", "train"], (f"{lists}:4", 'annotation "a" stands on line 1 already; take one of the two out'))
+    refused([*words, "--split", "train"], (f"{lists}:4", 'annotation "a" is on line 1 already; remove one of the two'))
 
 
 def test_a_picture_given_twice_in_the_data_is_told_however_it_is_spelt(root: Path) -> None:
     row = {"width": 64, "height": 48, "objects": []}
     (root / "d.jsonl").write_text("".join(json.dumps({"images": [name], **row}) + "\n" for name in ("a.png", "./a.png")))
-    with pytest.raises(BadInputError, match=r'd.jsonl:2: image "./a.png" stands at .*d.jsonl:1 already'):
+    with pytest.raises(BadInputError, match=r'd.jsonl:2: image "./a.png" is at .*d.jsonl:1 already'):
         read([root / "d.jsonl"], root / "im")
 
 
 def test_annotations_of_no_image_are_told_with_the_file_that_holds_them(root: Path, refused: Callable[..., None]) -> None:
-    said = "holds no annotated image; name one that does"
+    said = "has no annotated image; name one that has"
     refused(coco(root, images=[], annotations=[]), (root / "c.json", said))
     refused(studio(root), (root / "export.json", said))
     refused(studio(root, {"data": {"image": "a.png"}, "annotations": []}), (root / "export.json", said))
@@ -128,7 +128,7 @@ def test_annotations_of_no_image_are_told_with_the_file_that_holds_them(root: Pa
 
 
 def test_names_that_no_data_may_hold_are_told_where_they_stand(root: Path, refused: Callable[..., None]) -> None:
-    what = "its name holds the character U+0007, which is a line break, a control or invisible; take it out"
+    what = "its name has the character U+0007, which is a line break, a control or invisible; remove it"
     refused(coco(root, categories=[{"id": 1, "name": "c\aat"}]), (root / "c.json", f"category 1: {what}"))
     value = region()["value"] | {"rectanglelabels": ["c\aat"]}
     refused(
@@ -145,7 +145,7 @@ def test_what_only_the_written_lines_show_is_told_of_the_annotations(
     """No such fault is known: each reader finds what is wrong with its own format first."""
     monkeypatch.setattr("stageb.two_channel.imports.text_fault", lambda text: "")
     words = coco(root, categories=[{"id": 1, "name": "c\aat"}])
-    what = "object 1: its desc holds the character U+0007, which is a line break, a control or invisible; take it out"
+    what = "object 1: its desc has the character U+0007, which is a line break, a control or invisible; remove it"
     refused(words, (root / "c.json", f"image 1: {what}"))
 
 
@@ -167,19 +167,19 @@ def test_ids_of_coco_that_collide_or_are_missing_are_told_together(root: Path, r
         {**sound, "id": 8, "category_id": 9},
         {**sound, "id": 8, "iscrowd": "0"},
     ]
-    own = "an id of its own, a number or a text"
+    own = "its own id, a number or a text"
     refused(
         coco(root, images=images, categories=categories, annotations=annotations),
-        (file, f'image number 2, "b.png": its id 1.0 is that of image number 1, too; give every image {own}'),
+        (file, f'image number 2, "b.png": its id 1.0 is also that of image number 1; give every image {own}'),
         (file, f'image number 3, "a.jpg": no id; give every image {own}'),
         (file, f'image number 4, "sub/c.png": the id true; give every image {own}'),
-        (file, f'category number 2, "dog": its id 1 is that of category number 1, too; give every category {own}'),
+        (file, f'category number 2, "dog": its id 1 is also that of category number 1; give every category {own}'),
         (file, f'category number 3, "cow": no id; give every category {own}'),
         (file, f'category number 4, "hen": the id [2]; give every category {own}'),
         (file, "annotation number 2: no image_id; give it the id of its image"),
         (file, "annotation 6: no category_id; give it the id of its category"),
-        (file, "annotation 7: there is no image true; mend its image_id"),
-        (file, "annotation number 5: no category of a name has the id 9; mend its category_id"),
+        (file, "annotation 7: there is no image true; fix its image_id"),
+        (file, "annotation number 5: no category with a name has the id 9; fix its category_id"),
         (file, 'annotation number 6: iscrowd "0"; write 0 or 1'),
     )
 
@@ -196,12 +196,12 @@ def test_ids_of_coco_may_be_texts_and_numbers_with_a_point(root: Path) -> None:
 
 
 def test_a_label_file_of_yolo_belongs_to_one_picture(root: Path, refused: Callable[..., None]) -> None:
-    remedy = "keep one of these pictures, or give each a name of its own"
+    remedy = "keep one of these pictures, or give each its own name"
     words = yolo(root, a="0 .5 .5 .1 .1\n", b="1 .5 .5 .1 .1")
     refused(
         words,
-        (root / "labels" / "a.txt", f'"a.jpg" and "a.png" are both called so; {remedy}'),
-        (f"{root}/labels/b.txt:1", "class 1, but 1 have names; name the file that lists all classes"),
+        (root / "labels" / "a.txt", f'"a.jpg" and "a.png" both have this name; {remedy}'),
+        (f"{root}/labels/b.txt:1", "class 1, but only 1 have names; name the file that lists all classes"),
     )
     yolo(root, b="")
     (root / "labels" / "a.txt").unlink()  # with nothing to teach of either there is nothing to mistake
@@ -224,8 +224,8 @@ def test_an_encoding_that_the_parser_does_not_know_is_a_fault(
     file.write_text(f"<?xml version='1.0' encoding='{encoding}'?><annotation/>")
     refused(
         words,
-        (f"{file}:1", f'the encoding "{encoding}", which the parser does not know; save it as UTF-8, and say so'),
-        (root / "Annotations" / "b.xml", "object 1: no name; say what it is"),
+        (f"{file}:1", f'the encoding "{encoding}", which the parser does not know; save it as UTF-8, and declare that'),
+        (root / "Annotations" / "b.xml", "object 1: no name; give it a name"),
     )
 
 
@@ -239,12 +239,12 @@ def test_what_label_studio_never_writes_is_a_fault(root: Path, refused: Callable
         task("b.png", region(original_width=True, original_height=48), id=5),
         task("b.png", region(original_width=1e300, original_height=48), id=6),
     ]
-    address = "write the name of a file, or a sound address"
-    size = "write the picture's size in pixels, or leave it out"
+    address = "write the name of a file, or a valid URL"
+    size = "write the picture's size in pixels, or remove it"
     refused(
         studio(root, *tasks),
-        (file, f'task 1: "http://[bad/a.png": no address; {address}'),
-        (file, f'task 2: "http://ex\u2100ample/a.png": no address; {address}'),
+        (file, f'task 1: "http://[bad/a.png": not a URL; {address}'),
+        (file, f'task 2: "http://ex\u2100ample/a.png": not a URL; {address}'),
         (file, f'task 3: region "r": original_width [1]; {size}'),
         (file, f'task 4: region number 1: original_height {{"a": 1}}; {size}'),
         (file, f"task 5: region number 1: original_width true; {size}"),
@@ -401,9 +401,7 @@ def test_lines_that_are_there_are_kept_unless_they_are_the_same(
 ) -> None:
     words, to = coco(root), root / "train.jsonl"
     to.write_text(content)
-    with pytest.raises(
-        InputError, match=r"--to .*train.jsonl: holds something else; move it, or name another file"
-    ) as caught:
+    with pytest.raises(InputError, match=r"--to .*train.jsonl: has other content; move it, or name another file") as caught:
         main([*words, "--to", str(to)])
     assert caught.value.exit_code == 2 and to.read_text() == content and not list(root.glob(".unfinished*"))
     to.unlink()
@@ -413,7 +411,7 @@ def test_lines_that_are_there_are_kept_unless_they_are_the_same(
     assert capsys.readouterr().out == said
     assert (to.stat().st_ino, to.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     coco(root, categories=[{"id": 1, "name": "dog"}])
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="has other content"):
         main([*words, "--to", str(to)])
 
 
@@ -448,19 +446,19 @@ def test_shapes_replace_nothing(tmp_path: Path) -> None:
         (["--train", "4"], "train.jsonl"),
         (["--train", "2"], "train.jsonl"),
     ):
-        with pytest.raises(InputError, match=rf"--to .*/{file}: holds something else; move it, or name another folder"):
+        with pytest.raises(InputError, match=rf"--to .*/{file}: has other content; move it, or name another folder"):
             draw(*words)
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     (tmp_path / "val" / "cat.png").write_bytes(b"mine")
     with pytest.raises(
-        InputError, match=r"val/cat.png: lies where images are to be drawn; move it, or name another folder"
+        InputError, match=r"val/cat.png: is in the folder to draw images into; move it, or name another folder"
     ) as caught:
         draw()
     assert caught.value.exit_code == 2
     (tmp_path / "val" / "cat.png").unlink()
     (tmp_path / "val" / "00000.png").unlink()
     (tmp_path / "val" / "00000.png").symlink_to(first)
-    with pytest.raises(InputError, match="holds something else"):
+    with pytest.raises(InputError, match="has other content"):
         draw()
     assert first.read_bytes() == before[first]
 

@@ -48,8 +48,8 @@ def test_voc(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = tmp_path / "out" / "train.jsonl"
     assert main(["voc", str(root), "--split", "train", "--to", str(to)]) == 0
     said = capsys.readouterr().out
-    assert f"{to}: 1 images, 2 objects; 1 cut at the edges; 1 told twice; 1 without area" in said
-    assert f"give a run --data.images {root}" in said
+    assert f"{to}: 1 images, 2 objects; 1 clipped to the image; 1 duplicates; 1 without area" in said
+    assert f"use it with --data.images {root}" in said
     (sample,) = read([to], images=root)
     assert sample.objects == (Object("cat", (1, 2, 11, 12)), Object("dog", (0, 0.5, 40, 30)))
     assert main(["voc", str(root), "--to", str(root / "all.jsonl")]) == 0
@@ -64,7 +64,7 @@ def test_voc_faults_are_told_together_and_leave_no_file(tmp_path: Path) -> None:
         "b": (annotation(box("cat", 1, 2, 3)), "object 1: no bndbox of four numbers; give it"),
         "c": (annotation(name="../../c.jpg"), "leads out of"),
         "d": (annotation(size="30,40"), "annotated as 30 x 40, but"),
-        "e": (bomb, "a document type or entities in it; take them out"),
+        "e": (bomb, "has a document type or entities; remove them"),
         "f": ("<annotation>", "not XML"),
         "g": ("<svg/>", 'the element "svg"'),
     }
@@ -86,7 +86,7 @@ def test_voc_faults_are_told_together_and_leave_no_file(tmp_path: Path) -> None:
     voc(root, a=annotation(), b=annotation())  # both of one image
     with pytest.raises(InputError, match="name a file that ends in"):
         main(["voc", str(root), "--to", str(tmp_path / "all.txt")])
-    with pytest.raises(BadInputError, match="stands at"):
+    with pytest.raises(BadInputError, match="is annotated at"):
         main(["voc", str(root), "--to", str(tmp_path / "all.jsonl")])
     assert not list(tmp_path.glob("*all*"))
 
@@ -118,11 +118,11 @@ def test_coco(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         main(words)
     for each, said in zip(
         caught.value.bad,
-        ("there is no image 8", "no category of a name has the id 4", "bbox [1, 2,", "no such file"),
+        ("there is no image 8", "no category with a name has the id 4", "bbox [1, 2,", "no such file"),
         strict=True,
     ):
         assert said in str(each)
-    for text, said in (("{", "not JSON"), ("[]", "not of COCO's form"), ('{"images": [7]}', "not of COCO's form")):
+    for text, said in (("{", "not JSON"), ("[]", "not in COCO format"), ('{"images": [7]}', "not in COCO format")):
         file.write_text(text)
         with pytest.raises(BadInputError, match=said):
             main(words)

@@ -53,7 +53,7 @@ def yolo(root: Path, names: str = "dog\ncat\n", **texts: str) -> list[str]:
 def test_yolo(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = yolo(tmp_path, a="1 0.5 0.5 0.5 0.66666667\n\n0 0.5 0.5 1.004 0.5 0.87\n")
     assert main([*words, "--to", str(tmp_path / "all.jsonl")]) == 0
-    assert "2 images, 2 objects; 1 cut at the edges; 1 pictures without a text file" in capsys.readouterr().out
+    assert "2 images, 2 objects; 1 clipped to the image; 1 pictures without a text file" in capsys.readouterr().out
     first, second = read([tmp_path / "all.jsonl"], images)
     assert first.objects == (A, Object("dog", (0, 7.5, 40, 22.5))) and second.objects == ()
     polygon = "1 0.25 0.5 0.75 0.25 0.5 0.8\n"
@@ -79,14 +79,14 @@ def test_yolo_faults_are_told_with_file_and_line(tmp_path: Path, images: Path, r
     words = yolo(tmp_path, a="\n".join(lines), gone="")
     refused(
         words,
-        "labels/a.txt:1: class 2, but 2 have names",
+        "labels/a.txt:1: class 2, but only 2 have names",
         "a.txt:2: 4 numbers",
-        "a.txt:3: a number beyond 0 to 1; write class x_center",
-        "a.txt:4: a word that is no number",
-        "a.txt:5: a word that is no number",
+        "a.txt:3: a number outside 0 to 1; write class x_center",
+        "a.txt:4: a word that is not a number",
+        "a.txt:5: a word that is not a number",
         "a.txt:6: a polygon; give --polygons",
         "a.txt:7: class 1.5",
-        "gone.txt: there is no picture of that name; put it into",
+        "gone.txt: there is no picture with that name; put it into",
     )
     for names, said in (("", "no names"), ("a\n\nb\n", "class 1: an empty text"), ("a\x1b[2J\n", "class 0: the character")):
         refused(yolo(tmp_path, names=names, a=""), said)
@@ -96,7 +96,7 @@ def test_yolo_faults_are_told_with_file_and_line(tmp_path: Path, images: Path, r
     refused(yolo(tmp_path), "leads out of")
     (tmp_path / "data.yaml").write_text("names: !!python/name:os.system\n")
     refused([*words[:-1], str(tmp_path / "data.yaml")], "the tag")
-    with pytest.raises(InputError, match="no folder lies there"):
+    with pytest.raises(InputError, match="no such folder"):
         main(["yolo", str(tmp_path / "none"), *words[2:], "--to", "all.jsonl"])
 
 
@@ -144,9 +144,9 @@ def test_label_studio_faults_are_told(tmp_path: Path, images: Path, refused: Cal
         "task 1: no annotations; export tasks as JSON": {"id": 1, "data": {"image": "a.jpg"}},
         "task 2: 2 annotations; keep one": two,
         "no such picture in": task(3, "gone.jpg", region(**BOX)),
-        "turned; give --polygons": task(4, "a.jpg", region(**{**BOX, "rotation": 10})),
+        "a rotated rectangle; give --polygons": task(4, "a.jpg", region(**{**BOX, "rotation": 10})),
         "a polygon; give --polygons": task(5, "a.jpg", region("polygonlabels", points=[[0, 0], [50, 0], [50, 50]])),
-        '"brushlabels"; keep rectangles': task(6, "a.jpg", region("brushlabels", rle=[1])),
+        '"brushlabels"; keep only rectangles': task(6, "a.jpg", region("brushlabels", rle=[1])),
         "give x, y, width and height": task(7, "a.jpg", region(x=1, y=2, width="?", height=4)),
         "give it one label": task(8, "a.jpg", region(**BOX, rectanglelabels=["a", "b"])),
         "annotated as 40 x 31": task(9, "a.jpg", region(**BOX) | {"original_height": 31}),

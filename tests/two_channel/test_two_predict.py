@@ -145,7 +145,7 @@ def test_what_cannot_be_used_is_said_before_anything_starts(
         assert not (tmp_path / "to").exists()
 
     refused("no run lies there", of=tmp_path / "none")
-    refused("no folder lies there", at=tmp_path / "none")
+    refused("no such folder", at=tmp_path / "none")
     (tmp_path / "empty").mkdir()
     refused("holds no pictures (bmp, gif", at=tmp_path / "empty")
     refused("--formats: 'voc': some of coco,label_studio,yolo", "--formats=coco,voc")
